@@ -1,0 +1,51 @@
+"""An Inductor backend that compiles every loop kernel with Halide, without a C++ compiler.
+
+    torch.compile(model, backend="halide_backend")
+    torch.compile(model, options={"cpu_backend": "halide_backend"})
+    torch._inductor.config.cpu_backend = "halide_backend"
+
+Importing this package is needed only where TORCH_DEVICE_BACKEND_AUTOLOAD=0. It imports neither
+torch nor halide, and must stay so: `import torch` imports it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from halide_backend import autoload
+
+if TYPE_CHECKING:
+    from halide_backend import config as config
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "config", "reset_stats", "stats"]
+
+autoload.install()
+
+
+def stats() -> dict[str, object]:
+    """Counters of this process: native and delegated kernels, compiles, loads, cache hits, misses.
+
+    `compile_seconds` is in seconds; `delegation_reasons` maps each reason to its number of kernels.
+    """
+    from halide_backend import statistics
+
+    return statistics.stats()
+
+
+def reset_stats() -> None:
+    """Set every counter of `stats()` to zero."""
+    from halide_backend import statistics
+
+    statistics.reset()
+
+
+def __getattr__(name: str) -> Any:
+    # `halide_backend.config` works after `import halide_backend`, but imports torch only when it is
+    # asked for.
+    if name == "config":
+        from importlib import import_module
+
+        return import_module("halide_backend.config")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

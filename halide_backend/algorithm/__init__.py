@@ -1,0 +1,3 @@
+"""From a `LoopProgram` to a Halide algorithm: Funcs and reductions, without any schedule."""
+
+from __future__ import annotations

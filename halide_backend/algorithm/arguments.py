@@ -1,0 +1,77 @@
+"""What a kernel's text says of its arguments, and the manifest entry that the launcher needs for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: torch dtype -> (halide_type_code_t, bits) of its elements in memory: bool is a byte, bfloat16 its 16 bits.
+ELEMENT = {
+    "bool": (1, 8),
+    "uint8": (1, 8),
+    "uint16": (1, 16),
+    "uint32": (1, 32),
+    "uint64": (1, 64),
+    "int8": (0, 8),
+    "int16": (0, 16),
+    "int32": (0, 32),
+    "int64": (0, 64),
+    "float16": (2, 16),
+    "bfloat16": (1, 16),
+    "float32": (2, 32),
+    "float64": (2, 64),
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor that is read: flat memory of `extent` elements of the torch dtype `dtype`."""
+
+    name: str
+    dtype: str
+    extent: int
+
+    def to_json(self) -> dict[str, object]:
+        """The manifest entry."""
+        return _buffer(self.name, self.dtype, 0, ((self.extent, 1),))
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that is written: `dims` are (extent, stride) pairs, innermost first, strides in elements.
+
+    `offset` is the number of elements between the tensor's data pointer and the first one that is written.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[tuple[int, int], ...]
+    offset: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        """The manifest entry."""
+        return _buffer(self.name, self.dtype, self.offset, self.dims)
+
+
+@dataclass(frozen=True)
+class Status:
+    """One int32 for each of the `checks`; the kernel sets those that failed. Each is an (error, message) pair."""
+
+    checks: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The manifest entry; the launcher passes its own memory, the caller passes nothing."""
+        return {"kind": "status", "name": "status"}
+
+
+def _buffer(
+    name: str, dtype: str, offset: int, dims: tuple[tuple[int, int], ...]
+) -> dict[str, object]:
+    code, bits = ELEMENT[dtype]
+    return {
+        "kind": "buffer",
+        "name": name,
+        "code": code,
+        "bits": bits,
+        "offset": offset * bits // 8,
+        "dims": [list(dim) for dim in dims],
+    }

@@ -1,0 +1,44 @@
+"""Index expressions as Python text over Halide Vars."""
+
+from __future__ import annotations
+
+import functools
+
+import sympy
+
+from halide_backend.errors import Unsupported
+
+
+def index_text(index: sympy.Expr) -> str:
+    """Python text of an int32 index; `//` and `%` round down, in sympy's floor functions and in Halide alike.
+
+    Raises:
+        Unsupported: a function that has no Halide form.
+    """
+    if index.is_Integer:
+        return str(int(index))
+    if index.is_Symbol:
+        return str(index.name)
+    if index.is_Add:
+        terms = sorted(index.args, key=lambda term: (term.is_Integer, str(term)))
+        text = " + ".join(index_text(term) for term in terms)
+        return f"({text})".replace("+ -", "- ")
+    if index.is_Mul:
+        factors = sorted(index.args, key=lambda factor: (not factor.is_Integer, str(factor)))
+        return "*".join(index_text(factor) for factor in factors)
+    arguments = [index_text(argument) for argument in index.args]
+    match type(index).__name__:
+        case "FloorDiv" | "CleanDiv":
+            return f"({arguments[0]} // {arguments[1]})"
+        case "ModularIndexing":
+            return f"(({arguments[0]} // {arguments[1]}) % {arguments[2]})"
+        case "Mod" | "PythonMod":
+            return f"({arguments[0]} % {arguments[1]})"
+        case "Min" | "Max":
+            name = type(index).__name__.lower()
+            return functools.reduce(lambda a, b: f"hl.{name}({a}, {b})", arguments)
+        case "Identity":
+            return arguments[0]
+        case "Pow" if index.args[1].is_Integer and int(index.args[1]) > 0:
+            return "*".join([arguments[0]] * int(index.args[1]))
+    raise Unsupported(f"index function {type(index).__name__} in {index}")

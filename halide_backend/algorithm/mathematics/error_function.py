@@ -1,0 +1,154 @@
+"""erf, erfc, erfcx.
+
+erfc(a) = exp(-a**2) P(t)/(1 + 2 a), t = (a-4)/(a+4), for a >= 0.5; the square is split by `head`, so that the exponential
+keeps its relative accuracy. Coefficients by tests/algorithm/mathematics/minimax.py.
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from halide_backend.algorithm.mathematics.exponential import (
+    EXP_32,
+    EXP_64,
+    reduce_exponential,
+    small_exponential,
+)
+from halide_backend.algorithm.mathematics.floating_point import (
+    BINARY32,
+    at_most,
+    float_format,
+    head,
+    negate,
+    power_of_two,
+    times_power_of_two,
+    with_sign_of,
+)
+from halide_backend.algorithm.mathematics.polynomial import polynomial
+
+# (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); z <= 0.7226: 2**-65 (P/Q).
+ERF_32 = (
+    -0.000609022424758399,
+    0.005011941708961833,
+    -0.026778901115079523,
+    0.11282140921603755,
+    -0.376125233395405,
+    0.12837915380378148,
+)
+ERF_64_P = (
+    -1.9857600869482022e-05,
+    -0.00047608946851658416,
+    -0.008689369725788624,
+    -0.04751738438364071,
+    -0.31733519119387243,
+    0.1283791670955126,
+)
+ERF_64_Q = (
+    1.9770003603867312e-05,
+    0.0006691971928423602,
+    0.01046113047619439,
+    0.09262917622874696,
+    0.45794967492058225,
+    1.0,
+)
+# -log(erfc(a)) on [0.9, 4], error of erfc relative to erf: 2**-26.2.
+LOG_ERFC_32 = (
+    1.6362289927838434e-05,
+    -0.00036888108271984513,
+    0.0037950161047071427,
+    -0.02396459251921046,
+    0.10623139385850881,
+    0.6354449221188708,
+    1.1283663663356083,
+    8.490642947143197e-05,
+)
+# (1 + 2 a) exp(a**2) erfc(a) in t = (a - 4)/(a + 4), a in [0.5, 28], relative error 2**-58.7.
+SCALED_ERFC_64 = (
+    -1.0026032782345559e-08,
+    -1.2126326071096713e-08,
+    1.0430900535036502e-07,
+    6.675930217031869e-08,
+    -8.207692632798929e-07,
+    2.9986232966086396e-07,
+    5.707332975003002e-06,
+    -1.1224924563949885e-05,
+    -2.4398395532759265e-05,
+    0.0001506225680287512,
+    -0.00019925688048529194,
+    -0.0007577734656368435,
+    0.005031970005376421,
+    -0.016197734035889023,
+    0.03716751553499741,
+    -0.06633036581379594,
+    0.09373283499847583,
+    -0.10103906603624625,
+    0.06809705425468969,
+    0.015379652102618914,
+    -0.1396211168405625,
+    1.2329951186255526,
+)
+# The same, a in [0.5, 11]: 2**-28.7.
+SCALED_ERFC_32 = (
+    0.005275108253532982,
+    -0.016571740512456,
+    0.036993050064223904,
+    -0.06626260800191108,
+    0.09376765116844586,
+    -0.10104432417509279,
+    0.06809456023494792,
+    0.015379812734636714,
+    -0.1396210693922145,
+    1.2329951176632417,
+)
+
+
+def erf(x: hl.Expr) -> hl.Expr:
+    """x + x P(x**2) near 0, else 1 - erfc(|x|)."""
+    f = float_format(x)
+    a = hl.abs(x)
+    if f is BINARY32:
+        complement = small_exponential(negate(polynomial(at_most(a, 4.0), LOG_ERFC_32)))
+    else:
+        complement = _erfc_tail(at_most(a, 6.0))
+    large = with_sign_of(f.value(1) - complement, x)
+    return hl.select(a < f.value(0.9 if f is BINARY32 else 0.85), _erf_near_zero(x), large)
+
+
+def _erf_near_zero(x: hl.Expr) -> hl.Expr:
+    z = x * x
+    if float_format(x) is BINARY32:
+        return x * polynomial(z, ERF_32) + x
+    return x * (polynomial(z, ERF_64_P) / polynomial(z, ERF_64_Q)) + x
+
+
+def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(y, c): exp(a**2) erfc(a) = y (1 - c) for a >= 0.5, c the rounding error of 1 + 2 a; binary64."""
+    d = a * 2 + 1
+    y = polynomial((a - 4) / (a + 4), SCALED_ERFC_64) / d
+    return y, (hl.f64(1) - (d - a * 2)) / d
+
+
+def _erfc_tail(a: hl.Expr) -> hl.Expr:
+    """erfc(a) for 0.5 <= a <= 28; binary64. One rounding of the size of the result: y exp(r) = y + y expm1(r)."""
+    h = head(a)
+    k, r = reduce_exponential(negate(h * h), (h - a) * (a + h))
+    growth = r * r * polynomial(r, EXP_64) + r
+    y, c = _scaled_erfc(a)
+    return times_power_of_two(y * (growth - (growth * c + c)) + y, k)
+
+
+def erfc(x: hl.Expr) -> hl.Expr:
+    """1 - erf(x) for |x| < 0.5, its own tail beyond, 2 minus that for negative x."""
+    if float_format(x) is BINARY32:
+        wide = hl.cast(hl.Float(64), x)
+        a = at_most(hl.abs(wide), 10.5)
+        y = polynomial((a - 4) / (a + 4), SCALED_ERFC_32) / (a * 2 + 1)
+        k, r = reduce_exponential(negate(a * a))
+        tail = y * ((r * r * polynomial(r, EXP_32) + r) + 1) * power_of_two(k)
+        center = hl.f64(1) - (wide * polynomial(a * a, ERF_32) + wide)
+    else:
+        wide, a = x, at_most(hl.abs(x), 27.5)
+        tail = _erfc_tail(a)
+        center = hl.f64(1) - _erf_near_zero(x)
+    large = hl.select(wide < hl.f64(0), hl.f64(2) - tail, tail)
+    return hl.cast(float_format(x).float_type, hl.select(a < hl.f64(0.5), center, large))

@@ -1,0 +1,181 @@
+"""The two floating-point formats the functions compute in, and the moves on their bits.
+
+Every function here is exact or rounds once, whether or not the code generator contracts a*b+c. Bits are unsigned Exprs
+(UInt(32) or UInt(64), as wide as the float): unsigned arithmetic wraps, where Halide's int32 overflow is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+
+import halide as hl
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """An IEEE binary format.
+
+    width: bits in all. mantissa: stored mantissa bits. bias: of the exponent field. head: mantissa bits of `head()`,
+    so few that the product of two heads is exact.
+    """
+
+    width: int
+    mantissa: int
+    bias: int
+    head: int
+
+    def value(self, number: float) -> hl.Expr:
+        """A constant of this format, rounded to nearest."""
+        return hl.f32(number) if self.width == 32 else hl.f64(number)
+
+    def word(self, number: int) -> hl.Expr:
+        """A constant of the unsigned integer as wide as this format."""
+        number &= (1 << self.width) - 1
+        return hl.u32(number) if self.width == 32 else hl.u64(number)
+
+    @property
+    def float_type(self) -> hl.Type:
+        return hl.Float(self.width)
+
+    @property
+    def bits_type(self) -> hl.Type:
+        return hl.UInt(self.width)
+
+    @property
+    def sign(self) -> int:
+        return 1 << (self.width - 1)
+
+    @property
+    def infinity(self) -> int:
+        """The bits of +inf."""
+        return ((1 << (self.width - 1 - self.mantissa)) - 1) << self.mantissa
+
+    @property
+    def smallest_normal(self) -> float:
+        return float(2.0 ** (1 - self.bias))
+
+    @property
+    def integer_offset(self) -> float:
+        """1.5 * 2**mantissa: t + offset has round(t) in its low bits (two's complement) for |t| < 2**(mantissa - 2)."""
+        return 1.5 * float(2**self.mantissa)
+
+
+BINARY32 = FloatFormat(width=32, mantissa=23, bias=127, head=12)
+BINARY64 = FloatFormat(width=64, mantissa=52, bias=1023, head=26)
+
+
+def float_format(x: hl.Expr) -> FloatFormat:
+    """The format of x. TypeError unless x is Float(32) or Float(64): narrower floats are widened by the caller."""
+    # x may also be a FuncRef or a Param, which have no type of their own.
+    kind = (x if isinstance(x, hl.Expr) else hl.Expr(x)).type()
+    if kind == hl.Float(32):
+        return BINARY32
+    if kind == hl.Float(64):
+        return BINARY64
+    raise TypeError(f"mathematics takes Float(32) or Float(64), not {kind}: cast the argument first")
+
+
+def to_bits(x: hl.Expr) -> hl.Expr:
+    return hl.reinterpret(float_format(x).bits_type, x)
+
+
+def from_bits(bits: hl.Expr) -> hl.Expr:
+    return hl.reinterpret(hl.Float(bits.type().bits()), bits)
+
+
+def magnitude_bits(x: hl.Expr) -> hl.Expr:
+    """The bits of |x|; they order as |x| does, inf above all numbers, NaN above inf."""
+    f = float_format(x)
+    return to_bits(x) & f.word(f.sign - 1)
+
+
+def sign_bits(x: hl.Expr) -> hl.Expr:
+    f = float_format(x)
+    return to_bits(x) & f.word(f.sign)
+
+
+def negate(x: hl.Expr) -> hl.Expr:
+    """-x; Halide's own unary minus is 0 - x, which loses the sign of zero."""
+    f = float_format(x)
+    return from_bits(to_bits(x) ^ f.word(f.sign))
+
+
+def with_sign_of(magnitude: hl.Expr, sign: hl.Expr) -> hl.Expr:
+    """magnitude (>= 0, or NaN) with the sign bit of `sign`."""
+    return from_bits(to_bits(magnitude) | sign_bits(sign))
+
+
+def head(x: hl.Expr) -> hl.Expr:
+    """x truncated to `FloatFormat.head` mantissa bits; x - head(x) is exact, so is the product of two heads."""
+    f = float_format(x)
+    return from_bits(to_bits(x) & f.word(-1 << (f.mantissa + 1 - f.head)))
+
+
+def at_most(x: hl.Expr, bound: float) -> hl.Expr:
+    """min(x, bound), NaN stays NaN."""
+    b = float_format(x).value(bound)
+    return hl.select(x > b, b, x)
+
+
+def at_least(x: hl.Expr, bound: float) -> hl.Expr:
+    """max(x, bound), NaN stays NaN."""
+    b = float_format(x).value(bound)
+    return hl.select(x < b, b, x)
+
+
+def round_to_integer(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(nearest integer as a float, the same as bits in two's complement), ties to even, |x| < 2**(mantissa - 2)."""
+    f = float_format(x)
+    shifted = x + f.value(f.integer_offset)
+    bits = to_bits(shifted) - to_bits(f.value(f.integer_offset))
+    return shifted - f.value(f.integer_offset), bits
+
+
+def times_power_of_two(x: hl.Expr, k: hl.Expr) -> hl.Expr:
+    """x * 2**k, rounded once. k: bits in two's complement, -2 bias < k < 2 bias; x is finite, or NaN."""
+    f = float_format(x)
+    biased = k + f.word(2 * f.bias)
+    first = biased >> f.word(1)
+    second = biased - first
+    shift = f.word(f.mantissa)
+    return x * from_bits(first << shift) * from_bits(second << shift)
+
+
+def power_of_two(k: hl.Expr) -> hl.Expr:
+    """2**k as a float. k: bits in two's complement, -bias < k <= bias."""
+    f = BINARY32 if k.type().bits() == 32 else BINARY64
+    return from_bits((k + f.word(f.bias)) << f.word(f.mantissa))
+
+
+def split_exponent(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(m, e): x = m * 2**e with m in [sqrt(1/2), sqrt(2)), e a float. x is positive and normal."""
+    f = float_format(x)
+    root_half = 0x3F3504F3 if f.width == 32 else 0x3FE6A09E667F3BCD
+    one = f.bias << f.mantissa
+    shifted = to_bits(x) + f.word(one - root_half)
+    m = from_bits((shifted & f.word((1 << f.mantissa) - 1)) + f.word(root_half))
+    # 2**mantissa has unit last place 1: its low bits hold the biased exponent as an integer.
+    whole = (f.bias + f.mantissa) << f.mantissa
+    e = from_bits((shifted >> f.word(f.mantissa)) | f.word(whole))
+    return m, e - f.value(2.0**f.mantissa + f.bias)
+
+
+def is_infinite(x: hl.Expr) -> hl.Expr:
+    f = float_format(x)
+    return magnitude_bits(x) == f.word(f.infinity)
+
+
+def in_binary64(function: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
+    """The function for Float(64), and for Float(32) by rounding its Float(64) result."""
+
+    @wraps(function)
+    def either(*arguments: hl.Expr) -> hl.Expr:
+        f = float_format(arguments[0])
+        if f is BINARY64:
+            return function(*arguments)
+        wide = (hl.cast(hl.Float(64), a) for a in arguments)
+        return hl.cast(f.float_type, function(*wide))
+
+    return either

@@ -1,0 +1,135 @@
+"""sin, cos, tan.
+
+Minimax polynomials on |r| <= pi/4 by tests/algorithm/mathematics/minimax.py, after the reduction of angle.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import halide as hl
+
+from halide_backend.algorithm.mathematics.angle import reduce_angle_32, reduce_angle_64
+from halide_backend.algorithm.mathematics.floating_point import (
+    BINARY32,
+    float_format,
+    from_bits,
+    head,
+    negate,
+    sign_bits,
+    to_bits,
+)
+from halide_backend.algorithm.mathematics.polynomial import polynomial
+
+# (sin(r) - r) / r**3 in z = r**2 <= 0.63, relative error 2**-27.9 and 2**-57.8.
+SIN_32 = (-0.0001950810809774966, 0.008332131168672253, -0.16666654217720483)
+SIN_64 = (
+    1.5893595102991658e-10,
+    -2.5050704231405284e-08,
+    2.7557313357219948e-06,
+    -0.00019841269828873507,
+    0.008333333333321289,
+    -0.16666666666666627,
+)
+# (cos(r) - 1 + r**2/2) / r**4 in z, error of cos 2**-33 and 2**-64.
+COS_32 = (2.443135778753422e-05, -0.0013887307960469115, 0.04166664571074384)
+COS_64 = (
+    -1.1357446047794387e-11,
+    2.0875681835122294e-09,
+    -2.7557314056313337e-07,
+    2.480158728849153e-05,
+    -0.0013888888888872598,
+    0.04166666666666659,
+)
+# tan(r) / r in z, relative error 2**-35 (P/Q).
+TAN_32_P = (0.0010751896194867308, -0.1113619472722574, 1.0000000000223344)
+TAN_32_Q = (0.01597359585767495, -0.44469527892960065, 1.0)
+# (tan(r) - r) / r**3 in z, error of tan 2**-65 (P/Q).
+TAN_64_P = (
+    -1.7897016840239855e-08,
+    0.0002448922637486465,
+    -0.021442828901351706,
+    0.3333333333333333,
+)
+TAN_64_Q = (-0.0002560500413139422, 0.02456130956810201, -0.4643284867040548, 1.0)
+
+
+def sin(x: hl.Expr) -> hl.Expr:
+    return _sine_of_quadrants(x, 0)
+
+
+def cos(x: hl.Expr) -> hl.Expr:
+    return _sine_of_quadrants(x, 1)
+
+
+def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
+    """sin(x + turn pi/2); NaN for infinities."""
+    f = float_format(x)
+    if f is BINARY32:
+        quadrant, wide = reduce_angle_32(x)
+        quadrant = hl.cast(hl.UInt(32), quadrant) + turn
+        r = hl.cast(hl.Float(32), wide)
+        sine, cosine = _sine_32(r), _cosine_32(r)
+    else:
+        quadrant, r, low = reduce_angle_64(x)
+        quadrant = quadrant + turn
+        sine, cosine = _sine_64(r, low), _cosine_64(r, low)
+    y = hl.select((quadrant & f.word(1)) == f.word(0), sine, cosine)
+    flip = (quadrant & f.word(2)) << f.word(f.width - 2)
+    if turn == 0 and f is not BINARY32:
+        flip = flip ^ sign_bits(x)  # its reduction is of |x|
+    y = from_bits(to_bits(y) ^ flip)
+    return hl.select(hl.abs(x) < f.value(math.inf), y, f.value(math.nan))
+
+
+def _sine_32(r: hl.Expr) -> hl.Expr:
+    z = r * r
+    return r * z * polynomial(z, SIN_32) + r
+
+
+def _cosine_32(r: hl.Expr) -> hl.Expr:
+    z = r * r
+    return (z * z * polynomial(z, COS_32) - z * hl.f32(0.5)) + 1
+
+
+def _sine_64(r: hl.Expr, low: hl.Expr) -> hl.Expr:
+    z = r * r
+    return (r * z * polynomial(z, SIN_64) + (low - z * hl.f64(0.5) * low)) + r
+
+
+def _cosine_64(r: hl.Expr, low: hl.Expr) -> hl.Expr:
+    """1 - z/2 keeps its rounding error: near pi/4 it would be half an ulp."""
+    z = r * r
+    half = z * hl.f64(0.5)
+    w = hl.f64(1) - half
+    return w + (((hl.f64(1) - w) - half) + (z * z * polynomial(z, COS_64) - r * low))
+
+
+def tan(x: hl.Expr) -> hl.Expr:
+    """tan r, or -1/tan r in the odd quadrants."""
+    f = float_format(x)
+    if f is BINARY32:
+        quadrant, r = reduce_angle_32(x)
+        z = r * r
+        over, under = r * polynomial(z, TAN_32_P), polynomial(z, TAN_32_Q)
+        odd = (quadrant & hl.u64(1)) != hl.u64(0)
+        quotient = hl.select(odd, negate(under), over) / hl.select(odd, over, under)
+        y = hl.cast(hl.Float(32), quotient)
+    else:
+        quadrant, r, low = reduce_angle_64(x)
+        odd = (quadrant & hl.u64(1)) != hl.u64(0)
+        positive = _tangent_64(r, low, odd)
+        y = from_bits(to_bits(positive) ^ sign_bits(x))
+    return hl.select(hl.abs(x) < f.value(math.inf), y, f.value(math.nan))
+
+
+def _tangent_64(r: hl.Expr, low: hl.Expr, odd: hl.Expr) -> hl.Expr:
+    """tan(r + low), or minus its reciprocal where odd. The reciprocal as in fdlibm's k_tan.c: of a head, then corrected."""
+    z = r * r
+    w = r * z * (polynomial(z, TAN_64_P) / polynomial(z, TAN_64_Q)) + (z * low + low)
+    t = r + w
+    h = head(t)
+    rest = w - (h - r)
+    reciprocal = hl.f64(-1) / t
+    g = head(reciprocal)
+    return hl.select(odd, reciprocal * ((g * h + 1) + g * rest) + g, t)

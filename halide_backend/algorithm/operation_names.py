@@ -1,0 +1,50 @@
+"""Names of the elementwise operations that `algorithm/operations.py` implements.
+
+They stand apart from the implementation because capture decides by name and imports no halide.
+"""
+
+from __future__ import annotations
+
+#: Inductor's operator handler has several names for one operation; the left one becomes the right one.
+RENAMED = {
+    "and_": "bitwise_and",
+    "or_": "bitwise_or",
+    "xor": "bitwise_xor",
+    "invert": "bitwise_not",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "div_rn": "truediv",
+    "int_truediv": "truediv",
+}
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
+
+#: Operations whose Halide expression is long and uses its argument several times: their arguments become Funcs, so that
+#: the expression stays linear in the number of operations.
+MATHEMATICS = frozenset(
+    {
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf", "erfc",
+        "erfcx", "erfinv", "exp", "exp2", "expm1", "fmod", "hypot", "lgamma", "log", "log10", "log1p", "log2",
+        "pow", "remainder", "sigmoid", "sin", "sinh", "tan", "tanh",
+    }
+)  # fmt: skip
+
+_ARITHMETIC = frozenset(
+    {
+        "abs", "add", "bitcast", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+        "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "floor", "floordiv", "fma", "identity", "isinf",
+        "isnan", "maximum", "minimum", "mod", "mul", "neg", "reciprocal", "relu", "round", "rsqrt", "sign", "signbit",
+        "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv", "where",
+        "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
+    }
+)  # fmt: skip
+
+OPERATIONS = _ARITHMETIC | MATHEMATICS | COMPARISONS | LOGICAL
+
+#: Operations that exist for floating point only.
+FLOAT_ONLY = (MATHEMATICS | {"reciprocal", "rsqrt", "sqrt", "truediv", "copysign"}) - {
+    "pow",
+    "fmod",
+    "remainder",
+}

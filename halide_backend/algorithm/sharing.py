@@ -1,0 +1,151 @@
+"""Which values of a program deserve a Func of their own."""
+
+from __future__ import annotations
+
+import sympy
+
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
+from halide_backend.algorithm.operation_names import MATHEMATICS
+from halide_backend.algorithm.placement import OutputLayout
+from halide_backend.errors import Unsupported
+
+#: A subexpression of fewer operations is cheaper to compute twice than to store.
+_WORTH_SHARING = 8
+
+#: Below this extent a strided load stays in one cache line or two; copying it into a tile would not pay.
+_TILE = 8
+
+
+def shared_values(program: LoopProgram) -> frozenset[int]:
+    """Values with real work behind them that several reductions or stores use."""
+    users = _users(program)
+    sinks = sinks_of(program)
+    work = _work(program)
+
+    def outermost(position: int) -> bool:
+        return any(sinks[user] != sinks[position] for user in users[position]) or any(
+            store.value == position for store in program.stores
+        )
+
+    return frozenset(
+        position
+        for position, value in enumerate(program.values)
+        if len(sinks[position]) > 1
+        and work[position] >= _WORTH_SHARING
+        and not isinstance(value.attribute, Reduction)
+        and outermost(position)
+    )
+
+
+def preserved_loads(program: LoopProgram) -> frozenset[int]:
+    """Loads of overwritten memory whose value goes anywhere besides the store that overwrites it.
+
+    Raises:
+        Unsupported: memory is read at other places than it is written; only separate kernels keep that in order.
+    """
+    mutated = {buffer.name for buffer in program.inputs if buffer.mutated}
+    if not mutated:
+        return frozenset()
+    sinks = sinks_of(program)
+    found: set[int] = set()
+    for position, value in enumerate(program.values):
+        load = value.attribute
+        if not (isinstance(load, Load) and load.buffer in mutated):
+            continue
+        number, store = _overwriting(program, load.buffer)
+        if load.index != store.index or store.mode is not None or value.operands:
+            raise Unsupported("overwritten memory is read at another place than it is written")
+        if sinks[position] != {f"store {number}"}:
+            found.add(position)
+    return frozenset(found)
+
+
+def _work(program: LoopProgram) -> list[int]:
+    """Operations behind each value, up to the reductions it reads; shared operands count once for each use."""
+    work: list[int] = []
+    for value in program.values:
+        if isinstance(value.attribute, Reduction) or value.operation in ("constant", "index"):
+            work.append(0)
+            continue
+        own = _WORTH_SHARING if value.operation in MATHEMATICS else 1
+        work.append(min(own + sum(work[operand] for operand in value.operands), 1000))
+    return work
+
+
+def strided_loads(
+    program: LoopProgram, layouts: dict[str, OutputLayout]
+) -> frozenset[int]:
+    """Loads that run along another axis of memory than the store they feed: the transposed operands."""
+    found: set[int] = set()
+    for store in program.stores:
+        layout = layouts[store.buffer]
+        if layout.scattered or not layout.dims or layout.dims[0][1] != 1:
+            continue
+        inner = layout.variables[0]
+        if layout.dims[0][0] < _TILE:
+            continue
+        for position in _behind(program, store):
+            value = program.values[position]
+            if isinstance(value.attribute, Load) and _is_transposed(value, value.attribute, inner, program):
+                found.add(position)
+    return frozenset(found)
+
+
+def _behind(program: LoopProgram, store: Store) -> set[int]:
+    seen: set[int] = set()
+    stack = [store.value]
+    while stack:
+        position = stack.pop()
+        if position not in seen:
+            seen.add(position)
+            if not isinstance(program.values[position].attribute, Reduction):
+                stack += program.values[position].operands
+    return seen
+
+
+def _is_transposed(value: Value, load: Load, inner: str, program: LoopProgram) -> bool:
+    if value.operands or inner not in value.axes:
+        return False
+    extents = {axis.name: axis.extent for axis in program.axes}
+    index = sympy.expand(load.index)
+    by_name = {symbol.name: symbol for symbol in index.free_symbols}
+    strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
+    if not all(stride.is_Integer for stride in strides.values()) or abs(strides[inner]) < 2:
+        return False
+    return any(
+        stride == 1 and extents[name] >= _TILE for name, stride in strides.items() if name != inner
+    )
+
+
+def _overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:
+    memory = next(buffer.memory for buffer in program.inputs if buffer.name == name)
+    output = next(buffer.name for buffer in program.outputs if buffer.memory == memory)
+    return next((k, store) for k, store in enumerate(program.stores) if store.buffer == output)
+
+
+def _users(program: LoopProgram) -> list[list[int]]:
+    users: list[list[int]] = [[] for _ in program.values]
+    for position, value in enumerate(program.values):
+        for operand in value.operands:
+            users[operand].append(position)
+    return users
+
+
+def sinks_of(program: LoopProgram) -> list[set[str]]:
+    """The stores, reductions and checks that each value flows into."""
+    users = _users(program)
+    sinks: list[set[str]] = [set() for _ in program.values]
+    for number, store in enumerate(program.stores):
+        sinks[store.value].add(f"store {number}")
+        for symbol in store.index.free_symbols:
+            if symbol.name.startswith("j"):
+                sinks[int(symbol.name[1:])].add(f"store {number}")
+    for number, check in enumerate(program.checks):
+        sinks[check.condition].add(f"check {number}")
+    for position in reversed(range(len(program.values))):
+        for user in users[position]:
+            if isinstance(program.values[user].attribute, Reduction):
+                sinks[position].add(f"reduction {user}")
+            else:
+                sinks[position] |= sinks[user]
+    return sinks

@@ -1,0 +1,152 @@
+"""Kernel texts in, artifacts out: from memory, from the cache on disk, or from a worker.
+
+Every process that wants the same kernel gets the same bytes, and one of them compiles it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from halide_backend.build.fingerprint import key_fields
+from halide_backend.build.pool import WorkerPool
+from halide_backend.build.target import Target
+from halide_backend.statistics import count
+from kernels_cache import Entry, Key, Store
+
+_OBJECT, _MANIFEST = "kernel.o", "manifest.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled kernel, ready to be loaded.
+
+    Attributes:
+        object: relocatable ELF image.
+        manifest: plain JSON, see `compiler.manifest_of`.
+        entry: symbol of its function; `<entry>_argv` takes the arguments as one array.
+    """
+
+    object: bytes
+    manifest: Mapping[str, Any]
+    entry: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What compilation may use; the options of the same names in `halide_backend.config`.
+
+    Attributes:
+        workers: kernels compiled at the same time; 0 for as many as there are cores.
+        time_limit: seconds for one kernel.
+        memory_limit_mb: MiB for one kernel.
+    """
+
+    workers: int = 0
+    time_limit: float = 60.0
+    memory_limit_mb: int = 4096
+
+
+def obtain(
+    text: str, target: Target, *, name: str, limits: Limits | None = None
+) -> Future[Artifact]:
+    """Return a future for the artifact of a kernel; equal kernels share one.
+
+    Args:
+        text: the kernel's text.
+        target: what to compile for.
+        name: the kernel's name, for messages; it does not take part in the key.
+        limits: None for the defaults.
+
+    Raises (at once):
+        UnsupportedVersionError: this machine cannot run code for `target`, or halide or llvmlite
+            is not installed.
+
+    The future raises what `pool.WorkerPool.compile` raises. Trouble with the cache never breaks
+    anything: it is reported once, and the kernel compiled.
+    """
+    target.check_runs_here()
+    limits = limits or Limits()
+    key = Key(kind="cpu-object", fields=key_fields(text, target))
+    with _memory.lock:
+        known = _memory.artifacts.get(key.digest)
+        if known is not None and _may_succeed(known):
+            return known
+        store = _store(os.environ.get("HALIDE_BACKEND_CACHE_DIR"))
+        pool = worker_pool(limits.workers)
+        future = pool.threads.submit(
+            lambda: _stored_or_built(store, pool, key, text, target, name, limits)
+        )
+        _memory.artifacts[key.digest] = future
+    return future
+
+
+def _may_succeed(future: Future[Artifact]) -> bool:
+    return not future.done() or not (future.cancelled() or future.exception())
+
+
+@cache
+def worker_pool(workers: int = 0) -> WorkerPool:
+    """Return this process's pool of so many workers (0: one per core it may use)."""
+    limits = Limits()
+    return WorkerPool(
+        workers or len(os.sched_getaffinity(0)),
+        time_limit=limits.time_limit,
+        memory_limit=limits.memory_limit_mb << 20,
+    )
+
+
+def _stored_or_built(
+    store: Store,
+    pool: WorkerPool,
+    key: Key,
+    text: str,
+    target: Target,
+    name: str,
+    limits: Limits,
+) -> Artifact:
+    entry = f"kernel_{key.digest[:16]}"
+
+    def build() -> dict[str, bytes]:
+        kernel = pool.compile(
+            text, target, entry, name, limits.time_limit, limits.memory_limit_mb << 20
+        )
+        count("kernels_compiled")
+        count("compile_seconds", kernel.seconds)
+        return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode()}
+
+    found, hit = store.get_or_build(key, build)
+    count("cache_hits" if hit else "cache_misses")
+    return _artifact(found, entry)
+
+
+def _artifact(found: Entry, entry: str) -> Artifact:
+    return Artifact(found.files[_OBJECT], json.loads(found.files[_MANIFEST]), entry)
+
+
+@cache
+def _store(root: str | None) -> Store:
+    return Store.open(root)
+
+
+class _Memory:
+    """The artifacts that this process asked for, by the digest of their keys."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.artifacts: dict[str, Future[Artifact]] = {}
+
+    def forget_pending(self) -> None:
+        """In a forked child: what the parent's threads still work on never arrives here."""
+        self.lock = threading.Lock()
+        self.artifacts = {key: known for key, known in self.artifacts.items() if known.done()}
+
+
+_memory = _Memory()
+os.register_at_fork(after_in_child=_memory.forget_pending)

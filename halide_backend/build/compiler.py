@@ -1,0 +1,237 @@
+"""A kernel's text in, an object file and its manifest out: the work a compile worker does.
+
+Halide writes LLVM IR, which gets the two things Halide cannot say: that a multiplication and an
+addition may contract to one FMA although everything else stays strict, and the exact processor.
+LLVM makes the object from that; no compiler, assembler, linker or file is involved.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import halide as hl
+from llvmlite import binding as llvm
+
+from halide_backend.build.kernel import CompiledKernel
+from halide_backend.build.target import Target
+from halide_backend.errors import HalideCompileError, KernelTextError, LLVMCompileError
+
+_REFUSED = "Correct the schedule in the kernel's text, or delete the text to have it made anew."
+_INVALID = (
+    "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs); compare it with the "
+    "original."
+)
+_REPORT = "Please report it with the kernel's text."
+
+#: Operations that LLVM may fuse; strict IR carries no other flags, so NaN, infinity and signed
+#: zero keep their meaning.
+_CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
+_FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
+_ENTRY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> CompiledKernel:
+    """Compile the text of one kernel in this process.
+
+    Halide numbers its intermediate names process-wide and lets them into the object, so equal
+    bytes are guaranteed only for equal processes; a worker forks a fresh one for every kernel.
+
+    Args:
+        text: Python source of the kernel.
+        target: machine to compile for.
+        entry: symbol of the compiled function, a C identifier.
+        name: name of the kernel for messages and tracebacks; `entry` when empty.
+
+    Raises:
+        KernelTextError: the text does not run, or lacks what a text must define.
+        HalideCompileError: Halide refused the pipeline or its schedule.
+        LLVMCompileError: LLVM refused the IR.
+    """
+    if not _ENTRY.fullmatch(entry):
+        raise ValueError(f"the entry {entry!r} is not a C identifier")
+    start = time.perf_counter()
+    name = name or entry
+    kernel = _Text(text, name)
+    inputs, outputs = kernel.pipeline()
+    manifest = manifest_of(kernel.namespace, inputs, outputs, name)
+    ir = _llvm_ir(kernel, inputs, outputs, target, entry)
+    machine_code = emit_object(with_contraction(for_processor(ir, target)), target, name)
+    return CompiledKernel(machine_code, manifest, time.perf_counter() - start)
+
+
+def manifest_of(
+    namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str
+) -> dict[str, Any]:
+    """Return what the launcher must know, as plain JSON.
+
+    "arguments" holds one description per argument of the entry, "checks" what each element of
+    the status buffer means, "release_gil" whether the call is long enough to let others run.
+
+    Raises:
+        KernelTextError: ARGUMENTS do not fit what pipeline() returned. A launcher that trusted
+            them would read wild memory.
+    """
+    declared = namespace["ARGUMENTS"]
+    arguments = [argument.to_json() for argument in declared]
+    checks = [
+        {"error": error, "message": message}
+        for argument in declared
+        for error, message in getattr(argument, "checks", ())
+    ]
+    shapes = [0 if isinstance(item, hl.Param) else item.dimensions() for item in inputs]
+    shapes += [func.dimensions() for func in outputs for _ in range(func.outputs())]
+    if len(shapes) != len(arguments):
+        raise KernelTextError(
+            f"ARGUMENTS has {len(arguments)} entries, but pipeline() returned {len(inputs)} "
+            f"inputs and {len(shapes) - len(inputs)} outputs",
+            where=f"kernel {name}",
+            cure=_INVALID,
+        )
+    for argument, dimensions in zip(arguments, shapes, strict=True):
+        told = {"buffer": len(argument.get("dims", ())), "status": 1}.get(argument["kind"], 0)
+        if told != dimensions:
+            raise KernelTextError(
+                f"the argument {argument['name']!r} is declared with {told} dimensions, but "
+                f"has {dimensions} in pipeline()",
+                where=f"kernel {name}",
+                cure=_INVALID,
+            )
+    return {
+        "arguments": arguments,
+        "checks": checks,
+        "release_gil": bool(namespace.get("RELEASE_GIL", True)),
+    }
+
+
+def for_processor(ir: str, target: Target) -> str:
+    """Name the target's own processor and features in place of Halide's guess from its features.
+
+    Halide knows a dozen features and picks a processor that implies others, which this machine
+    (a virtual one, say) may lack. Its `prefer-...` tuning is kept.
+    """
+
+    def attributes(match: re.Match[str]) -> str:
+        words = match[1].split(",")
+        kept = [word for word in words if not target.features or word[1:].startswith("prefer-")]
+        features = ",".join(filter(None, [*kept, target.features]))
+        return f'"target-cpu"="{target.cpu}" "target-features"="{features}"'
+
+    return _FEATURES.sub(attributes, ir)
+
+
+def with_contraction(ir: str) -> str:
+    """Allow products and sums to contract to FMA: the one liberty strict_float must not take."""
+    return _CONTRACTIBLE.sub(r"= \1 contract ", ir)
+
+
+def emit_object(ir: str, target: Target, name: str) -> bytes:
+    """Turn LLVM IR into a position-independent relocatable object.
+
+    Raises:
+        LLVMCompileError: the IR does not parse or verify.
+    """
+    try:
+        module = llvm.parse_assembly(ir)
+        module.verify()
+        return bytes(_machine(target, module.triple).emit_object(module))
+    except RuntimeError as error:
+        raise LLVMCompileError(str(error), where=f"kernel {name}", cure=_REPORT) from error
+
+
+@cache
+def _machine(target: Target, triple: str) -> llvm.TargetMachine:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="default"
+    )
+
+
+def _llvm_ir(
+    kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str
+) -> str:
+    # An anonymous file in memory: a worker that is killed leaves nothing behind.
+    file = os.memfd_create(entry)
+    try:
+        with kernel.errors_located():
+            hl.Pipeline(outputs).compile_to_llvm_assembly(
+                f"/proc/self/fd/{file}", inputs, entry, hl.Target(target.halide)
+            )
+        with open(file, encoding="utf-8", closefd=False) as ir:
+            return ir.read()
+    finally:
+        os.close(file)
+
+
+class _Text:
+    """A kernel's text, executed in a namespace of its own."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self._file = f"<halide kernel {name}>"
+        lines = text.splitlines(keepends=True)
+        linecache.cache[self._file] = (len(text), None, lines, self._file)
+        self.namespace: dict[str, Any] = {"__name__": f"halide_kernel_{name}"}
+        with self.errors_located():
+            exec(compile(text, self._file, "exec"), self.namespace)
+
+    def pipeline(self) -> tuple[list[Any], list[Any]]:
+        """Call the text's pipeline() and check what it returns."""
+        for required in ("ARGUMENTS", "pipeline"):
+            if required not in self.namespace:
+                raise self._invalid(f"the text does not define {required}")
+        with self.errors_located():
+            returned = self.namespace["pipeline"]()
+        if not (
+            isinstance(returned, tuple)
+            and len(returned) == 2
+            and all(isinstance(part, (list, tuple)) for part in returned)
+        ):
+            raise self._invalid("pipeline() did not return a pair of lists (inputs, outputs)")
+        inputs, outputs = (
+            list(part) if isinstance(part, (list, tuple)) else [] for part in returned
+        )
+        for item in inputs:
+            if not isinstance(item, (hl.ImageParam, hl.Param)):
+                raise self._invalid(f"pipeline() returned the input {item!r}, not a parameter")
+        for item in outputs:
+            if not isinstance(item, hl.Func):
+                raise self._invalid(f"pipeline() returned the output {item!r}, not a Func")
+        if not outputs:
+            raise self._invalid("pipeline() returned no outputs")
+        return inputs, outputs
+
+    @contextmanager
+    def errors_located(self) -> Iterator[None]:
+        """Turn whatever goes wrong into a typed error that names the kernel and the line."""
+        try:
+            yield
+        except hl.HalideError as error:
+            what = str(error).strip().removeprefix("Error: ")
+            raise HalideCompileError(what, where=self._place(error), cure=_REFUSED) from error
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise KernelTextError(what, where=self._place(error), cure=_INVALID) from error
+
+    def _place(self, error: BaseException) -> str:
+        frames = traceback.extract_tb(error.__traceback__)
+        numbers = [frame.lineno for frame in frames if frame.filename == self._file]
+        if isinstance(error, SyntaxError) and error.filename == self._file:
+            numbers.append(error.lineno)
+        if not numbers or numbers[-1] is None:
+            return f"kernel {self.name}"
+        line = linecache.getline(self._file, numbers[-1]).strip()
+        return f"kernel {self.name}, line {numbers[-1]} ({line})"
+
+    def _invalid(self, what: str) -> KernelTextError:
+        return KernelTextError(what, where=f"kernel {self.name}", cure=_INVALID)

@@ -1,0 +1,162 @@
+"""The machine a kernel is compiled for, spelled out in full.
+
+"host" never appears: the strings here take part in cache keys, and an artifact built on one
+machine must not be mistaken for one that fits another.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from functools import cache
+
+from halide_backend.errors import UnsupportedVersionError
+
+#: Halide features every CPU kernel is compiled with: the launcher knows the shapes, the runtime
+#: is shared, and NaN and infinity mean what IEEE 754 says.
+BASE_FEATURES = ("no_asserts", "no_bounds_query", "no_runtime", "strict_float")
+
+#: Halide feature -> the LLVM features it lets Halide use (Halide 21, CodeGen_X86::mattrs).
+#: Each is offered only to a processor that has all of them, whatever its model number says: a
+#: virtual machine may hide some.
+_REQUIRES = {
+    "sse41": ("sse4.1",),
+    "avx": ("avx",),
+    "f16c": ("avx", "f16c"),
+    "fma": ("avx", "fma"),
+    "avx2": ("avx2", "f16c", "fma"),
+    "avx512": ("avx512f", "avx512cd"),
+    "avx512_skylake": ("avx512vl", "avx512bw", "avx512dq"),
+    "avx512_cannonlake": ("avx512ifma", "avx512vbmi"),
+    "avx512_zen4": ("avx512bf16", "avx512vnni", "avx512bitalg", "avx512vbmi2"),
+    "avxvnni": ("avxvnni",),
+}
+#: AVX-512 features build on one another, in this order.
+_CHAIN = ("avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_zen4")
+
+#: Processors that Halide can tune for by name; on them it trusts gathers to be fast.
+_TUNABLE = {
+    *("amdfam10", "bdver1", "bdver2", "bdver3", "bdver4", "btver1", "btver2"),
+    *("znver1", "znver2", "znver3", "znver4", "znver5"),
+}
+
+#: Levels of the x86-64 psABI, for code that must run on more than this machine.
+_LEVELS = {
+    "sse41": ("x86-64-v2", ("sse41",)),
+    "avx2": ("x86-64-v3", ("avx", "avx2", "f16c", "fma", "sse41")),
+    "avx512": (
+        "x86-64-v4",
+        ("avx", "avx2", "avx512", "avx512_skylake", "f16c", "fma", "sse41"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What Halide and LLVM generate code for.
+
+    Attributes:
+        halide: complete Halide target string, features sorted.
+        cpu: LLVM name of the processor, e.g. "znver4".
+        features: LLVM feature string, e.g. "+avx,+avx2,-avx512f"; empty means: all that `cpu` has.
+    """
+
+    halide: str
+    cpu: str
+    features: str
+
+    @staticmethod
+    def host() -> Target:
+        """Return the target of this machine, found without importing halide (~40 ms once).
+
+        Raises:
+            UnsupportedVersionError: the processor is not an x86-64.
+        """
+        return _host()
+
+    @staticmethod
+    def level(name: str) -> Target:
+        """Return the target of an x86-64 psABI level: "sse41", "avx2" or "avx512".
+
+        The same on every machine; code for it runs on any processor that has the level.
+
+        Raises:
+            ValueError: another name.
+        """
+        if name not in _LEVELS:
+            raise ValueError(f"no level {name!r}; the levels are {', '.join(_LEVELS)}")
+        cpu, features = _LEVELS[name]
+        return Target(_halide_string(features, ""), cpu, "")
+
+    def check_runs_here(self) -> None:
+        """Make sure that this machine can run code for this target.
+
+        Raises:
+            UnsupportedVersionError: it lacks features; running the code would end the process.
+        """
+        if self == _host():
+            return
+        if missing := self.requires() - _host().requires():
+            raise UnsupportedVersionError(
+                f"this processor lacks {', '.join(sorted(missing))}",
+                where=f"target {self.cpu}",
+                cure="Set the option target to a lower level, or to '' for this machine.",
+            )
+
+    def requires(self) -> frozenset[str]:
+        """Return the LLVM features that a processor must have to run code for this target."""
+        named = {word[1:] for word in self.features.split(",") if word.startswith("+")}
+        for feature in self.halide.split("-"):
+            named.update(_REQUIRES.get(feature, ()))
+        return frozenset(named)
+
+    def to_json(self) -> dict[str, str]:
+        """Return the three strings by name."""
+        return {"halide": self.halide, "cpu": self.cpu, "features": self.features}
+
+    @staticmethod
+    def from_json(data: dict[str, str]) -> Target:
+        """Return the target that `to_json` wrote."""
+        return Target(data["halide"], data["cpu"], data["features"])
+
+
+@cache
+def _host() -> Target:
+    machine = platform.machine()
+    if machine not in ("x86_64", "AMD64"):
+        raise UnsupportedVersionError(
+            f"no target for the processor architecture {machine!r}",
+            where="halide_backend.build.target",
+            cure="Use an x86-64 machine, or leave config.cpu_backend at 'cpp' on this one.",
+        )
+    from llvmlite import binding as llvm
+
+    cpu = llvm.get_host_cpu_name()
+    found = llvm.get_host_cpu_features()
+    features = halide_features({name for name, there in found.items() if there}, cpu)
+    return Target(
+        _halide_string(features, cpu if cpu in _TUNABLE else ""),
+        cpu,
+        ",".join(("+" if found[name] else "-") + name for name in sorted(found)),
+    )
+
+
+def halide_features(llvm_features: set[str], cpu: str) -> tuple[str, ...]:
+    """Translate the LLVM features that a processor has into Halide's, sorted."""
+    features = {
+        name
+        for name, needs in _REQUIRES.items()
+        if name not in _CHAIN and llvm_features.issuperset(needs)
+    }
+    for name in _CHAIN:
+        if not llvm_features.issuperset(_REQUIRES[name]):
+            break
+        features.add(name)
+    if cpu == "znver5" and features >= {"avx512_zen4", "avxvnni"}:
+        features.add("avx512_zen5")
+    return tuple(sorted(features))
+
+
+def _halide_string(features: tuple[str, ...], tune: str) -> str:
+    words = ["x86-64-linux"] + ([f"tune_{tune}"] if tune else [])
+    return "-".join(words + sorted((*features, *BASE_FEATURES)))

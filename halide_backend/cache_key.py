@@ -1,0 +1,57 @@
+"""What decides the generated code besides the user's options: versions, sources and the machine.
+
+Inductor knows its own sources, the graph and its own options, but neither the version of Halide nor
+the processor; two machines or two environments that share a cache directory would otherwise
+exchange code that does not fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from halide_backend.versions import check_versions
+
+NAME = "halide_backend"
+
+
+def applies() -> bool:
+    """Whether Inductor is set to this backend for any device, in the calling thread."""
+    from torch._inductor import config
+
+    return NAME in (config.cpu_backend, config.cuda_backend)
+
+
+@cache
+def entries(target: str) -> dict[str, str]:
+    """Key entries besides the options: read-only, and never the word "host".
+
+    `target` is the option of that name. The first call takes about 50 ms; it does not import
+    halide.
+
+    Raises:
+        UnsupportedVersionError: a required package is missing or unsupported, or the processor is.
+        MissingNativeExtensionError: the compiled part of this package is absent.
+    """
+    check_versions()
+    from halide_backend.build.fingerprint import toolchain
+    from halide_backend.build.target import Target
+
+    resolved = Target.level(target) if target else Target.host()
+    return {
+        **{f"_{name}": str(value) for name, value in toolchain().items()},
+        "_target": " ".join(resolved.to_json().values()),
+        "_sources": sources_digest(),
+    }
+
+
+def sources_digest() -> str:
+    """SHA-256 over the names and contents of all sources of this package, as hexadecimal digits."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,52 @@
+"""Which nodes may share one Halide pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch._inductor import config
+from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
+
+from halide_backend.algorithm.sharing import preserved_loads
+from halide_backend.capture.recording import record
+from halide_backend.errors import Unsupported
+
+if TYPE_CHECKING:
+    from torch._inductor.scheduler import BaseSchedulerNode
+
+#: Nodes of one pipeline; beyond it Halide's compile time grows faster than what another saved launch is worth.
+MAX_NODES = 48
+
+
+def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:
+    """Whether one row of loops computes both: same outermost axes, and nothing read elsewhere than it was written.
+
+    The scheduler has already checked dependencies; this is what one kernel with one row adds.
+    """
+    if not (is_loop(first) and is_loop(second)):
+        return False
+    nodes = [*first.get_nodes(), *second.get_nodes()]
+    if len(nodes) > MAX_NODES:
+        return False
+    try:
+        builder = record(nodes)
+        program, _ = builder.finish(())
+        preserved_loads(program)
+    except Unsupported:
+        return False
+    return bool(program.row)
+
+
+def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:
+    """Whether two nodes that only share inputs may be fused; limited as Inductor's C++ backend limits it."""
+    count = len(first.get_nodes()) + len(second.get_nodes())
+    return count <= config.cpp.max_horizontal_fusion_size and can_fuse(first, second)
+
+
+def is_loop(node: Any) -> bool:
+    """Whether `node` holds loop nodes only: no template, no foreach, no extern call."""
+    if node.is_template() or node.is_foreach():
+        return False
+    return isinstance(node, (SchedulerNode, FusedSchedulerNode)) and all(
+        isinstance(part, SchedulerNode) for part in node.get_nodes()
+    )

@@ -1,0 +1,118 @@
+"""The pipelines that one launch will run: what is collected between two flushes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.codegen.common import InplacedBuffer, Kernel, KernelArgs
+from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
+from torch._inductor.virtualized import V
+
+from halide_backend.algorithm.loop_program import Load, LoopProgram
+from halide_backend.algorithm.sharing import sinks_of
+
+
+class CaptureKernel(Kernel[Any]):
+    """Inductor's bookkeeping for one pipeline: which buffers it stores and which of them nobody else needs."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One pipeline before it is committed: nothing of the graph has been touched yet.
+
+    `memories` are the graph's names of the program's arguments, in order; `removed` are buffers that live in the
+    pipeline only.
+    """
+
+    nodes: tuple[Any, ...]
+    program: LoopProgram
+    memories: tuple[str, ...]
+    removed: frozenset[str]
+
+
+@dataclass
+class KernelGroup:
+    """Pipelines in the order in which they run, and Inductor's record of their arguments."""
+
+    args: KernelArgs = field(default_factory=KernelArgs)
+    texts: list[str] = field(default_factory=list)
+    memories: list[tuple[str, ...]] = field(default_factory=list)
+    nodes: list[Any] = field(default_factory=list)
+
+    def commit(self, captured: Captured, text: str) -> None:
+        """Take the pipeline into the group: allocate its outputs, mark its nodes as run."""
+        V.graph.removed_buffers |= captured.removed
+        kernel = CaptureKernel(self.args)
+        with V.set_kernel_handler(kernel):
+            for node in captured.nodes:
+                if _may_reuse_input(node, captured):
+                    node.decide_inplace_update()
+            inputs = len(captured.program.inputs)
+            for memory in captured.memories[:inputs]:
+                self.args.input(memory)
+            for memory in captured.memories[inputs:]:
+                self.args.output(memory)
+            for node in captured.nodes:
+                node.mark_run()
+        V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
+        self.texts.append(text)
+        self.memories.append(captured.memories)
+        self.nodes += captured.nodes
+
+    def write(self) -> str:
+        """Define the kernel in the wrapper and call it; returns its name."""
+        wrapper = V.graph.wrapper_code
+        arguments = list(dict.fromkeys(self._name(m) for places in self.memories for m in places))
+        pipelines = [
+            (text, tuple(arguments.index(self._name(m)) for m in places))
+            for text, places in zip(self.texts, self.memories)
+        ]
+        body = _call_text(pipelines, len(arguments))
+        name = wrapper.src_to_kernel.get(body)
+        if name is None:
+            fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
+            name = "_".join(["halide", fused, wrapper.next_kernel_suffix()])
+            wrapper.src_to_kernel[body] = name
+            wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
+            origins, detailed = get_kernel_metadata(self.nodes, wrapper)
+            wrapper.define_kernel(
+                name, f"load_kernel({name!r}, {body}", metadata=f"{origins}\n{detailed}", gpu=False
+            )
+        wrapper.generate_kernel_call(
+            name, arguments, device=self.nodes[0].get_device(), triton=False
+        )
+        return name
+
+    def _name(self, memory: str) -> str:
+        """The wrapper's name of the memory: of its last reuse, since an earlier name is gone by the time of the call."""
+        reused = self.args.inplace_buffers.get(memory)
+        return reused.other_names[-1] if isinstance(reused, InplacedBuffer) else memory
+
+
+def _call_text(pipelines: Sequence[tuple[str, tuple[int, ...]]], arity: int) -> str:
+    parts = "".join(f"    (r'''\n{text}''', {places!r}),\n" for text, places in pipelines)
+    return f"arity={arity}, pipelines=[\n{parts}])"
+
+
+def _may_reuse_input(node: Any, captured: Captured) -> bool:
+    """Whether each of the node's inputs may become its output without anyone in the pipeline missing the old value.
+
+    Inductor knows that no other node needs the input; but in one pipeline other outputs may compute this node's value
+    again from it. So all loads of the input have to end in the one store.
+    """
+    program = captured.program
+    names = dict(zip(captured.memories, (b.name for b in (*program.inputs, *program.outputs))))
+    sinks = sinks_of(program)
+    stores = {f"store {number}" for number, store in enumerate(program.stores)}
+    loads: dict[str, set[str]] = {}
+    for position, value in enumerate(program.values):
+        if isinstance(value.attribute, Load):
+            loads.setdefault(value.attribute.buffer, set()).update(sinks[position])
+    for dependency in node.read_writes.reads:
+        found = loads.get(names.get(dependency.name, ""), set())
+        if len(found) > 1 or not found <= stores:
+            return False
+    return len(node.get_outputs()) == 1

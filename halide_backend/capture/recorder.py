@@ -1,0 +1,364 @@
+"""The ops handler that records a loop body as `Value`s instead of printing code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promote_types
+from torch._inductor.ops_handler import DefaultHandler
+from torch._inductor.virtualized import V
+
+from halide_backend.algorithm.loop_program import Axis, Indirect, Load, Nest, Reduction
+from halide_backend.algorithm.operation_names import (
+    COMPARISONS,
+    FLOAT_ONLY,
+    LOGICAL,
+    OPERATIONS,
+    RENAMED,
+)
+from halide_backend.capture.alignment import simplify
+from halide_backend.capture.indexing import coordinates, value_range
+from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.errors import Unsupported
+
+#: Reductions that one value describes; the others are rewritten into these.
+_REDUCTIONS = ("sum", "prod", "max", "min", "any", "xor_sum", "argmax", "argmin")
+
+_INT32 = 2**31
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the handler hands to the loop body: a value of the program, with the type facts Inductor asks for."""
+
+    position: int
+    dtype: torch.dtype
+    is_scalar: bool = False
+    shape: tuple[int, ...] | None = (1,)
+
+
+class Recorder(DefaultHandler):
+    """Records one node's loop body, run over the axes of `nest`, into `builder`."""
+
+    def __init__(self, builder: ProgramBuilder, nest: Nest) -> None:
+        self.builder = builder
+        self.nest = nest
+        self.extents: dict[sympy.Symbol, int] = {axis.symbol: axis.extent for axis in nest.axes}
+        self.mask: Recorded | None = None
+        self.types = DtypePropagationOpsHandler()
+
+    # -- values ------------------------------------------------------------------------------------------------
+
+    def value(
+        self, operation: str, dtype: torch.dtype, *operands: Recorded, attribute: object = None
+    ) -> Recorded:
+        position = self.builder.value(
+            operation, _name(dtype), tuple(o.position for o in operands), attribute
+        )
+        return Recorded(position, dtype, is_scalar=operation == "constant")
+
+    def constant(self, value: float | int | bool, dtype: torch.dtype) -> Recorded:
+        number: float | int | bool
+        if dtype.is_floating_point:
+            number = float(value)
+        elif dtype is torch.bool:
+            number = bool(value)
+        else:
+            number = int(value)
+        return self.value("constant", dtype, attribute=_Number.of(number))
+
+    def number(self, operand: Any, dtype: torch.dtype) -> Recorded:
+        return operand if isinstance(operand, Recorded) else self.constant(operand, dtype)
+
+    def cast(self, operand: Recorded, dtype: torch.dtype) -> Recorded:
+        if operand.dtype is dtype:
+            return operand
+        return self.value("to_dtype", dtype, operand)
+
+    def simplified(self, index: sympy.Expr | int) -> sympy.Expr:
+        return simplify(sympy.sympify(index), self.extents)
+
+    def index_operands(self, index: sympy.Expr) -> tuple[Recorded, ...]:
+        return tuple(
+            Recorded(self.builder.indirect[symbol], torch.int32)
+            for symbol in sorted(index.free_symbols, key=str)
+            if symbol in self.builder.indirect
+        )
+
+    def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Recorded:
+        index = self.simplified(expr)
+        self._require_axes(index)
+        return self.value("index", dtype, *self.index_operands(index), attribute=index)
+
+    def value_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Recorded:
+        return self.index_expr(expr, dtype)
+
+    def _require_axes(self, index: sympy.Expr) -> None:
+        unknown = index.free_symbols - self.extents.keys()
+        if unknown:
+            raise Unsupported(f"dynamic shape: index {index} over {', '.join(map(str, unknown))}")
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, index: sympy.Expr) -> Recorded:
+        index = self.simplified(index)
+        self._require_axes(index)
+        dtype = V.graph.get_dtype(name)
+        stored = self.builder.stored(name, index)
+        if stored is not None:
+            return Recorded(stored, dtype)
+        split = ()
+        masks = () if self.mask is None else (self.mask,)
+        buffer = self.builder.read(name)
+        if self.mask is not None and not self._in_bounds(index, self.builder.extent(name)):
+            sizes, strides = self.builder.layout(name)
+            split = coordinates(
+                index, sizes, strides, self.extents, self.builder.bounds(self.mask.position)
+            )
+        else:
+            masks = ()
+        return self.value(
+            "load",
+            dtype,
+            *self.index_operands(index),
+            *masks,
+            attribute=Load(buffer, index, split),
+        )
+
+    def _in_bounds(self, index: sympy.Expr, extent: int) -> bool:
+        span = value_range(index, self.extents)
+        return span is not None and span[0] >= 0 and span[1] < extent
+
+    def store(
+        self, name: str, index: sympy.Expr, value: Recorded | float, mode: str | None = None
+    ) -> None:
+        dtype = V.graph.get_dtype(name)
+        if mode not in (None, "atomic_add"):
+            raise Unsupported(f"store mode {mode}")
+        stored = self.cast(self.number(value, dtype), dtype)
+        index = self.simplified(index)
+        self._require_axes(index)
+        self.builder.store(name, index, stored.position, self.nest, mode)
+
+    def store_reduction(self, name: str, index: sympy.Expr, value: Recorded) -> None:
+        dtype = V.graph.get_dtype(name)
+        stored = self.cast(self.number(value, dtype), dtype)
+        self.builder.store(
+            name, self.simplified(index), stored.position, Nest(self.nest.iteration), None
+        )
+
+    # -- indirect indices and checks ---------------------------------------------------------------------------
+
+    def indirect_indexing(
+        self, index: Any, size: sympy.Expr | int, check: bool = True, wrap_neg: bool = True
+    ) -> sympy.Expr:
+        if not isinstance(index, Recorded):
+            return sympy.sympify(index)
+        size = self.simplified(size)
+        if not size.is_Integer:
+            raise Unsupported(f"dynamic shape: indirect index below {size}")
+        extent = int(size)
+        signed = index.dtype not in (torch.bool, torch.uint8, torch.uint16, torch.uint32)
+        if check:
+            lowest = -extent if wrap_neg else 0
+            bad = self.gt(index, extent - 1)
+            if signed:
+                bad = self.logical_or(bad, self.lt(index, lowest))
+            self.check(bad, "IndexError", f"index out of range: a dimension of size {extent}")
+        clamped = self.value(
+            "indirect", torch.int32, index, attribute=Indirect(extent, wrap_neg and signed)
+        )
+        symbol = sympy.Symbol(f"j{clamped.position}", integer=True, nonnegative=True)
+        self.builder.indirect[symbol] = clamped.position
+        self.extents[symbol] = extent
+        return symbol
+
+    def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
+        index = self.simplified(expr)
+        span = value_range(index, self.extents)
+        size = self.simplified(size)
+        if not size.is_Integer:
+            raise Unsupported(f"dynamic shape: bound {size}")
+        if span is not None and (not lower or span[0] >= 0) and (not upper or span[1] < size):
+            return
+        value = self.index_expr(index, torch.int64)
+        bad = self.constant(False, torch.bool)
+        if lower:
+            bad = self.logical_or(bad, self.lt(value, 0))
+        if upper:
+            bad = self.logical_or(bad, self.ge(value, int(size)))
+        self.check(bad, "IndexError", f"index out of range: {index} in a dimension of size {size}")
+
+    def device_assert_async(self, cond: Recorded, msg: str) -> None:
+        self.check(self.logical_not(cond), "RuntimeError", msg)
+
+    def check(self, bad: Recorded, error: str, message: str) -> None:
+        if self.mask is not None:
+            bad = self.logical_and(self.mask, bad)
+        self.builder.check(bad.position, error, message)
+
+    def masked(self, mask: Recorded, body: Callable[[], Recorded], other: Any) -> Recorded:
+        outer = self.mask
+        self.mask = mask if outer is None else self.logical_and(outer, mask)
+        try:
+            result = self.number(body(), torch.float32)
+        finally:
+            self.mask = outer
+        return self.value(
+            "where", result.dtype, mask, result, self.cast(self.number(other, result.dtype), result.dtype)
+        )
+
+    # -- types -------------------------------------------------------------------------------------------------
+
+    def to_dtype(
+        self,
+        x: Recorded,
+        dtype: torch.dtype,
+        src_dtype: torch.dtype | None = None,
+        use_compute_types: bool = True,
+    ) -> Recorded:
+        return self.cast(self.number(x, dtype), dtype)
+
+    def to_dtype_bitcast(self, x: Recorded, dtype: torch.dtype, src_dtype: torch.dtype) -> Recorded:
+        if dtype.itemsize != src_dtype.itemsize:
+            raise Unsupported(f"bitcast of {src_dtype} to {dtype}")
+        return self.value("bitcast", dtype, self.cast(x, src_dtype))
+
+    # -- reductions --------------------------------------------------------------------------------------------
+
+    def reduction(
+        self, dtype: torch.dtype, src_dtype: torch.dtype, reduction_type: str, value: Any
+    ) -> Any:
+        if reduction_type == "welford_reduce":
+            return self._welford(self.cast(value, dtype))
+        if reduction_type == "welford_combine":
+            return self._combine(*(self.cast(part, dtype) for part in value))
+        if reduction_type not in _REDUCTIONS:
+            raise Unsupported(f"reduction {reduction_type}")
+        return self._reduce(reduction_type, dtype, value)
+
+    def _reduce(self, kind: str, dtype: torch.dtype, value: Any) -> Recorded:
+        position: sympy.Expr | None = None
+        if kind in ("argmax", "argmin"):
+            if isinstance(value, tuple):
+                raise Unsupported("argmax with a logical index")
+            position = sympy.Integer(0)
+            for axis in self.nest.reduction:
+                position = position * axis.extent + axis.symbol
+            position = sympy.expand(position)
+        elif kind == "any":
+            dtype = torch.bool
+            value = self.cast(value, dtype)
+        else:
+            value = self.cast(self.number(value, dtype), dtype)
+        if kind in ("max", "min") and value.dtype is torch.bool:
+            kind = "any" if kind == "max" else "all"
+        return self.value(
+            "reduction", dtype, value, attribute=Reduction(kind, self.nest.reduction, position)
+        )
+
+    def _welford(self, value: Recorded) -> tuple[Recorded, Recorded, Recorded]:
+        # Two passes over data that a row schedule keeps in cache: as accurate as Welford's update, and it vectorises.
+        dtype = value.dtype
+        count = self.constant(float(math.prod(a.extent for a in self.nest.reduction)), dtype)
+        mean = self.truediv(self._reduce("sum", dtype, value), count)
+        deviation = self.sub(value, mean)
+        return mean, self._reduce("sum", dtype, self.mul(deviation, deviation)), count
+
+    def _combine(
+        self, mean: Recorded, m2: Recorded, weight: Recorded
+    ) -> tuple[Recorded, Recorded, Recorded]:
+        dtype = mean.dtype
+        total = self._reduce("sum", dtype, weight)
+        whole = self.truediv(self._reduce("sum", dtype, self.mul(mean, weight)), total)
+        deviation = self.sub(mean, whole)
+        spread = self.add(m2, self.mul(self.mul(deviation, deviation), weight))
+        return whole, self._reduce("sum", dtype, spread), total
+
+    # -- everything else: promote, then record -----------------------------------------------------------------
+
+    def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operation = RENAMED.get(name, name)
+        if operation not in OPERATIONS:
+            raise Unsupported(f"operation {name}")
+        if operation in ("floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int"):
+            return self._rounded_to_int(operation, *args, **kwargs)
+        dtype = getattr(self.types, name)(*args, **kwargs)
+        if operation in ("floordiv", "truncdiv", "mod", "remainder", "fmod"):
+            self._check_divisor(args[1], dtype)
+        if operation == "where":
+            condition, *branches = args
+            operands = [self.cast(self.number(condition, torch.bool), torch.bool)]
+            operands += [self.cast(self.number(b, dtype), dtype) for b in branches]
+        elif operation in LOGICAL:
+            operands = [self.cast(self.number(a, torch.bool), torch.bool) for a in args]
+        elif operation in COMPARISONS or dtype is torch.bool:
+            common = promote_types(args)
+            operands = [self.cast(self.number(a, common), common) for a in args]
+        elif operation in ("bitwise_left_shift", "bitwise_right_shift", "ldexp"):
+            operands = [self.cast(self.number(args[0], dtype), dtype)]
+            operands.append(self.number(args[1], torch.int32))
+        else:
+            operands = [self.cast(self.number(a, dtype), dtype) for a in args]
+        if operation in FLOAT_ONLY and not dtype.is_floating_point:
+            raise Unsupported(f"operation {name} of {dtype}")
+        _name(dtype)
+        return self.value(operation, dtype, *operands)
+
+    def _rounded_to_int(self, operation: str, x: Recorded, dtype: torch.dtype) -> Recorded:
+        if x.dtype.is_floating_point:
+            x = self.value(operation.removesuffix("_to_int"), x.dtype, x)
+        return self.cast(x, dtype)
+
+    def _check_divisor(self, divisor: Any, dtype: torch.dtype) -> None:
+        if dtype.is_floating_point:
+            return
+        divisor = self.number(divisor, dtype)
+        known = self.builder.number(divisor.position)
+        if known is not None and known != 0:
+            return
+        self.check(self.eq(divisor, 0), "ZeroDivisionError", "integer division or remainder by zero")
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A constant that compares by its bits: 0.0 and -0.0, 1 and True are different values."""
+
+    number: float | int | bool
+    bits: str
+
+    @staticmethod
+    def of(number: float | int | bool) -> _Number:
+        return _Number(0 if number != number else number, repr(number))
+
+
+def _name(dtype: torch.dtype) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if name not in SUPPORTED_DTYPES:
+        raise Unsupported(f"dtype {dtype}")
+    return name
+
+
+#: dtypes with an element type in `algorithm.arguments.ELEMENT`.
+SUPPORTED_DTYPES: Mapping[str, None] = dict.fromkeys(
+    (
+        "bool",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    )
+)

@@ -1,0 +1,194 @@
+"""HalideScheduling: what Inductor's scheduler asks of a backend."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor import metrics
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.debug import set_kernel_post_grad_provenance_tracing
+from torch._inductor.scheduler import BaseScheduling, FusedSchedulerNode
+from torch._inductor.utils import get_fused_kernel_name
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from halide_backend import statistics
+from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
+from halide_backend.capture.kernel_group import Captured, CaptureKernel, KernelGroup
+from halide_backend.capture.recording import record
+from halide_backend.errors import HalideBackendError
+from halide_backend.pipeline import Compilation, compile_program
+
+log = logging.getLogger("halide_backend")
+
+#: Arguments of one launch, as many as Inductor's C++ backend allows.
+_MAX_ARGUMENTS = 500
+
+
+class HalideScheduling(BaseScheduling):
+    """Turns fused nodes into Halide pipelines and collects them into one launch per flush.
+
+    Constructed with None whenever Inductor only wants to know the features, hence nothing happens here.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__(scheduler)
+        self._group = KernelGroup()
+        self._cpp_backend: Any = None
+        self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
+
+    def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
+        return OrderedSet([BackendFeature.INPLACE_BUFFERS, BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
+
+    # -- fusion ------------------------------------------------------------------------------------------------
+
+    def group_fn(self, sizes: Any) -> Any:
+        return tuple(tuple(map(V.graph.sizevars.simplify, size)) for size in sizes)
+
+    def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
+        if node1.is_template() or node2.is_template():
+            with self._cpp() as cpp:
+                return bool(cpp.can_fuse_vertical(node1, node2))
+        return can_fuse(node1, node2)
+
+    def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
+        if node1.is_template() or node2.is_template():
+            with self._cpp() as cpp:
+                return bool(cpp.can_fuse_horizontal(node1, node2))
+        return can_fuse_side_by_side(node1, node2)
+
+    def fuse(self, node1: Any, node2: Any) -> FusedSchedulerNode:
+        if node1.is_template() or node2.is_template() or node1.is_foreach() or node2.is_foreach():
+            with self._cpp() as cpp:
+                return cpp.fuse(node1, node2)  # type: ignore[no-any-return]
+        return FusedSchedulerNode.fuse(node1, node2)
+
+    # -- code generation ---------------------------------------------------------------------------------------
+
+    def codegen_node(self, node: Any) -> None:
+        nodes = tuple(node.get_nodes())
+        try:
+            self._codegen(nodes)
+            return
+        except HalideBackendError as refusal:
+            if len(nodes) == 1:
+                self._delegate(nodes[0], refusal)
+                return
+            log.info("%s is computed node by node: %s", node.get_name(), refusal)
+        for part in nodes:
+            try:
+                self._codegen((part,))
+            except HalideBackendError as refusal:
+                self._delegate(part, refusal)
+
+    def _codegen(self, nodes: tuple[Any, ...]) -> None:
+        """Build one pipeline for `nodes` and commit it.
+
+        Raises:
+            HalideBackendError: it cannot be built; the graph is as it was.
+        """
+        if self._ahead is None:
+            self._ahead = self._start_all()
+        captured, compilation = self._ahead.pop(nodes, None) or _start(nodes)
+        compilation.artifact.result()
+        self._group.commit(captured, compilation.text)
+        statistics.count("native_kernels")
+        metrics.generated_kernel_count += 1
+
+    def _start_all(self) -> dict[tuple[Any, ...], tuple[Captured, Compilation]]:
+        """Capture every kernel of the graph and let the workers begin, before the first one is waited for.
+
+        A pipeline has to be built before its nodes are marked as run, so that a refusal can still be delegated;
+        without a head start the workers would build one kernel at a time.
+        """
+        started = {}
+        for node in self.scheduler.nodes:
+            device = node.get_device()
+            if device is None or device.type != "cpu" or not is_loop(node):
+                continue
+            nodes = tuple(node.get_nodes())
+            with suppress(HalideBackendError):
+                started[nodes] = _start(nodes)
+        return started
+
+    def _delegate(self, node: Any, reason: HalideBackendError) -> None:
+        """Leave one node to Inductor's C++ backend, after everything that runs before it."""
+        from halide_backend import config
+
+        if not config.delegate:
+            raise reason
+        self.flush()
+        statistics.delegated(reason.what)
+        log.warning("%s is left to Inductor's C++ backend: %s", node.get_name(), reason.what)
+        with self._cpp() as cpp:
+            cpp.codegen_node(node)
+            cpp.flush()
+
+    def codegen_template(
+        self, template_node: Any, epilogue_nodes: Sequence[Any], prologue_nodes: Sequence[Any], **rest: Any
+    ) -> Any:
+        self.flush()
+        statistics.count("delegated_templates")
+        with self._cpp() as cpp:
+            result = cpp.codegen_template(template_node, epilogue_nodes, prologue_nodes, **rest)
+            cpp.flush()
+        return result
+
+    def codegen_sync(self) -> None:
+        """Nothing runs asynchronously on a CPU."""
+
+    def ready_to_flush(self) -> bool:
+        return sum(map(len, self._group.memories)) >= _MAX_ARGUMENTS
+
+    def flush(self) -> None:
+        """Write one launch for all pipelines collected since the last one."""
+        if not self._group.texts:
+            return
+        group, self._group = self._group, KernelGroup()
+        name = group.write()
+        self.codegen_comment(group.nodes, name)
+
+    def codegen_comment(self, node_schedule: Any, kernel_name: str | None = None) -> None:
+        handle = set_kernel_post_grad_provenance_tracing(node_schedule, kernel_name or "")
+        V.graph.wrapper_code.write_provenance_debug_handle(kernel_name, handle)
+
+    @contextmanager
+    def _cpp(self) -> Iterator[Any]:
+        """Inductor's own C++ backend, under its own name, which parts of Inductor compare."""
+        from torch._inductor.codegen.cpp import CppScheduling
+
+        with inductor_config.patch(cpu_backend="cpp"):
+            if self._cpp_backend is None:
+                self._cpp_backend = CppScheduling(self.scheduler)
+            yield self._cpp_backend
+
+
+def _start(nodes: tuple[Any, ...]) -> tuple[Captured, Compilation]:
+    captured = capture(nodes)
+    name = f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
+    return captured, compile_program(captured.program, name)
+
+
+def capture(nodes: tuple[Any, ...]) -> Captured:
+    """The pipeline that computes `nodes`; touches nothing of the graph.
+
+    Raises:
+        Unsupported: one pipeline cannot compute them.
+    """
+    kernel: CaptureKernel = CaptureKernel()
+    with V.set_kernel_handler(kernel):
+        builder = record(nodes)
+        for memory, name in builder.reads.items():
+            if memory not in V.graph.removed_buffers:
+                kernel.args.input(name)
+        for store in builder.stores.values():
+            kernel.store_buffer_names.add(store.buffer)
+        kernel.remove_kernel_local_buffers()
+    removed = frozenset(kernel.removed_buffers)
+    program, memories = builder.finish(removed)
+    return Captured(nodes, program, memories, removed)

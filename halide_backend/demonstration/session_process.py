@@ -1,0 +1,101 @@
+"""The parent's side of a session: start it, hand it its task, listen until it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from halide_backend.demonstration.session import Task
+from halide_backend.inspection.process_audit import SESSION
+
+#: A session that takes longer than this hangs: the slowest, C++ on one core, needs about a quarter
+#: of it.
+LIMIT_SECONDS = 300.0
+
+
+class SessionFailed(Exception):
+    """A session died, hung or raised; the message is one line."""
+
+
+def run(task: Task, tick: Callable[[str], None]) -> dict[str, Any]:
+    """The result of `task`, done by a fresh process; `tick` is called at least twice a second.
+
+    Raises:
+        SessionFailed: the process ended without a result or with an error, or took longer than
+            LIMIT_SECONDS.
+    """
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", SESSION],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            # A group of its own, so that its compilers and workers can be ended with it.
+            start_new_session=True,
+        )
+        try:
+            result = _talk(process, task, tick)
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            raise SessionFailed("the process did not end after its answer") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if result is None or process.returncode != 0:
+            errors.seek(0)
+            raise SessionFailed(
+                _epitaph(process.returncode, errors.read().decode(errors="replace"))
+            )
+        return result
+
+
+def _talk(
+    process: subprocess.Popen[str], task: Task, tick: Callable[[str], None]
+) -> dict[str, Any] | None:
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("a session was started without pipes")
+    # A process that died at once is reported by its end, not by the broken pipe.
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        json.dump(asdict(task), stdin)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True).start()
+    deadline = time.monotonic() + LIMIT_SECONDS
+    doing, result = "", None
+    while True:
+        if time.monotonic() > deadline:
+            raise SessionFailed(f"no answer after {LIMIT_SECONDS:.0f} s")
+        with suppress(queue.Empty):
+            line = lines.get(timeout=0.5)
+            if not line:
+                return result
+            answer = json.loads(line)
+            doing = answer.get("progress", doing)
+            result = answer.get("result", result)
+        tick(doing)
+
+
+def _forward(stdout: TextIO, lines: queue.SimpleQueue[str]) -> None:
+    for line in stdout:
+        lines.put(line)
+    lines.put("")
+
+
+def _epitaph(status: int, errors: str) -> str:
+    last = (errors.strip().splitlines() or ["it wrote no message"])[-1].strip()
+    if status < 0:
+        with suppress(ValueError):
+            return f"killed by {signal.Signals(-status).name}; its last line: {last}"
+    return f"exit status {status}: {last}"

@@ -1,0 +1,135 @@
+"""Prints what the demo measured: the machine, one table, and what to make of it."""
+
+from __future__ import annotations
+
+from halide_backend.demonstration.figures import (
+    BackendFigures,
+    DemoFigures,
+    RowFigures,
+    Start,
+    Times,
+)
+from halide_backend.demonstration.session import CPP, EAGER, OURS
+
+HEADINGS = (
+    ("", "", "model"),
+    ("equal to", "eager", ""),
+    ("max", "error", ""),
+    ("kernels", "native/", "delegated"),
+    ("cold compile s", "ours", ""),
+    ("", "C++", ""),
+    ("2nd process s", "ours", ""),
+    ("", "C++", ""),
+    ("run ms (quartiles)", "eager", ""),
+    ("", "C++", ""),
+    ("", "ours", ""),
+    ("ours is faster than", "eager", ""),
+    ("", "C++", ""),
+)
+NOTHING = "-"
+
+
+def render(figures: DemoFigures) -> str:
+    """The whole closing text."""
+    parts = ["", "\n".join(f"{name}: {value}" for name, value in figures.machine.items()), ""]
+    parts += [f"{row.name}: {row.summary}" for row in figures.rows]
+    parts += ["", _grid([_cells(row) for row in figures.rows]), ""]
+    parts += [line for row in figures.rows for line in _remarks(row)]
+    if figures.processes:
+        parts.append(_processes(figures.processes))
+    return "\n".join(parts)
+
+
+def _cells(row: RowFigures) -> list[str]:
+    ours = row.backends.get(OURS, BackendFigures())
+    cpp = row.backends.get(CPP, BackendFigures())
+    eager = row.backends.get(EAGER, BackendFigures())
+    errors = [check.error for check in ours.checks]
+    return [
+        row.name,
+        "yes" if row.passed(OURS) else "NO",
+        f"{max(errors):.1e}" if errors else NOTHING,
+        _kernels(ours.cold),
+        _seconds(ours.cold),
+        _seconds(cpp.cold),
+        _seconds(ours.second),
+        _seconds(cpp.second),
+        _milliseconds(eager.run),
+        _milliseconds(cpp.run),
+        _milliseconds(ours.run),
+        _ratio(eager.run, ours.run),
+        _ratio(cpp.run, ours.run),
+    ]
+
+
+def _kernels(start: Start | None) -> str:
+    if start is None or not start.stats:
+        return NOTHING
+    return f"{start.stats['native_kernels']:.0f}/{start.stats['delegated_kernels']:.0f}"
+
+
+def _seconds(start: Start | None) -> str:
+    return NOTHING if start is None else f"{start.seconds:.1f}"
+
+
+def _milliseconds(times: Times | None) -> str:
+    if times is None:
+        return NOTHING
+    digits = 1 if times.median >= 1 else 3
+    return (
+        f"{times.median:.{digits}f} "
+        f"({times.lower_quartile:.{digits}f}-{times.upper_quartile:.{digits}f})"
+    )
+
+
+def _ratio(slower: Times | None, faster: Times | None) -> str:
+    return NOTHING if slower is None or faster is None else f"{slower.median / faster.median:.2f}x"
+
+
+def _grid(rows: list[list[str]]) -> str:
+    lines = [list(column) for column in zip(*HEADINGS, strict=True)] + rows
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    printed = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    rule = "-" * max(len(line) for line in printed)
+    return "\n".join([*printed[:3], rule, *printed[3:], rule])
+
+
+def _remarks(row: RowFigures) -> list[str]:
+    remarks = []
+    for backend, figures in row.backends.items():
+        remarks += [
+            f"{row.name}: {backend} differs from eager in {check.name}: {check.error:.1e}"
+            for check in figures.checks
+            if not check.passed
+        ]
+    ours = row.backends.get(OURS, BackendFigures())
+    if ours.cold is not None:
+        reasons = ours.cold.stats.get("delegation_reasons")
+        if isinstance(reasons, dict):
+            remarks += [f"{row.name}: delegated {n}x: {reason}" for reason, n in reasons.items()]
+    if ours.second is not None and ours.second.stats.get("kernels_compiled"):
+        compiled = ours.second.stats["kernels_compiled"]
+        remarks.append(f"{row.name}: the second process compiled {compiled:.0f} kernels again")
+    remarks += [f"{row.name}: {failure}" for failure in row.failures]
+    remarks += [f"{row.name}: wrote {file}" for file in row.pictures]
+    return remarks
+
+
+def _processes(counted: dict[str, object]) -> str:
+    lines = [f"  {number}x {command}" for command, number in _others(counted).items()]
+    first = (
+        f"processes started: {counted['workers']} compile workers, "
+        f"{counted['sessions']} of the demo itself, {len(lines)} others"
+    )
+    return "\n".join([first, *lines])
+
+
+def _others(counted: dict[str, object]) -> dict[str, int]:
+    others = counted["others"]
+    return others if isinstance(others, dict) else {}

@@ -1,0 +1,89 @@
+"""Every error a user can meet: what happened, where, and what to do about it.
+
+All errors derive from `HalideBackendError`, which is a `RuntimeError` because that is what torch raises for a
+failing kernel; errors with a more specific Python meaning derive from that class as well.
+"""
+
+from __future__ import annotations
+
+
+class HalideBackendError(RuntimeError):
+    """Base of all errors of this package.
+
+    `what` says what went wrong, `where` names the kernel, file or option, `cure` says what to do next.
+    """
+
+    def __init__(self, what: str, *, where: str = "", cure: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.cure = cure
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}\n  What to do: {self.cure}" if self.cure else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.cure)
+
+
+def _rebuild(
+    kind: type[HalideBackendError], what: str, where: str, cure: str
+) -> HalideBackendError:
+    return kind(what, where=where, cure=cure)
+
+
+class UnsupportedVersionError(HalideBackendError):
+    """An installed torch, halide or llvmlite is outside the supported range."""
+
+
+class UnknownOptionError(HalideBackendError, AttributeError):
+    """An option name that does not exist; the message names the nearest one that does."""
+
+
+class MissingNativeExtensionError(HalideBackendError, ImportError):
+    """The compiled part of the package is absent or does not fit this Python."""
+
+
+class Unsupported(HalideBackendError):
+    """A loop node that this backend cannot compile; it is delegated and the reason recorded."""
+
+
+class KernelTextError(HalideBackendError):
+    """The text of a kernel does not run, or does not define what a kernel text must define."""
+
+
+class HalideCompileError(HalideBackendError):
+    """Halide refused the pipeline or its schedule."""
+
+
+class LLVMCompileError(HalideBackendError):
+    """LLVM refused the IR that Halide wrote."""
+
+
+class WorkerCrashed(HalideBackendError):
+    """A compile worker died (signal, abort, out of memory) while compiling one kernel."""
+
+
+class WorkerTimeout(HalideBackendError):
+    """A kernel took longer to compile than the time limit."""
+
+
+class LoadError(HalideBackendError):
+    """A compiled object could not be loaded into this process."""
+
+
+class KernelRuntimeError(HalideBackendError):
+    """A kernel reported an error while it ran."""
+
+
+class KernelArgumentError(HalideBackendError, TypeError):
+    """A kernel was called with the wrong number or kind of arguments."""
+
+
+class KernelIndexError(HalideBackendError, IndexError):
+    """An index that a kernel computed or was given is out of range."""
+
+
+class KernelZeroDivisionError(HalideBackendError, ZeroDivisionError):
+    """An integer division or remainder by zero inside a kernel."""

@@ -1,0 +1,3 @@
+"""Launch: compiled kernels as Python callables, on torch's threads."""
+
+from __future__ import annotations

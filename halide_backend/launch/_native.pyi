@@ -1,0 +1,58 @@
+"""The compiled launcher and the Halide runtime that all kernels of a process share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
+
+ABI: int
+"""Raised whenever a kernel compiled for an older version could no longer run; part of the cache key."""
+
+class _Runtime(TypedDict):
+    openmp: str
+    torch_threads: bool
+    profiler: bool
+
+def symbols() -> dict[str, int]:
+    """Addresses of every halide_* function that an object compiled with no_runtime may call."""
+
+def configure(
+    *,
+    tensor_type: type,
+    parameter_type: type,
+    data_ptr: int,
+    convert: Callable[[str, Any, int, object], int | float],
+    check_call: Callable[[str, Any, tuple[object, ...]], object],
+    wrong_call: Callable[[str, int, int, tuple[str, ...] | None], object],
+    on_failure: Callable[[str, Any, int, int, str], object],
+    profiler_flags: dict[str, Any],
+    profiler_range: Callable[[str], Any],
+) -> _Runtime:
+    """Connects the launcher to torch; see launcher.py for what each hook does.
+
+    `data_ptr` is the address of a C function from a tensor object to its data pointer. It is called for objects
+    of exactly `tensor_type` or `parameter_type`; `convert` answers for all others. While `profiler_flags` has a true
+    `_is_profiler_enabled`, each call is a `profiler_range(name)`.
+    """
+
+class Launcher:
+    """A kernel as a callable of `arity` positional tensors or numbers. Thread-safe and re-entrant.
+
+    A pipeline is a sequence (address of `<entry>_argv`, arguments, positions, checks, ...) of which only the first
+    four are read; the whole is kept alive. `resolve` returns (pipelines, release_gil).
+    """
+
+    __name__: str
+    arity: int
+    pending: bool
+    release_gil: bool
+
+    def __new__(
+        cls,
+        name: str,
+        pipelines: Sequence[Sequence[Any]] | None,
+        arity: int,
+        release_gil: bool = False,
+        resolve: Callable[[], tuple[Sequence[Sequence[Any]], bool]] | None = None,
+    ) -> Launcher: ...
+    def __call__(self, *arguments: object) -> None: ...

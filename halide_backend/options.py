@@ -1,0 +1,151 @@
+"""The options a user can set: their names, types, defaults, environment variables and meaning.
+
+This is the description alone, free of torch, for the documentation and the command line; the values
+live in `halide_backend.config`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from halide_backend.errors import HalideBackendError
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: attribute of `halide_backend.config`, and key in `torch.compile(..., options=...)`.
+        default: value if neither the user nor the environment says otherwise; its type is the
+            option's type. meaning: one sentence, with the unit. choices: all values that are
+            allowed; empty means any of the type. minimum: the smallest number that is allowed.
+    """
+
+    name: str
+    default: bool | int | float | str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+
+    @property
+    def type(self) -> type:
+        """Type of every value: bool, int, float or str."""
+        return type(self.default)
+
+    @property
+    def environment(self) -> str:
+        """Environment variable that replaces the default when the process starts."""
+        return f"HALIDE_BACKEND_{self.name.upper()}"
+
+    def check(self, value: Any) -> Any:
+        """Return `value`, an int as float where the option is a float.
+
+        Raises:
+            HalideBackendError: the type is another, or the value is not allowed.
+        """
+        if self.type is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.type:
+            allowed = f"must be of type {self.type.__name__}"
+        elif self.choices and value not in self.choices:
+            allowed = f"must be one of {', '.join(map(repr, self.choices))}"
+        elif self.minimum is not None and not float(value) >= self.minimum:
+            allowed = f"must be at least {self.minimum:g}"
+        else:
+            return value
+        raise HalideBackendError(
+            f"{value!r} is not allowed: the option {allowed}",
+            where=f"halide_backend.config.{self.name}",
+            cure=f"{self.meaning} The default is {self.default!r}.",
+        )
+
+    def initial(self) -> Any:
+        """Value at the start of the process: the environment's, or the default.
+
+        An environment variable that cannot be read is reported once, as a log line, and ignored: it
+        may be set for all processes of a machine, and must not stop those that never use this
+        backend.
+        """
+        text = os.environ.get(self.environment)
+        if text is None:
+            return self.default
+        try:
+            return self.check(_PARSERS[self.type](text.strip()))
+        except (ValueError, HalideBackendError):
+            logging.getLogger("halide_backend").warning(
+                "%s=%r is ignored: it is not a value of the option %s, which stays %r. %s",
+                self.environment,
+                text,
+                self.name,
+                self.default,
+                self.meaning,
+            )
+            return self.default
+
+
+def _bool(text: str) -> bool:
+    names = {"1": True, "true": True, "0": False, "false": False}
+    if text.lower() not in names:
+        raise ValueError(text)
+    return names[text.lower()]
+
+
+_PARSERS: dict[type, Any] = {bool: _bool, int: int, float: float, str: str}
+
+OPTIONS = (
+    Option(
+        "compile_workers",
+        0,
+        "Processes that compile kernels at the same time; 0 means one per processor core.",
+        minimum=0,
+    ),
+    Option(
+        "compile_time_limit",
+        60.0,
+        "Seconds that one kernel may take to compile before its worker is ended and replaced.",
+        minimum=0.1,
+    ),
+    Option(
+        "compile_memory_limit_mb",
+        4096,
+        "Megabytes of memory that a worker may use before it is ended and replaced.",
+        minimum=256,
+    ),
+    Option(
+        "target",
+        "",
+        "Instruction set to compile for: empty means all that this machine has, a level runs on "
+        "every machine that has it.",
+        choices=("", "sse41", "avx2", "avx512"),
+    ),
+    Option(
+        "delegate",
+        True,
+        "Whether a kernel that this backend cannot compile is left to Inductor's own backend, with "
+        "the reason recorded; otherwise it is an error.",
+    ),
+)
+
+
+def option(name: str) -> Option:
+    """Return the option called `name`.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return {option.name: option for option in OPTIONS}[name]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A sentence with the one of `names` that looks most like `name`, else with our options."""
+    close = difflib.get_close_matches(name, sorted(names), n=1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    listed = ", ".join(option.name for option in OPTIONS)
+    return f"The options of halide_backend are {listed}."

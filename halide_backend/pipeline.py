@@ -1,0 +1,103 @@
+"""The spine: the way of a kernel from Inductor's loops to a callable, one stage a line.
+
+    capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.record
+    algorithm LoopProgram -> Halide algorithm        halide_backend.algorithm.source.write_algorithm
+    schedule  stages -> Schedule                     halide_backend.schedule.cpu.cpu_schedule
+    build     kernel text -> object (cached)         halide_backend.build.artifacts.obtain
+    launch    object -> callable                     halide_backend.launch.launcher.make_launcher
+
+`compile_program` runs while Inductor generates code; `load_kernel` is what the generated code calls, in this process or,
+from Inductor's own cache, in another one: the kernel's text is all it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from halide_backend.algorithm.loop_program import LoopProgram
+from halide_backend.build.artifacts import Artifact, Limits, obtain
+from halide_backend.build.loader import LoadedKernel, load_object
+from halide_backend.build.target import Target
+from halide_backend.kernel_text import kernel_text
+from halide_backend.launch import launcher
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A kernel under way: its text, and the artifact that a worker or the store will deliver."""
+
+    text: str
+    artifact: Future[Artifact]
+
+
+def compile_program(program: LoopProgram, name: str) -> Compilation:
+    """Write the kernel's text and ask for its artifact; returns at once.
+
+    Raises:
+        Unsupported: the program has no Halide form, or no legal schedule.
+    """
+    target = current_target()
+    text = kernel_text(program, vector_bytes(target))
+    return Compilation(text, obtain(text, target, name=name, limits=_limits()))
+
+
+def load_kernel(
+    name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity: int
+) -> Any:
+    """The kernel `name` as a callable of `arity` tensors.
+
+    `pipelines` holds, for each Halide pipeline that one call runs, its text and which of the arguments it takes. All
+    of them start to build at once; the first call waits for them.
+    """
+    target = current_target()
+    limits = _limits()
+    artifacts = [
+        obtain(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines
+    ]
+    positions = [tuple(places) for _, places in pipelines]
+
+    def resolve() -> list[launcher.Pipeline]:
+        return [
+            _loaded(artifact.result(), places) for artifact, places in zip(artifacts, positions)
+        ]
+
+    if all(artifact.done() and not artifact.exception() for artifact in artifacts):
+        return launcher.make_launcher(name, resolve(), arity)
+    return launcher.make_launcher(name, resolve, arity)
+
+
+def current_target() -> Target:
+    """What kernels are compiled for: this machine, unless `halide_backend.config.target` says otherwise."""
+    from halide_backend import config
+
+    return Target.level(config.target) if config.target else Target.host()
+
+
+def vector_bytes(target: Target) -> int:
+    """Width of a vector register of `target`."""
+    features = target.halide.split("-")
+    return 64 if "avx512_skylake" in features else 32 if "avx2" in features else 16
+
+
+def _limits() -> Limits:
+    from halide_backend import config
+
+    return Limits(config.compile_workers, config.compile_time_limit, config.compile_memory_limit_mb)
+
+
+def _loaded(artifact: Artifact, positions: tuple[int, ...]) -> launcher.Pipeline:
+    code: LoadedKernel = load_object(
+        artifact.object, f"{artifact.entry}_argv", launcher.native().symbols()
+    )
+    manifest = artifact.manifest
+    return launcher.Pipeline(
+        code.address,
+        manifest["arguments"],
+        positions,
+        manifest["checks"],
+        manifest["release_gil"],
+        code,
+    )

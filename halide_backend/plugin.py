@@ -1,0 +1,184 @@
+"""Where torch meets this backend: registration with Inductor, and the backend of `torch.compile`.
+
+Registering replaces, per device, the function that makes a scheduling object: it makes ours while
+`torch._inductor.config.cpu_backend` (or `cuda_backend`) is "halide_backend", and otherwise calls
+the one that was there. Nothing else in torch is touched, so the built-in backends keep working in
+the same process.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halide_backend.cache_key import NAME
+from halide_backend.errors import HalideBackendError, UnknownOptionError
+from halide_backend.options import OPTIONS, nearest
+from halide_backend.versions import check_versions
+
+#: Devices that can be set to this backend by `torch._inductor.config.<device>_backend`.
+DEVICES = ("cpu", "cuda")
+
+_lock = threading.Lock()
+
+
+def register() -> None:
+    """Offer this backend under its name for all of `DEVICES`; the second time does nothing."""
+    from torch._inductor.codegen import common
+
+    from halide_backend import config
+
+    # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
+    common.init_backend_registration()
+    with _lock:
+        for device in DEVICES:
+            present = common.device_codegens[device]
+            if isinstance(present.scheduling, SchedulingChoice):
+                continue
+            common.register_backend_for_device(
+                device,
+                SchedulingChoice(device, present.scheduling),
+                present.wrapper_codegen,
+                present.cpp_wrapper_codegen,
+                present.fx_wrapper_codegen,
+                common.get_custom_backend_pass_for_device(device),
+                common.get_custom_backend_config_for_device(device),
+            )
+        # Our options enter the cache keys under a device name of their own: "cpu" may have the
+        # configuration of another plugin. It also makes "halide_backend.<option>" known to
+        # torch.compile(..., options=...) from torch 2.15 on.
+        cpu = common.device_codegens["cpu"]
+        common.register_backend_for_device(
+            NAME, cpu.scheduling, cpu.wrapper_codegen, device_custom_config=config
+        )
+
+
+@dataclass(frozen=True)
+class SchedulingChoice:
+    """Makes the scheduling object of the backend that Inductor's configuration names.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        others: the function that was registered before, which knows all other names.
+    """
+
+    device: str
+    others: Callable[[Any], Any]
+
+    def __call__(self, scheduler: Any) -> Any:
+        """Return a scheduling object; Inductor often passes None, only to ask for features.
+
+        Raises:
+            UnsupportedVersionError: torch, halide or llvmlite is not supported.
+            HalideBackendError: this backend has no such device or cannot serve the wrapper.
+        """
+        from torch._inductor import config
+
+        if getattr(config, f"{self.device}_backend") != NAME:
+            return self.others(scheduler)
+        check_versions()
+        if self.device != "cpu":
+            raise HalideBackendError(
+                f"this version has no {self.device} backend yet",
+                where=f"{self.device}_backend",
+                cure="Set cuda_backend='triton', in torch._inductor.config or in the options of "
+                "torch.compile.",
+            )
+        if scheduler is not None:
+            _require_python_wrapper()
+        from halide_backend.capture.scheduling import HalideScheduling
+
+        return HalideScheduling(scheduler)
+
+
+def _require_python_wrapper() -> None:
+    from torch._inductor.virtualized import V
+
+    for setting in ("cpp_wrapper", "fx_wrapper"):
+        if getattr(V.graph, setting, False):
+            raise HalideBackendError(
+                "kernels of this backend are called from Inductor's Python wrapper; "
+                f"{setting}=True (AOTInductor sets it, too) asks for another",
+                where=setting,
+                cure=f"Leave {setting} off, or set cpu_backend='cpp' for this compilation.",
+            )
+
+
+def compile_graph(
+    model: Any,
+    example_inputs: Any,
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Any:
+    """Compile an FX graph: what `torch.compile(model, backend="halide_backend")` calls.
+
+    `mode` is one of torch's ("default", "reduce-overhead", "max-autotune", ...). `options` may hold
+    Inductor's options and those of `halide_backend.config`, the latter with or without
+    "halide_backend." in front; they hold for the backward graph, too. `name` is the name of the
+    compiled region, which torch passes from 2.15 on.
+
+    Raises:
+        UnsupportedVersionError: torch, halide or llvmlite is not supported.
+        UnknownOptionError: neither Inductor nor this backend has an option of that name.
+        HalideBackendError: the value of one of our options is not allowed.
+    """
+    check_versions()
+    register()
+    from torch import _TorchCompileInductorWrapper
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+    from halide_backend import config
+
+    own, inductor = _split(options or {})
+    backends = {f"{device}_backend": NAME for device in DEVICES}
+    # torch's own reading of modes and options, with its checks.
+    patches = _TorchCompileInductorWrapper(mode, {**backends, **inductor}, None).config
+    region = {"compile_region_name": name} if name else {}
+    with config.patch(own):
+        return compile_fx(
+            model,
+            example_inputs,
+            # The backward graph is compiled when the patch around this call has long ended.
+            inner_compile=config.patch(own)(compile_fx_inner) if own else compile_fx_inner,
+            config_patches=patches,
+            **region,
+        )
+
+
+def _reset() -> None:
+    """Forget recorded CUDA graphs: `torch._dynamo.reset()` calls it."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is not None:
+        trees.reset_cudagraph_trees()
+
+
+compile_graph.reset = _reset  # type: ignore[attr-defined]
+
+
+def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of this backend and options of Inductor, by their plain names."""
+    from torch._inductor import config
+
+    own_names = {option.name for option in OPTIONS}
+    inductor_names = set(config.get_config_copy())
+    own: dict[str, Any] = {}
+    inductor: dict[str, Any] = {}
+    for key, value in options.items():
+        name = key.replace("-", "_")
+        plain = name.removeprefix(f"{NAME}.")
+        if plain in own_names:
+            own[plain] = value
+        elif name in inductor_names:
+            inductor[name] = value
+        else:
+            raise UnknownOptionError(
+                f"neither Inductor nor this backend has an option {key!r}",
+                where=f"torch.compile(backend={NAME!r})",
+                cure=nearest(plain, own_names | inductor_names),
+            )
+    return own, inductor

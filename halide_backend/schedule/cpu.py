@@ -1,0 +1,373 @@
+"""Rules for CPUs: what becomes of the loops of a kernel, from the structure of its stages alone.
+
+The rules know the width of a vector register and nothing of the number of threads: parallel loops have more steps than
+any machine has cores and the runtime gives each thread a contiguous share. The numbers are explained in
+docs/design/schedules.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halide_backend.schedule.lanes import reduce_in_lanes
+from halide_backend.schedule.legality import check
+from halide_backend.schedule.schedule import Schedule
+from halide_backend.schedule.stage import Role, Stage, StageGraph
+from halide_backend.schedule.steps import (
+    ComputeAt,
+    ComputeRoot,
+    ComputeWith,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
+
+#: Operations below which starting threads costs more than it saves (about 2.5 us of serial work).
+PARALLEL_WORK = 20_000
+
+#: Operations that one parallel step should have at least, so that its call does not show.
+TASK_WORK = 4_000
+
+#: Columns of a block whose accumulators stay in the first-level cache.
+COLUMN_BLOCK = 512
+
+#: Side of the tile through which a transposed operand is copied.
+TILE = 8
+
+
+def cpu_schedule(graph: StageGraph, vector_bytes: int) -> Schedule:
+    """The schedule that the rules choose for `graph` with registers of `vector_bytes` bytes.
+
+    Raises:
+        Unsupported: no rule keeps the order of reads and writes that the kernel needs.
+    """
+    rules = _Rules(graph, vector_bytes)
+    rules.choose()
+    schedule = Schedule(tuple(rules.steps))
+    check(graph, schedule)
+    return schedule
+
+
+def total_work(graph: StageGraph) -> int:
+    """Estimate of the kernel's arithmetic operations."""
+    return sum(stage.points * stage.work for stage in graph.stages)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The loop `var` of `parent` inside which stages are computed."""
+
+    parent: str
+    var: str
+
+
+class _Rules:
+    def __init__(self, graph: StageGraph, vector_bytes: int) -> None:
+        self.graph = graph
+        self.vector_bytes = vector_bytes
+        self.steps: list[Step] = []
+        self.work = total_work(graph)
+        self.contiguous = self._contiguous_axis()
+
+    def add(self, *steps: Step) -> None:
+        self.steps += steps
+
+    def lanes(self, bits: int) -> int:
+        """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in."""
+        return self.vector_bytes * 8 // max(bits, 32)
+
+    def _contiguous_axis(self) -> str:
+        """The axis along which most bytes are adjacent: the largest operands decide."""
+        votes: dict[str, int] = {}
+        for stage in self.graph.stages:
+            for axis, size in stage.contiguous.items():
+                votes[axis] = votes.get(axis, 0) + size
+        return max(votes, key=lambda axis: votes[axis]) if votes else ""
+
+    # -- the whole kernel --------------------------------------------------------------------------------------
+
+    def choose(self) -> None:
+        graph = self.graph
+        outputs = [s for s in graph.outputs if s.role is Role.OUTPUT and s.name != "status"]
+        level = self._outputs(outputs) if outputs else None
+        inside = self._needed_by(outputs)
+        for stage in graph.stages:
+            shared = stage.role in (Role.SHARED, Role.PRESERVED)
+            if stage.role is Role.REDUCTION:
+                self._place(stage, level if stage.name in inside else None)
+            elif shared and level is not None and stage.name in inside:
+                self._store_stage(stage, level)
+        for stage in graph.outputs:
+            if stage.role is Role.SCATTER:
+                self._scatter(stage)
+
+    def _needed_by(self, stages: list[Stage]) -> set[str]:
+        needed: set[str] = set()
+        stack = [call for stage in stages for call in stage.calls]
+        while stack:
+            name = stack.pop()
+            if name not in needed:
+                needed.add(name)
+                stack += self.graph[name].calls
+        outside = [s for s in self.graph.outputs if s not in stages]
+        for stage in outside:
+            # A reduction that two separate loop nests read belongs to neither.
+            needed -= {call for call in stage.calls if self.graph[call].role is Role.REDUCTION}
+        return needed
+
+    def _place(self, stage: Stage, level: _Level | None) -> None:
+        """Compute reduction `stage` at `level`, or before everything else."""
+        row = {self._axis(name) for name in self.graph.row}
+        if level is not None and not row:
+            level = None
+        over = [loop.axis for loop in stage.updates]
+        if self.contiguous in over or not stage.loops:
+            self.add(
+                *reduce_in_lanes(
+                    stage,
+                    along=self.contiguous if self.contiguous in over else over[0],
+                    lanes=self.lanes(stage.bits),
+                    at=(level.parent, level.var) if level else None,
+                    parallel=level is None and self.work >= PARALLEL_WORK,
+                )
+            )
+            return
+        self.add(ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name))
+        column = next((loop for loop in stage.loops if loop.axis == self.contiguous), stage.loops[0])
+        outer = [loop.name for loop in stage.loops if loop is not column]
+        updates = tuple(loop.name for loop in stage.updates)
+        lanes = self.lanes(stage.bits)
+        if column.extent < lanes // 2:
+            return
+        for update in (False, True):
+            pieces = self._vector(stage.name, column.name, column.extent, lanes, update)
+            inner = (*pieces, *updates) if update else pieces
+            if update:
+                self.add(Reorder(stage.name, (*inner, *outer), update=True))
+
+    def _vector(
+        self, func: str, var: str, extent: int, lanes: int, update: bool = False
+    ) -> tuple[str, ...]:
+        """Vectorize loop `var`; returns its loops, innermost first."""
+        width = min(lanes, _power_of_two(extent))
+        outer, inner = f"{var}_o", f"{var}_v"
+        self.add(Split(func, var, outer, inner, width, update), Vectorize(func, inner, update))
+        return inner, outer
+
+    def _axis(self, name: str) -> str:
+        return name
+
+    # -- outputs -----------------------------------------------------------------------------------------------
+
+    def _outputs(self, outputs: list[Stage]) -> _Level | None:
+        """Schedule all pure outputs; returns the level at which the stages they share are computed."""
+        row = [axis for axis in self.graph.row if all(_has(stage, axis) for stage in outputs)]
+        parent = max(outputs, key=lambda stage: (len(stage.loops), stage.points))
+        inner_axes = {loop.axis for stage in outputs for loop in stage.loops} - set(row)
+        reduces = any(stage.role is Role.REDUCTION for stage in self.graph.stages)
+        if not row:
+            for stage in outputs:
+                self._separate(stage)
+            return None
+        if self.contiguous in row:
+            return self._column_blocks(outputs, parent, row)
+        if not inner_axes and not reduces:
+            return self._column_blocks(outputs, parent, row)
+        return self._rows(outputs, parent, row)
+
+    def _separate(self, stage: Stage) -> None:
+        """An output that shares no row with the others: its own loop nest."""
+        if not stage.loops:
+            return
+        inner = stage.loops[0]
+        rest = [loop for loop in stage.loops[1:]]
+        self._vector(stage.name, inner.name, inner.extent, self.lanes(stage.bits))
+        if self.work >= PARALLEL_WORK:
+            outer = [loop for loop in rest if loop.extent > 1]
+            self.add(Parallel(stage.name, outer[-1].name if outer else f"{inner.name}_o"))
+
+    def _rows(self, outputs: list[Stage], parent: Stage, row: list[str]) -> _Level:
+        """Rows in parallel, each row's loops vectorized along memory."""
+        last = _loop(parent, row[-1])
+        step_work = max(1, self.work // _product(_loop(parent, axis).extent for axis in row))
+        chosen, grain = self._parallel_axis(parent, row, step_work)
+        for stage in outputs:
+            inner = [loop for loop in stage.loops if loop.axis not in row]
+            order: list[str] = []
+            if inner:
+                order += self._vector(
+                    stage.name, inner[0].name, inner[0].extent, self.lanes(stage.bits)
+                )
+                order += [loop.name for loop in inner[1:]]
+            order += self._row_loops(stage, row, chosen, grain)
+            self.add(Reorder(stage.name, tuple(order)))
+            if chosen:
+                self.add(Parallel(stage.name, f"{chosen}_t" if grain > 1 else chosen))
+        level = _Level(parent.name, f"{last.name}_r" if grain > 1 and chosen == last.axis else last.name)
+        for stage in outputs:
+            if stage is not parent:
+                self.add(ComputeWith(stage.name, parent.name, level.var))
+        return level
+
+    def _parallel_axis(self, parent: Stage, row: list[str], step_work: int) -> tuple[str, int]:
+        """The row axis whose steps the threads share, and how many of its steps make one task."""
+        if self.work < PARALLEL_WORK:
+            return "", 1
+        chosen = next((axis for axis in row if _loop(parent, axis).extent >= 8), None)
+        if chosen is None:
+            chosen = max(row, key=lambda axis: _loop(parent, axis).extent)
+        below = row[row.index(chosen) + 1 :]
+        inside = step_work * _product(_loop(parent, axis).extent for axis in below)
+        extent = _loop(parent, chosen).extent
+        grain = min(max(1, TASK_WORK // inside), max(1, extent // 16))
+        return chosen, grain
+
+    def _row_loops(self, stage: Stage, row: list[str], chosen: str, grain: int) -> list[str]:
+        """Names of the row's loops, innermost first, after splitting the parallel one into tasks."""
+        names: list[str] = []
+        for axis in reversed(row):
+            if axis == chosen and grain > 1:
+                self.add(Split(stage.name, axis, f"{axis}_t", f"{axis}_r", grain))
+                names += [f"{axis}_r", f"{axis}_t"]
+            else:
+                names.append(axis)
+        return names
+
+    def _column_blocks(self, outputs: list[Stage], parent: Stage, row: list[str]) -> _Level:
+        """Memory runs along the row itself: blocks of columns in parallel, each block a few vectors wide."""
+        column = self.contiguous if self.contiguous in row else row[-1]
+        others = [axis for axis in row if axis != column]
+        extent = _loop(parent, column).extent
+        transposed = self._transposed(parent, column)
+        if transposed:
+            return self._tiles(outputs, parent, column, transposed)
+        lanes = self.lanes(parent.bits)
+        block = self._block(extent, lanes, others, parent)
+        reduces = any(stage.role is Role.REDUCTION for stage in self.graph.stages)
+        for stage in outputs:
+            inner = [loop.name for loop in stage.loops if loop.axis not in row]
+            self.add(Split(stage.name, column, f"{column}_b", f"{column}_i", block))
+            vector = self._vector(stage.name, f"{column}_i", block, lanes)
+            order = [*vector, *inner, f"{column}_b", *reversed(others)]
+            self.add(Reorder(stage.name, tuple(order)))
+            if self.work >= PARALLEL_WORK:
+                outermost = next((a for a in others if _loop(parent, a).extent >= 4), f"{column}_b")
+                self.add(Parallel(stage.name, outermost))
+        var = f"{column}_b"
+        if not reduces and all(_same_loops(stage, parent) for stage in outputs):
+            var = f"{column}_i_o"
+        for stage in outputs:
+            if stage is not parent:
+                self.add(ComputeWith(stage.name, parent.name, var))
+        return _Level(parent.name, var)
+
+    def _block(self, extent: int, lanes: int, others: list[str], parent: Stage) -> int:
+        """Columns of one block: small enough to share out, large enough to be worth a task."""
+        rows = _product(_loop(parent, axis).extent for axis in others)
+        if self.work < PARALLEL_WORK or rows >= 16:
+            wanted = extent
+        else:
+            each = max(1, self.work // (extent * rows))
+            wanted = max(TASK_WORK // each, extent // 64)
+        if any(stage.role is Role.REDUCTION for stage in self.graph.stages):
+            wanted = min(wanted, COLUMN_BLOCK)
+        return max(lanes, -(-min(wanted, extent) // lanes) * lanes)
+
+    # -- transposed operands -----------------------------------------------------------------------------------
+
+    def _transposed(self, parent: Stage, column: str) -> list[Stage]:
+        loads = [s for s in self.graph.stages if s.role is Role.STAGED_LOAD]
+        axes = {loop.axis for loop in parent.loops}
+        return [s for s in loads if {loop.axis for loop in s.loops} <= axes and _along(s) != column]
+
+    def _tiles(
+        self, outputs: list[Stage], parent: Stage, column: str, loads: list[Stage]
+    ) -> _Level:
+        """Square tiles: the transposed operands are read along their own memory into a small copy."""
+        across = _along(loads[0])
+        for stage in outputs:
+            rest = [loop.name for loop in stage.loops if loop.axis not in (column, across)]
+            self.add(
+                Split(stage.name, column, f"{column}_o", f"{column}_v", TILE),
+                Split(stage.name, across, f"{across}_o", f"{across}_u", TILE),
+                Reorder(
+                    stage.name,
+                    (f"{column}_v", f"{across}_u", f"{column}_o", f"{across}_o", *rest),
+                ),
+                Vectorize(stage.name, f"{column}_v"),
+                Unroll(stage.name, f"{across}_u"),
+            )
+            if self.work >= PARALLEL_WORK:
+                self.add(Parallel(stage.name, rest[-1] if rest else f"{across}_o"))
+        level = _Level(parent.name, f"{column}_o")
+        for stage in outputs:
+            if stage is not parent:
+                self.add(ComputeWith(stage.name, parent.name, level.var))
+        for load in loads:
+            inner = _along(load)
+            self.add(
+                ComputeAt(load.name, level.parent, level.var),
+                Reorder(load.name, (inner, *(v.name for v in load.loops if v.name != inner))),
+                Vectorize(load.name, inner) if inner == across else ComputeAt(load.name, level.parent, level.var),
+            )
+        return level
+
+    # -- stages and scatters -----------------------------------------------------------------------------------
+
+    def _store_stage(self, stage: Stage, level: _Level) -> None:
+        self.add(ComputeAt(stage.name, level.parent, level.var))
+        inner = [loop for loop in stage.loops if loop.axis not in self.graph.row]
+        columns = [loop for loop in stage.loops if loop.axis == self.contiguous]
+        loop = next(iter(columns or inner), None)
+        if loop is not None and loop.extent >= 4:
+            lanes = self.lanes(stage.bits)
+            vector = self._vector(stage.name, loop.name, loop.extent, lanes)
+            rest = [other.name for other in stage.loops if other is not loop]
+            self.add(Reorder(stage.name, (*vector, *rest)))
+
+    def _scatter(self, stage: Stage) -> None:
+        """Rows one after another, since two may meet at one place; columns side by side."""
+        columns = [loop for loop in stage.loops if loop.name != "p"]
+        if not columns or columns[0].extent < 4:
+            return
+        column = columns[0]
+        block = max(self.lanes(stage.bits), -(-column.extent // 4 // 16) * 16)
+        self.add(Split(stage.name, column.name, f"{column.name}_b", f"{column.name}_i", block, True))
+        vector = self._vector(
+            stage.name, f"{column.name}_i", block, self.lanes(stage.bits), update=True
+        )
+        updates = tuple(loop.name for loop in stage.updates)
+        self.add(Reorder(stage.name, (*vector, *updates, f"{column.name}_b"), update=True))
+        if self.work >= PARALLEL_WORK:
+            self.add(Parallel(stage.name, f"{column.name}_b", update=True))
+
+
+def _has(stage: Stage, axis: str) -> bool:
+    return any(loop.axis == axis for loop in stage.loops)
+
+
+def _loop(stage: Stage, axis: str):  # type: ignore[no-untyped-def]
+    return next(loop for loop in stage.loops if loop.axis == axis)
+
+
+def _along(stage: Stage) -> str:
+    """The axis along which a staged load is adjacent in memory."""
+    return max(stage.contiguous, key=lambda axis: stage.contiguous[axis])
+
+
+def _same_loops(stage: Stage, other: Stage) -> bool:
+    return {loop.axis for loop in stage.loops} == {loop.axis for loop in other.loops}
+
+
+def _product(numbers) -> int:  # type: ignore[no-untyped-def]
+    result = 1
+    for number in numbers:
+        result *= number
+    return result
+
+
+def _power_of_two(extent: int) -> int:
+    return 1 << max(extent - 1, 0).bit_length()

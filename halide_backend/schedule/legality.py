@@ -1,0 +1,35 @@
+"""What a schedule must keep for the kernel to be right; Halide checks everything else itself."""
+
+from __future__ import annotations
+
+from halide_backend.errors import Unsupported
+from halide_backend.schedule.schedule import Schedule
+from halide_backend.schedule.stage import Role, StageGraph
+from halide_backend.schedule.steps import ComputeAt, ComputeWith
+
+
+def check(graph: StageGraph, schedule: Schedule) -> None:
+    """Check that overwritten memory is read before it is written.
+
+    `ComputeWith` runs the parent before its children in each fused iteration, and Halide knows nothing of two buffers
+    over one pointer. So the old value must be stored inside the innermost loop that all outputs share: it is then
+    read before any output of that iteration is written, and iterations touch disjoint memory.
+
+    Raises:
+        Unsupported: the schedule does not guarantee this.
+    """
+    preserved = [stage for stage in graph.stages if stage.role is Role.PRESERVED]
+    if not preserved:
+        return
+    places = {step.func: step for step in schedule if isinstance(step, ComputeAt)}
+    children = {step.func: step for step in schedule if isinstance(step, ComputeWith)}
+    outputs = [stage.name for stage in graph.outputs if stage.name != "status"]
+    for stage in preserved:
+        place = places.get(stage.name)
+        if place is None:
+            raise Unsupported(f"no place for the old value {stage.name}")
+        for output in outputs:
+            child = children.get(output)
+            with_parent = child is not None and child.parent == place.consumer
+            if output != place.consumer and not (with_parent and child and child.var == place.var):
+                raise Unsupported(f"{output} is not computed together with {place.consumer}")

@@ -1,0 +1,78 @@
+"""Stage: what a scheduling rule knows of one Func."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Role(Enum):
+    """What a Func is in its pipeline."""
+
+    INLINE = "inline"  # cheap: computed wherever it is used, unless a rule stores it
+    SHARED = "shared"  # expensive and used more than once: worth storing where there is a place for it
+    PRESERVED = "preserved"  # the old value of memory that an output overwrites: read before any output is written
+    STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile
+    REDUCTION = "reduction"  # an initial value and one update over an RDom
+    OUTPUT = "output"
+    SCATTER = "scatter"  # an output whose update writes at computed positions
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop variable of a Func and its number of steps. RVars carry a "$" in their name, as Halide spells them.
+
+    `axis` is the program's name for the loop, equal in all Funcs that step through the same coordinates.
+    """
+
+    name: str
+    extent: int
+    axis: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
+
+    `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), `bits` the width of its
+    elements, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
+    accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all.
+    """
+
+    name: str
+    role: Role
+    loops: tuple[Loop, ...]
+    calls: tuple[str, ...] = ()
+    updates: tuple[Loop, ...] = ()
+    operator: str = ""
+    bits: int = 32
+    work: int = 1
+    contiguous: dict[str, int] = field(default_factory=dict)
+    traffic: int = 0
+
+    @property
+    def points(self) -> int:
+        """Points of the whole iteration space, updates included."""
+        count = 1
+        for loop in self.loops + self.updates:
+            count *= loop.extent
+        return count
+
+
+@dataclass(frozen=True)
+class StageGraph:
+    """All Funcs of a kernel, producers before consumers, and the axes of its row, outermost first."""
+
+    stages: tuple[Stage, ...]
+    row: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Stage:
+        return next(stage for stage in self.stages if stage.name == name)
+
+    @property
+    def outputs(self) -> tuple[Stage, ...]:
+        return tuple(s for s in self.stages if s.role in (Role.OUTPUT, Role.SCATTER))
+
+    def consumers(self, name: str) -> tuple[Stage, ...]:
+        """The stages that call Func `name`."""
+        return tuple(stage for stage in self.stages if name in stage.calls)

@@ -1,0 +1,69 @@
+"""Counters of what this process compiled, loaded and delegated.
+
+The same numbers appear in `torch._dynamo.utils.counters["halide_backend"]` as soon as torch's compiler is
+imported; this module itself imports no torch, so that every stage may count.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+
+_lock = threading.Lock()
+_counts: dict[str, float] = {}
+_delegations: Counter[str] = Counter()
+
+#: Every counter, in the order `stats()` reports them.
+NAMES = (
+    "native_kernels",
+    "delegated_kernels",
+    "delegated_templates",
+    "kernels_compiled",
+    "kernels_loaded",
+    "cache_hits",
+    "cache_misses",
+    "compile_seconds",
+)
+
+
+def count(name: str, amount: float = 1) -> None:
+    """Add `amount` to the counter `name` (one of `NAMES`)."""
+    if name not in NAMES:
+        raise KeyError(f"no counter named {name!r}; the counters are {', '.join(NAMES)}")
+    with _lock:
+        _counts[name] = _counts.get(name, 0) + amount
+    _mirror(name, amount)
+
+
+def delegated(reason: str) -> None:
+    """Record one loop kernel that was left to Inductor's own backend, and why."""
+    count("delegated_kernels")
+    with _lock:
+        _delegations[reason] += 1
+    _mirror(f"delegated: {reason}", 1)
+
+
+def stats() -> dict[str, object]:
+    """All counters, and `delegation_reasons` as a dict reason -> number of kernels."""
+    with _lock:
+        report: dict[str, object] = {name: _counts.get(name, 0) for name in NAMES}
+        report["delegation_reasons"] = dict(_delegations)
+    return report
+
+
+def reset() -> None:
+    """Set every counter to zero."""
+    with _lock:
+        _counts.clear()
+        _delegations.clear()
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        dynamo.counters["halide_backend"].clear()
+
+
+def _mirror(name: str, amount: float) -> None:
+    # Only looked up, never imported: a compile worker has no torch.
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        dynamo.counters["halide_backend"][name] += amount

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from halide_backend.build.threads import DaemonThreads
+
+
+def test_results_and_exceptions_arrive() -> None:
+    threads = DaemonThreads(2, "test")
+    assert threads.submit(lambda: 6 * 7).result(10) == 42
+    with pytest.raises(ZeroDivisionError):
+        threads.submit(lambda: 1 // 0).result(10)
+    assert threads.submit(lambda: 1).result(10) == 1
+
+
+def test_as_many_at_a_time_as_there_are_threads() -> None:
+    threads = DaemonThreads(3, "test")
+    meeting = threading.Barrier(3)
+    futures = [threads.submit(lambda: meeting.wait(10)) for _ in range(9)]
+    assert sorted(future.result(10) for future in futures) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_nothing_is_started_before_it_is_needed() -> None:
+    before = threading.active_count()
+    threads = DaemonThreads(3, "test")
+    assert threading.active_count() == before
+    threads.submit(lambda: None).result(10)
+    assert threading.active_count() == before + 1
+
+
+def test_threads_end_with_their_owner() -> None:
+    before = threading.active_count()
+    threads = DaemonThreads(2, "test")
+    for _ in range(4):
+        threads.submit(lambda: None).result(10)
+    del threads
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
