@@ -2,10 +2,12 @@
 
     python benchmarks/launch_overhead.py [--json FILE] [--rounds N] [--calls N]
 
-Times, in alternating rounds of one process, an empty C function (METH_FASTCALL, called with the same three
-tensors), the launcher with the GIL held and released, and the launcher while nothing is computed (a kernel that
-returns at once). Every number is the median over rounds of the mean time of one call. The result of the kernel is
-compared with torch's in the same run, before and after the timing. Needs no C compiler.
+Times, in alternating rounds of one process, an empty C function (METH_FASTCALL, called with the
+same three tensors), the launcher with the GIL held and released, and the launcher while nothing is
+computed (a kernel that returns at once). Every number is the median over rounds of the mean time of
+one call; a round is a fraction of a scheduler's time slice, so that other processes disturb few
+rounds. The result of the kernel is compared with torch's in the same run, before and after the
+timing. Needs no C compiler.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from halide_backend.launch.launcher import Pipeline, configure, make_launcher, n
 
 ELEMENTS = 64
 LIMIT_NS = 150
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 # A function that only returns None, and a kernel that only returns 0.
 EMPTY = """
@@ -59,13 +63,16 @@ class MethodDef(ctypes.Structure):
 
 METH_FASTCALL = 0x80
 
+# A builtin reads its definition until it is gone.
+_definitions: list[MethodDef] = []
+
 
 def add_object() -> bytes:
     """The object of a Halide kernel `add`: out[x] = a[x] + b[x]."""
-    target = hl.get_host_target()
-    feature = hl.TargetFeature
-    for needed in (feature.NoAsserts, feature.NoBoundsQuery, feature.NoRuntime, feature.StrictFloat):
-        target = target.with_feature(needed)
+    target, feature = hl.get_host_target(), hl.TargetFeature
+    needed = (feature.NoAsserts, feature.NoBoundsQuery, feature.NoRuntime, feature.StrictFloat)
+    for each in needed:
+        target = target.with_feature(each)
     a, b = (hl.ImageParam(hl.Float(32), 1, name) for name in "ab")
     x, out = hl.Var("x"), hl.Func("out")
     out[x] = a[x] + b[x]
@@ -77,7 +84,7 @@ def add_object() -> bytes:
 
 
 def link() -> tuple[object, dict[str, int]]:
-    """Both modules linked into this process: what keeps them alive, and the addresses of their functions."""
+    """Both modules, linked: what keeps them alive, and the addresses of their functions."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     compiler = llvm.create_lljit_compiler()
@@ -94,13 +101,15 @@ def link() -> tuple[object, dict[str, int]]:
     return (compiler, libraries), addresses
 
 
-def empty_call(address: int) -> tuple[Callable[..., None], MethodDef]:
-    """The empty function as a Python builtin, and the definition it needs to stay alive."""
+def empty_call(address: int) -> Callable[..., None]:
+    """The empty function as a Python builtin."""
     definition = MethodDef(b"empty_call", address, METH_FASTCALL, None)
+    _definitions.append(definition)
     create = ctypes.pythonapi.PyCFunction_NewEx
     create.restype = ctypes.py_object
     create.argtypes = (ctypes.POINTER(MethodDef), ctypes.c_void_p, ctypes.c_void_p)
-    return create(ctypes.byref(definition), None, None), definition
+    function: Callable[..., None] = create(ctypes.byref(definition), None, None)
+    return function
 
 
 def launcher(name: str, address: int, code: object, release_gil: bool) -> Callable[..., None]:
@@ -113,7 +122,7 @@ def launcher(name: str, address: int, code: object, release_gil: bool) -> Callab
     return make_launcher(name, [pipeline], 3)
 
 
-def time_calls(function: Callable[..., None], tensors: tuple[torch.Tensor, ...], calls: int) -> float:
+def time_calls(function: Callable[..., None], tensors: Tensors, calls: int) -> float:
     """Mean nanoseconds of one call, the loop of the interpreter included."""
     a, b, out = tensors
     start = time.perf_counter_ns()
@@ -122,7 +131,7 @@ def time_calls(function: Callable[..., None], tensors: tuple[torch.Tensor, ...],
     return (time.perf_counter_ns() - start) / calls
 
 
-def check(add: Callable[..., None], tensors: tuple[torch.Tensor, ...]) -> None:
+def check(add: Callable[..., None], tensors: Tensors) -> None:
     """Raises AssertionError unless the kernel writes exactly what torch computes."""
     a, b, out = tensors
     out.fill_(float("nan"))
@@ -131,39 +140,46 @@ def check(add: Callable[..., None], tensors: tuple[torch.Tensor, ...]) -> None:
         raise AssertionError("the kernel's result differs from torch's")
 
 
-def measure(rounds: int, calls: int) -> dict[str, object]:
-    """Runs the benchmark; all times in nanoseconds a call."""
-    runtime = configure()
-    code, addresses = link()
-    empty, definition = empty_call(addresses["empty_call"])
-    held = launcher("add_held", addresses["add"], code, release_gil=False)
-    released = launcher("add_released", addresses["add"], code, release_gil=True)
-    nothing = launcher("nothing", addresses["empty_kernel_argv"], code, release_gil=False)
-    tensors = (torch.randn(ELEMENTS), torch.randn(ELEMENTS), torch.empty(ELEMENTS))
-    subjects = {"empty_call": empty, "gil_held": held, "gil_released": released, "empty_kernel": nothing}
+def alternate(
+    subjects: dict[str, Callable[..., None]], tensors: Tensors, rounds: int, calls: int
+) -> dict[str, list[float]]:
+    """Nanoseconds a call of every subject, one number per round; the subjects take turns."""
     times: dict[str, list[float]] = {name: [] for name in subjects}
-    for kernel in (held, released):
-        check(kernel, tensors)
     for function in subjects.values():
         time_calls(function, tensors, calls)
     for _ in range(rounds):
         for name, function in subjects.items():
             times[name].append(time_calls(function, tensors, calls))
-    for kernel in (held, released):
+    return times
+
+
+def measure(rounds: int, calls: int) -> dict[str, object]:
+    """Runs the benchmark; all times in nanoseconds a call."""
+    runtime = configure()
+    code, addresses = link()
+    tensors = (torch.randn(ELEMENTS), torch.randn(ELEMENTS), torch.empty(ELEMENTS))
+    subjects = {
+        "empty_call": empty_call(addresses["empty_call"]),
+        "gil_held": launcher("add_held", addresses["add"], code, release_gil=False),
+        "gil_released": launcher("add_released", addresses["add"], code, release_gil=True),
+        "empty_kernel": launcher("nothing", addresses["empty_kernel_argv"], code, False),
+    }
+    kernels = subjects["gil_held"], subjects["gil_released"]
+    for kernel in kernels:
         check(kernel, tensors)
-    del definition
-    medians = {name: statistics.median(values) for name, values in times.items()}
+    times = alternate(subjects, tensors, rounds, calls)
+    for kernel in kernels:
+        check(kernel, tensors)
+    base = times["empty_call"]
     above = {
-        name: statistics.median(
-            value - base for value, base in zip(values, times["empty_call"], strict=True)
-        )
+        name: statistics.median(t - b for t, b in zip(values, base, strict=True))
         for name, values in times.items()
         if name != "empty_call"
     }
     return {
-        "ns_per_call": {name: round(value, 1) for name, value in medians.items()},
-        "ns_lowest": {name: round(min(values), 1) for name, values in times.items()},
-        "ns_above_empty_call": {name: round(value, 1) for name, value in above.items()},
+        "ns_per_call": {n: round(statistics.median(v), 1) for n, v in times.items()},
+        "ns_lowest": {n: round(min(v), 1) for n, v in times.items()},
+        "ns_above_empty_call": {n: round(v, 1) for n, v in above.items()},
         "limit_ns": LIMIT_NS,
         "within_limit": above["gil_held"] <= LIMIT_NS,
         "result_equals_torch": True,
@@ -180,11 +196,11 @@ def measure(rounds: int, calls: int) -> dict[str, object]:
 
 
 def main() -> int:
-    """Prints the result, writes it as JSON if asked; 1 where the launch costs more than the limit."""
+    """Prints the result, writes it as JSON if asked; 1 where a launch costs more than the limit."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, help="write the result to this file")
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=1001)
+    parser.add_argument("--calls", type=int, default=2_000)
     options = parser.parse_args()
     result = measure(options.rounds, options.calls)
     for name, value in result.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from halide_backend.errors import HalideBackendError
@@ -21,10 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = asked.run(asked)
     except HalideBackendError as error:
-        print(f"halide-backend: {error}")
+        print(f"halide-backend: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nhalide-backend: interrupted")
+        print("\nhalide-backend: interrupted", file=sys.stderr)
         return 130
     return code
 

@@ -16,7 +16,7 @@ _TEMPLATE = '''\
 import halide as hl
 
 from halide_backend.algorithm import memory, operations as ops, reductions
-from halide_backend.algorithm.arguments import Input, Output, Status
+from halide_backend.algorithm.arguments import Input, Output, Size, Status
 from halide_backend.schedule.apply import apply
 from halide_backend.schedule.steps import *
 

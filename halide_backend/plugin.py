@@ -100,10 +100,11 @@ def _require_python_wrapper() -> None:
     for setting in ("cpp_wrapper", "fx_wrapper"):
         if getattr(V.graph, setting, False):
             raise HalideBackendError(
-                "kernels of this backend are called from Inductor's Python wrapper; "
-                f"{setting}=True (AOTInductor sets it, too) asks for another",
+                "kernels of this backend can be called from Inductor's Python wrapper alone, and "
+                f"{setting}=True asks for another",
                 where=setting,
-                cure=f"Leave {setting} off, or set cpu_backend='cpp' for this compilation.",
+                cure=f"Leave {setting} off, or set cpu_backend='cpp' for this compilation; "
+                "AOTInductor always needs the latter.",
             )
 
 

@@ -24,7 +24,10 @@ ELEMENT = {
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that is read: flat memory of `extent` elements of the torch dtype `dtype`."""
+    """A tensor that is read: flat memory of `extent` elements of the torch dtype `dtype`.
+
+    Here and below 0 stands for an extent or stride that is known only when the kernel is called.
+    """
 
     name: str
     dtype: str
@@ -33,6 +36,17 @@ class Input:
     def to_json(self) -> dict[str, object]:
         """The manifest entry."""
         return _buffer(self.name, self.dtype, 0, ((self.extent, 1),))
+
+
+@dataclass(frozen=True)
+class Size:
+    """A number that the caller passes; a value that int32 cannot hold is refused before anything runs."""
+
+    name: str
+
+    def to_json(self) -> dict[str, object]:
+        """The manifest entry."""
+        return {"kind": "int32", "name": self.name}
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import sympy
 from halide_backend.errors import Unsupported
 
 
-def index_text(index: sympy.Expr) -> str:
+def index_text(index: sympy.Expr | int) -> str:
     """Python text of an int32 index; `//` and `%` round down, in sympy's floor functions and in Halide alike.
 
     Raises:
         Unsupported: a function that has no Halide form.
     """
-    if index.is_Integer:
+    if isinstance(index, int) or index.is_Integer:
         return str(int(index))
     if index.is_Symbol:
         return str(index.name)

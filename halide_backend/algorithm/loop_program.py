@@ -16,17 +16,22 @@ import sympy
 #: Name of a torch dtype without the "torch." prefix, for example "float32".
 DType = str
 
+#: A number of elements: known when compiling, or an expression over the program's size symbols.
+Extent = int | sympy.Expr
+
 
 @dataclass(frozen=True)
 class Axis:
     """One loop: `name` is the symbol that index expressions use, `extent` its number of steps.
 
     Axes are identified across the nests of a program: two nests that carry the same name step through the same
-    coordinates, so a value that depends on that axis means the same in both.
+    coordinates, so a value that depends on that axis means the same in both. `hint` is a typical extent: it may
+    decide what is fast, never what is right.
     """
 
     name: str
-    extent: int
+    extent: Extent
+    hint: int
 
     @property
     def symbol(self) -> sympy.Symbol:
@@ -65,7 +70,7 @@ class Buffer:
 
     name: str
     dtype: DType
-    extent: int
+    extent: Extent
     memory: int
     mutated: bool = False
 
@@ -108,7 +113,7 @@ class Reduction:
 class Indirect:
     """Attributes of an "indirect" value: an index read from data, wrapped if negative, clamped to [0, size)."""
 
-    size: int
+    size: Extent
     wrap_negative: bool
 
 
@@ -148,6 +153,20 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Size:
+    """A number that is known only when the kernel is called.
+
+    `value` is what it stands for in the program's expressions: the symbol `name` itself, or a stride or an extent
+    over other sizes. Halide takes a stride only as a plain parameter, and an extent has to fit into int32, which the
+    launcher checks. `expression` is what the caller passes, in the graph's own symbols.
+    """
+
+    name: str
+    value: sympy.Expr
+    expression: sympy.Expr
+
+
+@dataclass(frozen=True)
 class LoopProgram:
     """A whole kernel.
 
@@ -156,6 +175,7 @@ class LoopProgram:
     """
 
     inputs: tuple[Buffer, ...]
+    sizes: tuple[Size, ...]
     outputs: tuple[Buffer, ...]
     values: tuple[Value, ...]
     stores: tuple[Store, ...]
@@ -178,6 +198,7 @@ class LoopProgram:
     def __str__(self) -> str:
         lines = [f"row ({', '.join(map(str, self.row))})"]
         lines += [f"in  {b.name}: {b.dtype}[{b.extent}]{' mutated' * b.mutated}" for b in self.inputs]
+        lines += [f"size {size.name}: {size.value}" for size in self.sizes]
         lines += [f"out {b.name}: {b.dtype}[{b.extent}]{' mutated' * b.mutated}" for b in self.outputs]
         for position, value in enumerate(self.values):
             operands = " ".join(f"v{operand}" for operand in value.operands)

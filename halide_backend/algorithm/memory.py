@@ -6,20 +6,30 @@ from collections.abc import Sequence
 
 import halide as hl
 
-from halide_backend.algorithm.arguments import Input, Output
+from halide_backend.algorithm.arguments import Input, Size
 from halide_backend.algorithm.element_types import STORAGE
 
 
 def source(argument: Input) -> hl.ImageParam:
     """The flat input: every load computes its own element index, so no bounds need to be inferred."""
-    param = hl.ImageParam(STORAGE[argument.dtype], 1, argument.name)
-    param.dim(0).set_bounds(0, argument.extent)
-    return param
+    return hl.ImageParam(STORAGE[argument.dtype], 1, argument.name)
 
 
-def target(func: hl.Func, argument: Output, variables: Sequence[hl.Var]) -> None:
-    """Give output `func` the extents and strides of its tensor, dimension by dimension, innermost first."""
+def size(argument: Size) -> hl.Param:
+    """A number that is known only when the kernel is called."""
+    return hl.Param(hl.Int(32), argument.name)
+
+
+def target(
+    func: hl.Func,
+    variables: Sequence[hl.Var],
+    dims: Sequence[tuple[hl.Expr | int, hl.Expr | int]],
+) -> None:
+    """Give output `func` the (extent, stride) pairs of its tensor, in elements, innermost dimension first.
+
+    With these constraints the kernel never looks at the sizes in the buffer that it is called with.
+    """
     buffer = func.output_buffer()
-    for dimension, ((extent, stride), variable) in enumerate(zip(argument.dims, variables)):
+    for dimension, ((extent, stride), variable) in enumerate(zip(dims, variables)):
         func.bound(variable, 0, extent)
         buffer.dim(dimension).set_bounds(0, extent).set_stride(stride)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from halide_backend.algorithm.loop_program import LoopProgram, Store
+from halide_backend.algorithm.loop_program import Extent, LoopProgram, Store
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class OutputLayout:
     """
 
     variables: tuple[str, ...]
-    dims: tuple[tuple[int, int], ...]
+    dims: tuple[tuple[Extent, Extent], ...]
     offset: int = 0
     position: sympy.Expr | None = None
 
@@ -34,27 +34,44 @@ def output_layout(store: Store, program: LoopProgram) -> OutputLayout:
     coefficients = {symbol: index.coeff(symbol) for symbol in axes}
     rest = sympy.expand(index - sum(c * s for s, c in coefficients.items()))
     if store.mode is None and rest.is_Integer and not store.nest.reduction:
+        hints = {axis.symbol: axis.hint for axis in program.axes}
         dims = sorted(
-            (int(c), axes[symbol].extent, axes[symbol].name)
-            for symbol, c in coefficients.items()
-            if c.is_Integer
+            ((_number(coefficients[symbol]), axis) for symbol, axis in axes.items()),
+            key=lambda dim: (_size_hint(dim[0], program), hints[dim[1].symbol]),
         )
-        if len(dims) == len(axes) and _is_box([(stride, extent) for stride, extent, _ in dims]):
+        if _is_box([(stride, axis.extent) for stride, axis in dims]):
             return OutputLayout(
-                tuple(name for _, _, name in dims),
-                tuple((extent, stride) for stride, extent, _ in dims),
+                tuple(axis.name for _, axis in dims),
+                tuple((axis.extent, stride) for stride, axis in dims),
                 int(rest),
             )
     return _scatter(store, index, program)
 
 
-def _is_box(dims: list[tuple[int, int]]) -> bool:
-    """Whether no two points of the (stride, extent) dimensions, ordered by stride, share an address."""
-    reach = 1
+def _number(expression: sympy.Expr) -> Extent:
+    return int(expression) if expression.is_Integer else expression
+
+
+def _size_hint(stride: Extent, program: LoopProgram) -> int:
+    """A typical value of a stride: where its sizes are extents of axes, these have hints."""
+    if isinstance(stride, int):
+        return stride
+    known = {axis.extent: axis.hint for axis in program.axes if axis.extent in stride.free_symbols}
+    hinted = stride.xreplace({symbol: sympy.Integer(known.get(symbol, 64)) for symbol in stride.free_symbols})
+    return int(hinted) if hinted.is_Integer else 64
+
+
+def _is_box(dims: list[tuple[Extent, Extent]]) -> bool:
+    """Whether no two points of the (stride, extent) dimensions, ordered by stride, share an address.
+
+    With symbolic strides only what holds for all sizes counts: each dimension starts where the previous one ends.
+    """
+    reach: Extent = 1
     for stride, extent in dims:
-        if stride < reach:
+        beyond = sympy.expand(stride - sympy.sympify(reach))
+        if not (beyond.is_nonnegative or (beyond.is_Integer and beyond >= 0)):
             return False
-        reach = stride * extent
+        reach = sympy.expand(sympy.sympify(stride) * extent)
     return True
 
 
@@ -65,7 +82,13 @@ def _scatter(store: Store, index: sympy.Expr, program: LoopProgram) -> OutputLay
         others = sympy.expand(index - axis.symbol)
         rows = sympy.expand(others / axis.extent)
         whole = all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(rows))
-        if axis.symbol not in others.free_symbols and whole and extent % axis.extent == 0:
+        static = isinstance(extent, int) and isinstance(axis.extent, int)
+        if (
+            static
+            and axis.symbol not in others.free_symbols
+            and whole
+            and extent % axis.extent == 0
+        ):
             return OutputLayout(
                 (axis.name, "p"),
                 ((axis.extent, 1), (extent // axis.extent, axis.extent)),

@@ -77,12 +77,13 @@ def strided_loads(
 ) -> frozenset[int]:
     """Loads that run along another axis of memory than the store they feed: the transposed operands."""
     found: set[int] = set()
+    hints = {axis.name: axis.hint for axis in program.axes}
     for store in program.stores:
         layout = layouts[store.buffer]
         if layout.scattered or not layout.dims or layout.dims[0][1] != 1:
             continue
         inner = layout.variables[0]
-        if layout.dims[0][0] < _TILE:
+        if hints[inner] < _TILE:
             continue
         for position in _behind(program, store):
             value = program.values[position]
@@ -106,11 +107,11 @@ def _behind(program: LoopProgram, store: Store) -> set[int]:
 def _is_transposed(value: Value, load: Load, inner: str, program: LoopProgram) -> bool:
     if value.operands or inner not in value.axes:
         return False
-    extents = {axis.name: axis.extent for axis in program.axes}
+    extents = {axis.name: axis.hint for axis in program.axes}
     index = sympy.expand(load.index)
-    by_name = {symbol.name: symbol for symbol in index.free_symbols}
+    by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
     strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
-    if not all(stride.is_Integer for stride in strides.values()) or abs(strides[inner]) < 2:
+    if inner not in strides or strides[inner] in (0, 1, -1):
         return False
     return any(
         stride == 1 and extents[name] >= _TILE for name, stride in strides.items() if name != inner

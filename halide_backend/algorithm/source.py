@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 
-from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Status
+from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, Status
 from halide_backend.algorithm.index_text import index_text
 from halide_backend.algorithm.loop_program import (
     Axis,
+    Extent,
     Indirect,
     Load,
     LoopProgram,
@@ -39,7 +40,7 @@ class Algorithm:
     """
 
     lines: tuple[str, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[Input | Size, ...]
     outputs: tuple[Output | Status, ...]
     stages: StageGraph
 
@@ -71,7 +72,6 @@ class _Writer:
     def __init__(self, program: LoopProgram) -> None:
         self.program = program
         self.axes = {axis.name: axis for axis in program.axes}
-        self.extents = {axis.symbol: axis.extent for axis in program.axes}
         self.lines: list[str] = []
         self.stages: list[Stage] = []
         self.calls: dict[int, str] = {}  # value -> the Func that holds it, or its reduction's result
@@ -92,17 +92,22 @@ class _Writer:
 
     def write(self) -> Algorithm:
         program = self.program
-        inputs = tuple(Input(b.name, b.dtype, b.extent) for b in program.inputs)
+        inputs: list[Input | Size] = [
+            Input(b.name, b.dtype, _known(b.extent)) for b in program.inputs
+        ]
         self.lines += [f"{name} = hl.Var({name!r})" for name in sorted(self.axes, key=_axis_order)]
         self.lines += [f"{i.name} = memory.source(ARGUMENTS[{k}])" for k, i in enumerate(inputs)]
+        for size in program.sizes:
+            self.lines.append(f"{size.name} = memory.size(ARGUMENTS[{len(inputs)}])")
+            inputs.append(Size(size.name))
         outputs: list[Output | Status] = []
         for store in program.stores:
-            outputs.append(self._output(store, len(inputs) + len(outputs)))
+            outputs.append(self._output(store))
         if program.checks:
             outputs.append(self._status())
         return Algorithm(
             tuple(self.lines),
-            inputs,
+            tuple(inputs),
             tuple(outputs),
             StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row)),
         )
@@ -118,7 +123,7 @@ class _Writer:
         return sorted(axes, key=_axis_order, reverse=True)
 
     def _loops(self, axes: Iterable[str]) -> tuple[Loop, ...]:
-        return tuple(Loop(name, self.axes[name].extent, name) for name in axes)
+        return tuple(Loop(name, self.axes[name].hint, name) for name in axes)
 
     def _rdom(self, axes: Sequence[Axis]) -> tuple[str, tuple[Loop, ...], dict[str, str]]:
         """Write an RDom over `axes`; returns its name, its loops and the text that replaces each axis."""
@@ -126,10 +131,10 @@ class _Writer:
             raise Unsupported(f"a reduction over {len(axes)} separate loops")
         name = self._name("r")
         inner_first = sorted(axes, key=lambda axis: _axis_order(axis.name), reverse=True)
-        region = ", ".join(f"(0, {axis.extent})" for axis in inner_first)
+        region = ", ".join(f"(0, {index_text(axis.extent)})" for axis in inner_first)
         self.lines.append(f'{name} = hl.RDom([{region}], "{name}")')
         loops = tuple(
-            Loop(f"{name}${letter}", axis.extent, axis.name)
+            Loop(f"{name}${letter}", axis.hint, axis.name)
             for letter, axis in zip(_RDOM_NAMES, inner_first)
         )
         places = {axis.name: f"{name}[{k}]" for k, axis in enumerate(inner_first)}
@@ -236,7 +241,8 @@ class _Writer:
         if isinstance(attribute, Load):
             return self._load(value, attribute)
         if isinstance(attribute, Indirect):
-            return f"ops.indirect({attribute.size}, {attribute.wrap_negative}, {operands[0]})"
+            size = index_text(attribute.size)
+            return f"ops.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
         match value.operation:
             case "constant":
                 return f"ops.constant({value.dtype!r}, {_number(attribute)})"
@@ -252,12 +258,15 @@ class _Writer:
     def _index(self, value: Value, index: object) -> str:
         assert isinstance(index, sympy.Expr)
         wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max(
-            [2, *self.extents.values()]
+            [2, *(axis.hint for axis in self.program.axes)]
         )
         text = index_text(index)
-        if wide >= 2**31:
-            for axis in self.axes.values():
-                index = index.subs(axis.symbol, sympy.Symbol(f"hl.cast(hl.Int(64), {axis.name})", integer=True))
+        sizes = [symbol for symbol in index.free_symbols if symbol.name.startswith("n")]
+        if wide >= 2**31 or sizes:
+            # Loop coordinates fit into int32, what is computed from them need not.
+            for symbol in index.free_symbols:
+                wide_symbol = sympy.Symbol(f"hl.cast(hl.Int(64), {symbol.name})", integer=True)
+                index = index.subs(symbol, wide_symbol)
             text = index_text(index)
         if index.is_Integer:
             return f"ops.constant({value.dtype!r}, {text})"
@@ -280,7 +289,8 @@ class _Writer:
             ]
             text = " + ".join(terms)
         elif masked:
-            text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {buffer.extent - 1})"
+            last = index_text(sympy.expand(sympy.sympify(buffer.extent) - 1))
+            text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
         else:
             text = index_text(load.index)
         text = self._indirect_names(text, value.operands)
@@ -352,10 +362,11 @@ class _Writer:
 
     # -- outputs -----------------------------------------------------------------------------------------------
 
-    def _output(self, store: Store, argument: int) -> Output:
+    def _output(self, store: Store) -> Output:
         layout = self.layouts[store.buffer]
         dtype = next(b.dtype for b in self.program.outputs if b.name == store.buffer)
-        result = Output(store.buffer, dtype, layout.dims, layout.offset)
+        known = tuple((_known(extent), _known(stride)) for extent, stride in layout.dims)
+        result = Output(store.buffer, dtype, known, layout.offset)
         if layout.scattered:
             self._scatter(store, layout, dtype)
         else:
@@ -366,9 +377,15 @@ class _Writer:
                 store.buffer, Role.OUTPUT, layout.variables, [store.value], bits=ELEMENT[dtype][1]
             )
             self._count_store(store, layout, ELEMENT[dtype][1])
-        variables = ", ".join(layout.variables) + "," * (len(layout.variables) == 1)
-        self.lines.append(f"memory.target({store.buffer}, ARGUMENTS[{argument}], ({variables}))")
+        variables = ", ".join(layout.variables)
+        dims = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
+        self.lines.append(f"memory.target({store.buffer}, [{variables}], [{dims}])")
         return result
+
+    def _stride(self, stride: Extent) -> str:
+        if isinstance(stride, int):
+            return str(stride)
+        return next(size.name for size in self.program.sizes if size.value == stride)
 
     def _count_store(self, store: Store, layout: OutputLayout, bits: int) -> None:
         stage = self.stages[-1]
@@ -397,7 +414,7 @@ class _Writer:
         where_axes = self._inner_first(axis.name for axis in over)
         where = self._func("scatter_position", Role.INLINE, where_axes, where_text, operands)
         if not over:
-            over = [Axis("once", 1)]
+            over = [Axis("x0", 1, 1)]
         _, loops, places = self._rdom(over)
         columns = [name for name in layout.variables if name in self.axes]
         self.lines += [
@@ -419,8 +436,8 @@ class _Writer:
                 buffer,
                 Role.SCATTER,
                 tuple(
-                    Loop(name, extent, name)
-                    for name, (extent, _) in zip(layout.variables, layout.dims)
+                    Loop(name, self.axes[name].hint if name in self.axes else 1, name)
+                    for name in layout.variables
                 ),
                 calls=(what, where),
                 updates=loops,
@@ -483,12 +500,16 @@ class _Writer:
         buffer = next(b for b in self.program.inputs if b.name == load.buffer)
         size = ELEMENT[buffer.dtype][1] // 8
         for name in value.axes:
-            size *= self.axes[name].extent
+            size *= self.axes[name].hint
         found.traffic += size
         index = sympy.expand(load.index)
         for name in value.axes:
             if index.coeff(self.axes[name].symbol) == 1:
                 found.contiguous[name] = found.contiguous.get(name, 0) + size
+
+
+def _known(size: Extent) -> int:
+    return size if isinstance(size, int) else 0
 
 
 def _axis_order(name: str) -> int:

@@ -44,7 +44,7 @@ def symbols(image: bytes) -> Symbols:
     """
     try:
         return _symbols(image)
-    except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise NotAnObject(f"not a whole ELF file: {error}") from None
 
 

@@ -10,13 +10,13 @@ import contextlib
 import ctypes
 import itertools
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from llvmlite import binding as llvm
+from llvmlite.binding import ffi
 
 from halide_backend.build import elf
 from halide_backend.errors import LoadError
@@ -42,10 +42,11 @@ C_FUNCTIONS = frozenset(
     + f"{_MEMORY} {_COMPILER_RUNTIME}".split()
 )
 
-_lock = threading.Lock()
-# The linker's own locks must not be held by a thread that a forked child does not have.
+# llvmlite guards all of LLVM with one re-entrant lock. It must not be held by a thread that a
+# forked child does not have, or the child's first call would wait for ever.
+_lock = ffi.lib._lock
 os.register_at_fork(
-    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    before=_lock.__enter__, after_in_parent=_lock.__exit__, after_in_child=_lock.__exit__
 )
 _numbers = itertools.count()
 

@@ -77,15 +77,7 @@ class WorkerProcess:
         self._output = os.memfd_create("halide_compile_worker")
         self._control, there = socket.socketpair()
         with there:
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                _command(),
-                stdin=there.fileno(),
-                stdout=self._output,
-                stderr=self._output,
-                env=_environment(),
-                # Away from the terminal's signals: Ctrl-C is for this process to handle.
-                start_new_session=True,
-            )
+            self._process = self._started(there)
         ready = b""
         try:
             self._control.settimeout(START_LIMIT_S)
@@ -96,11 +88,22 @@ class WorkerProcess:
             if not ready:
                 self.kill()
         if not ready:
-            raise WorkerCrashed(
-                f"the compile worker could not start: it {self._end()}",
-                where=sys.executable,
-                cure="Run `halide-backend doctor`; the last lines above say what is missing.",
+            raise _not_started(f"it {self._end()}")
+
+    def _started(self, standard_input: socket.socket) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                _command(),
+                stdin=standard_input.fileno(),
+                stdout=self._output,
+                stderr=self._output,
+                env=_environment(),
+                # Away from the terminal's signals: Ctrl-C is for this process to handle.
+                start_new_session=True,
             )
+        except OSError as error:
+            self._control.close()
+            raise _not_started(str(error)) from error
 
     @property
     def id(self) -> int:
@@ -161,13 +164,17 @@ class WorkerProcess:
             os.close(self._output)
 
 
+def _not_started(reason: str) -> WorkerCrashed:
+    return WorkerCrashed(
+        f"the compile worker could not start: {reason}",
+        where=sys.executable or "sys.executable",
+        cure="Run `halide-backend doctor`, which says what is missing.",
+    )
+
+
 def _command() -> list[str]:
     if not sys.executable:
-        raise WorkerCrashed(
-            "this process does not know its Python interpreter, so it cannot start workers",
-            where="sys.executable",
-            cure="Set sys.executable to the interpreter that belongs to this environment.",
-        )
+        raise _not_started("this process does not know its Python interpreter")
     # Without site and the current directory: no .pth file and nothing nearby has a say, and it
     # starts faster. The packages are found where this process finds them.
     places: dict[str, None] = {}

@@ -10,20 +10,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sympy
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing
 
-from halide_backend.algorithm.loop_program import Axis, Nest
+from halide_backend.algorithm.loop_program import Axis, Extent, Nest
+from halide_backend.capture.sizes import extent, hint, quotient
 from halide_backend.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch._inductor.loop_body import LoopBody
 
 #: A stretch of a flattened iteration space: the products of all loop extents up to its start and up to its end.
-Stretch = tuple[int, int]
+Stretch = tuple[Extent, Extent]
 
 
 @dataclass(frozen=True)
@@ -39,80 +40,83 @@ class AlignedLoops:
     reduction: tuple[sympy.Expr, ...]
 
 
-def static_sizes(body: LoopBody) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Extents of the iteration and the reduction loops.
+@dataclass(frozen=True)
+class NodeLoops:
+    """A loop body and the extents of its iteration and its reduction loops, outermost first."""
 
-    Raises:
-        Unsupported: an extent is symbolic or zero.
-    """
-    sizes: list[tuple[int, ...]] = []
-    for group in body.sizes:
-        extents = []
-        for extent in group:
-            extent = V.graph.sizevars.simplify(sympy.sympify(extent))
-            if not extent.is_Integer:
-                raise Unsupported(f"dynamic shape: loop of extent {extent}")
-            extents.append(int(extent))
-        sizes.append(tuple(extents))
-    if 0 in sizes[0] + sizes[1]:
-        raise Unsupported("loop of extent 0")
-    return sizes[0], sizes[1]
+    body: LoopBody
+    iteration: tuple[Extent, ...]
+    reduction: tuple[Extent, ...]
+
+    @staticmethod
+    def of(body: LoopBody, iteration: Sequence[Any], reduction: Sequence[Any]) -> NodeLoops:
+        """Simplify the extents.
+
+        Raises:
+            Unsupported: one of them is zero; there is nothing to compute, and no kernel for it.
+        """
+        loops = NodeLoops(body, tuple(map(extent, iteration)), tuple(map(extent, reduction)))
+        if 0 in loops.iteration + loops.reduction:
+            raise Unsupported("loop of extent 0")
+        return loops
 
 
-def align(bodies: Sequence[LoopBody]) -> tuple[tuple[AlignedLoops, ...], tuple[Axis, ...]]:
-    """Loops of each body over common axes, and the row: the outermost axes that all of them share.
-
-    Raises:
-        Unsupported: a loop is not static.
-    """
-    sizes = [static_sizes(body) for body in bodies]
-    stretches = [_stretches(*size) for size in sizes]
-    pieces = [_cut(own, _cuts(stretches)) for own in stretches]
-    if any(
-        _harms(body, own, piece, size)
-        for body, own, piece, size in zip(bodies, stretches, pieces, sizes)
-    ):
+def align(nodes: Sequence[NodeLoops]) -> tuple[tuple[AlignedLoops, ...], tuple[Axis, ...]]:
+    """Loops of each node over common axes, and the row: the outermost axes that all of them share."""
+    stretches = [_stretches(node) for node in nodes]
+    cuts = _cuts(stretches)
+    pieces = [_cut(own, cuts) for own in stretches]
+    if any(_harms(node, own, piece) for node, own, piece in zip(nodes, stretches, pieces)):
         pieces = [[[stretch] for stretch in own] for own in stretches]
     names = _axes(pieces)
     loops = tuple(
-        _loops(own, piece, size, names)
-        for own, piece, size in zip(stretches, pieces, sizes)
+        _loops(own, piece, len(node.iteration), names)
+        for node, own, piece in zip(nodes, stretches, pieces)
     )
     return loops, _row([loop.nest for loop in loops])
 
 
-def _stretches(iteration: Sequence[int], reduction: Sequence[int]) -> list[Stretch]:
-    products = list(itertools.accumulate((*iteration, *reduction), lambda a, b: a * b, initial=1))
+def _stretches(node: NodeLoops) -> list[Stretch]:
+    products: list[Extent] = [1]
+    for size in node.iteration + node.reduction:
+        products.append(extent(sympy.expand(products[-1] * sympy.sympify(size))))
     return list(itertools.pairwise(products))
 
 
-def _cuts(stretches: Sequence[Sequence[Stretch]]) -> list[int]:
+def _cuts(stretches: Sequence[Sequence[Stretch]]) -> list[Extent]:
     """Where any node starts a loop, or nothing if these products do not divide one another."""
-    cuts = sorted({end for own in stretches for _, end in own})
-    divides = all(b % a == 0 for a, b in itertools.pairwise(cuts))
+    cuts = sorted({end for own in stretches for _, end in own}, key=hint)
+    divides = all(quotient(b, a) is not None for a, b in itertools.pairwise(cuts))
     return cuts if divides else []
 
 
-def _cut(own: Sequence[Stretch], cuts: Sequence[int]) -> list[list[Stretch]]:
+def _cut(own: Sequence[Stretch], cuts: Sequence[Extent]) -> list[list[Stretch]]:
+    """Each of a node's loops in pieces that end at `cuts`; the cuts are in ascending order and divide one another."""
     pieces = []
     for start, end in own:
-        inner = [cut for cut in cuts if start < cut < end]
-        pieces.append(list(itertools.pairwise([start, *inner, end])))
+        if start == end or start not in (1, *cuts) or end not in cuts:
+            pieces.append([(start, end)])
+            continue
+        first = cuts.index(start) + 1 if start in cuts else 0
+        pieces.append(list(itertools.pairwise([start, *cuts[first : cuts.index(end)], end])))
     return pieces
 
 
 def _axes(pieces: Sequence[Sequence[Sequence[Stretch]]]) -> dict[Stretch, Axis]:
     found = {s for own in pieces for piece in own for s in piece if s[0] != s[1]}
-    return {
-        (start, end): Axis(f"x{number}", end // start)
-        for number, (start, end) in enumerate(sorted(found))
-    }
+    ordered = sorted(found, key=lambda s: (hint(s[0]), hint(s[1]), str(s)))
+    axes = {}
+    for number, (start, end) in enumerate(ordered):
+        steps = quotient(end, start)
+        assert steps is not None, (start, end)
+        axes[start, end] = Axis(f"x{number}", steps, hint(steps))
+    return axes
 
 
 def _loops(
     own: Sequence[Stretch],
     pieces: Sequence[Sequence[Stretch]],
-    sizes: tuple[tuple[int, ...], tuple[int, ...]],
+    count: int,
     names: dict[Stretch, Axis],
 ) -> AlignedLoops:
     substitutions = []
@@ -121,10 +125,9 @@ def _loops(
         expression = sympy.Integer(0)
         for stretch in piece:
             if stretch in names:
-                expression += names[stretch].symbol * (end // stretch[1])
+                expression += names[stretch].symbol * quotient(end, stretch[1])
         substitutions.append(expression)
         axes.append([names[stretch] for stretch in piece if stretch in names])
-    count = len(sizes[0])
     return AlignedLoops(
         nest=Nest(
             iteration=tuple(itertools.chain.from_iterable(axes[:count])),
@@ -136,17 +139,15 @@ def _loops(
 
 
 def _harms(
-    body: LoopBody,
-    own: Sequence[Stretch],
-    pieces: Sequence[Sequence[Stretch]],
-    sizes: tuple[tuple[int, ...], tuple[int, ...]],
+    node: NodeLoops, own: Sequence[Stretch], pieces: Sequence[Sequence[Stretch]]
 ) -> bool:
-    """Whether cutting the loops of `body` adds a division or remainder to one of its indices."""
+    """Whether cutting the loops of `node` adds a division or remainder to one of its indices."""
     if all(len(piece) == 1 for piece in pieces):
         return False
-    loops = _loops(own, pieces, sizes, _axes([pieces]))
+    body = node.body
+    loops = _loops(own, pieces, len(node.iteration), _axes([pieces]))
     replacement = dict(zip(body.var_ranges, (*loops.iteration, *loops.reduction)))
-    ranges = {axis.symbol: axis.extent for axis in loops.nest.axes}
+    ranges: dict[sympy.Symbol, Extent] = {axis.symbol: axis.extent for axis in loops.nest.axes}
 
     def divisions(index: sympy.Expr) -> int:
         return len(index.atoms(FloorDiv, Mod, ModularIndexing))
@@ -157,10 +158,10 @@ def _harms(
     )
 
 
-def simplify(index: sympy.Expr, ranges: dict[sympy.Symbol, int]) -> sympy.Expr:
+def simplify(index: sympy.Expr, ranges: dict[sympy.Symbol, Extent]) -> sympy.Expr:
     """`index` with everything folded that the ranges of its symbols allow."""
     index = V.graph.sizevars.simplify_with_ranges(
-        sympy.sympify(index), {symbol: sympy.Integer(extent) for symbol, extent in ranges.items()}
+        sympy.sympify(index), {symbol: sympy.sympify(size) for symbol, size in ranges.items()}
     )
     return sympy.expand(index)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from halide_backend.algorithm.loop_program import Coordinate
+from halide_backend.algorithm.loop_program import Coordinate, Extent
+from halide_backend.capture.sizes import symbol_range
 
 
 @dataclass(frozen=True)
@@ -20,18 +22,26 @@ class Bound:
     upper: int | None = None
 
 
-def value_range(index: sympy.Expr, extents: Mapping[sympy.Symbol, int]) -> tuple[int, int] | None:
+def value_range(
+    index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]
+) -> tuple[int, int] | None:
     """Smallest and largest value of `index` with each symbol in [0, extent), or None if unknown."""
     if index.is_Integer:
         return int(index), int(index)
-    if not index.free_symbols <= extents.keys():
-        return None
-    bounds = bound_sympy(
-        index, {symbol: ValueRanges(0, max(extent - 1, 0)) for symbol, extent in extents.items()}
-    )
+    bounds = bound_sympy(index, {symbol: _range(symbol, extents) for symbol in index.free_symbols})
     if not (bounds.lower.is_Integer and bounds.upper.is_Integer):
         return None
     return int(bounds.lower), int(bounds.upper)
+
+
+def _range(symbol: sympy.Symbol, extents: Mapping[sympy.Symbol, Extent]) -> ValueRanges[Any]:
+    size = extents.get(symbol)
+    if size is None:
+        return symbol_range(symbol)
+    if isinstance(size, int):
+        return ValueRanges(0, max(size - 1, 0))
+    upper = bound_sympy(size - 1, {s: symbol_range(s) for s in size.free_symbols}).upper
+    return ValueRanges(0, upper)
 
 
 def affine(
@@ -53,9 +63,9 @@ def affine(
 
 def coordinates(
     index: sympy.Expr,
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    extents: Mapping[sympy.Symbol, int],
+    sizes: Sequence[Extent],
+    strides: Sequence[Extent],
+    extents: Mapping[sympy.Symbol, Extent],
     bounds: Sequence[Bound],
 ) -> tuple[Coordinate, ...]:
     """The flat `index` split along the dimensions of its buffer, outermost first.
@@ -65,7 +75,7 @@ def coordinates(
     the loop ranges prove this, otherwise ().
     """
     flat = affine(index, [s for s in index.free_symbols])
-    if flat is None:
+    if flat is None or not all(isinstance(n, int) for n in (*sizes, *strides)):
         return ()
     terms, constant = dict(flat[0]), flat[1]
     split = []
@@ -88,7 +98,10 @@ def coordinates(
 
 
 def _in_range(
-    index: sympy.Expr, extent: int, extents: Mapping[sympy.Symbol, int], bounds: Sequence[Bound]
+    index: sympy.Expr,
+    extent: int,
+    extents: Mapping[sympy.Symbol, Extent],
+    bounds: Sequence[Bound],
 ) -> bool:
     own = value_range(index, extents)
     lower = own is not None and own[0] >= 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch._inductor import config
 from torch._inductor.codegen.common import InplacedBuffer, Kernel, KernelArgs
+from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
@@ -39,7 +40,7 @@ class KernelGroup:
 
     args: KernelArgs = field(default_factory=KernelArgs)
     texts: list[str] = field(default_factory=list)
-    memories: list[tuple[str, ...]] = field(default_factory=list)
+    captured: list[Captured] = field(default_factory=list)
     nodes: list[Any] = field(default_factory=list)
 
     def commit(self, captured: Captured, text: str) -> None:
@@ -59,16 +60,16 @@ class KernelGroup:
                 node.mark_run()
         V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
         self.texts.append(text)
-        self.memories.append(captured.memories)
+        self.captured.append(captured)
         self.nodes += captured.nodes
 
     def write(self) -> str:
         """Define the kernel in the wrapper and call it; returns its name."""
         wrapper = V.graph.wrapper_code
-        arguments = list(dict.fromkeys(self._name(m) for places in self.memories for m in places))
+        bound = [self._arguments(captured) for captured in self.captured]
+        arguments = list(dict.fromkeys(argument for each in bound for argument in each))
         pipelines = [
-            (text, tuple(arguments.index(self._name(m)) for m in places))
-            for text, places in zip(self.texts, self.memories)
+            (text, tuple(map(arguments.index, each))) for text, each in zip(self.texts, bound)
         ]
         body = _call_text(pipelines, len(arguments))
         name = wrapper.src_to_kernel.get(body)
@@ -85,6 +86,15 @@ class KernelGroup:
             name, arguments, device=self.nodes[0].get_device(), triton=False
         )
         return name
+
+    def _arguments(self, captured: Captured) -> list[str]:
+        """What the wrapper passes to one pipeline: its inputs, its sizes, its outputs."""
+        names = [self._name(memory) for memory in captured.memories]
+        inputs = len(captured.program.inputs)
+        sizes = [size.expression for size in captured.program.sizes]
+        for size in sizes:
+            V.graph.wrapper_code.ensure_size_computed(size)
+        return [*names[:inputs], *map(pexpr, sizes), *names[inputs:]]
 
     def _name(self, memory: str) -> str:
         """The wrapper's name of the memory: of its last reuse, since an earlier name is gone by the time of the call."""

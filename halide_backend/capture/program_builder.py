@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import sympy
@@ -12,6 +12,7 @@ from halide_backend.algorithm.loop_program import (
     Axis,
     Buffer,
     Check,
+    Extent,
     Load,
     LoopProgram,
     Nest,
@@ -19,7 +20,9 @@ from halide_backend.algorithm.loop_program import (
     Store,
     Value,
 )
+from halide_backend.capture.canonical import canonical
 from halide_backend.capture.indexing import Bound
+from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
 
 #: Halide's coordinates, extents and flat indices are int32.
@@ -125,31 +128,23 @@ class ProgramBuilder:
         renamed = scheduler.mutation_real_name.get(name, name) if scheduler else name
         return str(renamed)
 
-    def layout(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def layout(self, name: str) -> tuple[tuple[Extent, ...], tuple[Extent, ...]]:
         """Sizes and strides (in elements) of a buffer."""
         layout = V.graph.get_buffer(name).get_layout()
-        sizes, strides = [], []
-        for size, stride in zip(layout.size, layout.stride):
-            size, stride = (V.graph.sizevars.simplify(sympy.sympify(v)) for v in (size, stride))
-            if not (size.is_Integer and stride.is_Integer):
-                raise Unsupported(f"dynamic shape: {name} has size {size}, stride {stride}")
-            sizes.append(int(size))
-            strides.append(int(stride))
-        return tuple(sizes), tuple(strides)
+        return tuple(map(extent, layout.size)), tuple(map(extent, layout.stride))
 
-    def extent(self, name: str) -> int:
+    def extent(self, name: str) -> Extent:
         """Elements from the data pointer to the last one the layout reaches.
 
         Raises:
             Unsupported: more than Halide's int32 indices can address.
         """
-        layout = V.graph.get_buffer(name).get_layout()
-        offset = V.graph.sizevars.simplify(sympy.sympify(layout.offset))
+        offset = extent(V.graph.get_buffer(name).get_layout().offset)
         sizes, strides = self.layout(name)
-        extent = int(offset) + sum((n - 1) * s for n, s in zip(sizes, strides)) + 1
-        if extent > MAX_ELEMENTS:
-            raise Unsupported(f"buffer of {extent} elements, more than int32 can index")
-        return extent
+        reach = extent(offset + sum((n - 1) * s for n, s in zip(sizes, strides)) + 1)
+        if isinstance(reach, int) and reach > MAX_ELEMENTS:
+            raise Unsupported(f"buffer of {reach} elements, more than int32 can index")
+        return reach
 
     def read(self, name: str) -> str:
         """Note that `name` is read from memory."""
@@ -180,103 +175,51 @@ class ProgramBuilder:
     def finish(self, removed: Collection[str]) -> tuple[LoopProgram, tuple[str, ...]]:
         """The program without stores to `removed` buffers, and the memory behind each of its arguments in order."""
         kept = {memory: s for memory, s in self.stores.items() if s.buffer not in removed}
-        stores, checks, values, loaded = self._live(tuple(kept.values()))
+        order = self._live_values(kept.values())
+        values = [self.values[old] for old in order]
+        loaded = {value.attribute.buffer for value in values if isinstance(value.attribute, Load)}
         reads = [memory for memory in self.reads if memory in loaded]
-        inputs = {memory: f"in_ptr{k}" for k, memory in enumerate(reads)}
-        outputs = {memory: f"out_ptr{k}" for k, memory in enumerate(kept)}
         memories = {memory: k for k, memory in enumerate(dict.fromkeys((*reads, *kept)))}
-        values = tuple(_renamed(value, inputs) for value in values)
-        program = LoopProgram(
-            inputs=tuple(
-                Buffer(
-                    inputs[m],
-                    self._dtype(self.reads[m]),
-                    self.extent(self.reads[m]),
-                    memories[m],
-                    m in kept,
-                )
-                for m in reads
-            ),
-            outputs=tuple(
-                Buffer(
-                    outputs[m],
-                    self._dtype(s.buffer),
-                    self.extent(s.buffer),
-                    memories[m],
-                    m in inputs,
-                )
-                for m, s in kept.items()
-            ),
-            values=values,
-            stores=tuple(
-                Store(outputs[m], s.index, s.value, s.nest, s.mode)
-                for m, s in zip(kept, stores)
-            ),
-            checks=checks,
+        inputs = [
+            Buffer(
+                f"in_ptr{k}", self._dtype(self.reads[m]), self.extent(self.reads[m]), memories[m], m in kept
+            )
+            for k, m in enumerate(reads)
+        ]
+        outputs = [
+            Buffer(f"out_ptr{k}", self._dtype(s.buffer), self.extent(s.buffer), memories[m], m in reads)
+            for k, (m, s) in enumerate(kept.items())
+        ]
+        draft = LoopProgram(
+            inputs=tuple(inputs),
+            sizes=(),
+            outputs=tuple(outputs),
+            values=tuple(values),
+            stores=tuple(kept.values()),
+            checks=tuple(self.checks),
             row=self.row,
         )
-        return program, (*reads, *kept)
+        names = {memory: buffer.name for memory, buffer in zip(reads, inputs)}
+        stored = {s.buffer: buffer.name for s, buffer in zip(kept.values(), outputs)}
+        return canonical(draft, order, names, stored), (*reads, *kept)
 
     def _dtype(self, name: str) -> str:
         return str(V.graph.get_dtype(name)).removeprefix("torch.")
 
-    def _live(
-        self, stores: Sequence[Store]
-    ) -> tuple[list[Store], tuple[Check, ...], tuple[Value, ...], set[str]]:
-        """Stores, checks and values renumbered without dead values, and the buffers that are loaded."""
+    def _live_values(self, stores: Iterable[Store]) -> list[int]:
+        """Positions of the values that a store or a check needs, in order."""
         used: set[int] = set()
-
-        def visit(position: int) -> None:
+        stack = [check.condition for check in self.checks]
+        for store in stores:
+            stack.append(store.value)
+            stack += [self.indirect[s] for s in store.index.free_symbols & self.indirect.keys()]
+        while stack:
+            position = stack.pop()
             if position not in used:
                 used.add(position)
-                for operand in self.values[position].operands:
-                    visit(operand)
-
-        for store in stores:
-            visit(store.value)
-            for symbol in store.index.free_symbols & self.indirect.keys():
-                visit(self.indirect[symbol])
-        for check in self.checks:
-            visit(check.condition)
-        order = {old: new for new, old in enumerate(sorted(used))}
-        symbols = {
-            sympy.Symbol(f"j{old}", integer=True, nonnegative=True): sympy.Symbol(
-                f"j{order[old]}", integer=True, nonnegative=True
-            )
-            for old in self.indirect.values()
-            if old in order
-        }
-        values = tuple(_renumbered(self.values[old], order, symbols) for old in order)
-        loaded = {v.attribute.buffer for v in values if isinstance(v.attribute, Load)}
-        return (
-            [
-                Store(s.buffer, s.index.xreplace(symbols), order[s.value], s.nest, s.mode)
-                for s in stores
-            ],
-            tuple(Check(order[c.condition], c.error, c.message) for c in self.checks),
-            values,
-            loaded,
-        )
+                stack += self.values[position].operands
+        return sorted(used)
 
 
 def _axis_names(index: sympy.Expr) -> set[str]:
     return {s.name for s in index.free_symbols if s.name.startswith("x")}
-
-
-def _renumbered(
-    value: Value, order: dict[int, int], symbols: dict[sympy.Symbol, sympy.Symbol]
-) -> Value:
-    attribute = value.attribute
-    if isinstance(attribute, Load):
-        attribute = Load(attribute.buffer, attribute.index.xreplace(symbols), attribute.coordinates)
-    elif isinstance(attribute, sympy.Expr):
-        attribute = attribute.xreplace(symbols)
-    operands = tuple(order[operand] for operand in value.operands)
-    return Value(value.operation, value.dtype, operands, attribute, value.axes)
-
-
-def _renamed(value: Value, names: dict[str, str]) -> Value:
-    if not isinstance(value.attribute, Load):
-        return value
-    load = Load(names[value.attribute.buffer], value.attribute.index, value.attribute.coordinates)
-    return Value(value.operation, value.dtype, value.operands, load, value.axes)

@@ -13,7 +13,7 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promot
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.loop_program import Axis, Indirect, Load, Nest, Reduction
+from halide_backend.algorithm.loop_program import Extent, Indirect, Load, Nest, Reduction
 from halide_backend.algorithm.operation_names import (
     COMPARISONS,
     FLOAT_ONLY,
@@ -24,6 +24,7 @@ from halide_backend.algorithm.operation_names import (
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.indexing import coordinates, value_range
 from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
 
 #: Reductions that one value describes; the others are rewritten into these.
@@ -48,7 +49,7 @@ class Recorder(DefaultHandler):
     def __init__(self, builder: ProgramBuilder, nest: Nest) -> None:
         self.builder = builder
         self.nest = nest
-        self.extents: dict[sympy.Symbol, int] = {axis.symbol: axis.extent for axis in nest.axes}
+        self.extents: dict[sympy.Symbol, Extent] = {axis.symbol: axis.extent for axis in nest.axes}
         self.mask: Recorded | None = None
         self.types = DtypePropagationOpsHandler()
 
@@ -92,22 +93,15 @@ class Recorder(DefaultHandler):
 
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Recorded:
         index = self.simplified(expr)
-        self._require_axes(index)
         return self.value("index", dtype, *self.index_operands(index), attribute=index)
 
     def value_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Recorded:
         return self.index_expr(expr, dtype)
 
-    def _require_axes(self, index: sympy.Expr) -> None:
-        unknown = index.free_symbols - self.extents.keys()
-        if unknown:
-            raise Unsupported(f"dynamic shape: index {index} over {', '.join(map(str, unknown))}")
-
     # -- memory ------------------------------------------------------------------------------------------------
 
     def load(self, name: str, index: sympy.Expr) -> Recorded:
         index = self.simplified(index)
-        self._require_axes(index)
         dtype = V.graph.get_dtype(name)
         stored = self.builder.stored(name, index)
         if stored is not None:
@@ -130,9 +124,10 @@ class Recorder(DefaultHandler):
             attribute=Load(buffer, index, split),
         )
 
-    def _in_bounds(self, index: sympy.Expr, extent: int) -> bool:
+    def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:
         span = value_range(index, self.extents)
-        return span is not None and span[0] >= 0 and span[1] < extent
+        known = span is not None and isinstance(size, int)
+        return known and span[0] >= 0 and span[1] < size  # type: ignore[index, operator]
 
     def store(
         self, name: str, index: sympy.Expr, value: Recorded | float, mode: str | None = None
@@ -142,7 +137,6 @@ class Recorder(DefaultHandler):
             raise Unsupported(f"store mode {mode}")
         stored = self.cast(self.number(value, dtype), dtype)
         index = self.simplified(index)
-        self._require_axes(index)
         self.builder.store(name, index, stored.position, self.nest, mode)
 
     def store_reduction(self, name: str, index: sympy.Expr, value: Recorded) -> None:
@@ -159,39 +153,38 @@ class Recorder(DefaultHandler):
     ) -> sympy.Expr:
         if not isinstance(index, Recorded):
             return sympy.sympify(index)
-        size = self.simplified(size)
-        if not size.is_Integer:
-            raise Unsupported(f"dynamic shape: indirect index below {size}")
-        extent = int(size)
+        size = extent(size)
         signed = index.dtype not in (torch.bool, torch.uint8, torch.uint16, torch.uint32)
         if check:
-            lowest = -extent if wrap_neg else 0
-            bad = self.gt(index, extent - 1)
+            bad = self.ge(index, self._size(size))
             if signed:
+                lowest = self._size(-size) if wrap_neg else 0
                 bad = self.logical_or(bad, self.lt(index, lowest))
-            self.check(bad, "IndexError", f"index out of range: a dimension of size {extent}")
+            self.check(bad, "IndexError", f"index out of range: a dimension of size {size}")
         clamped = self.value(
-            "indirect", torch.int32, index, attribute=Indirect(extent, wrap_neg and signed)
+            "indirect", torch.int32, index, attribute=Indirect(size, wrap_neg and signed)
         )
         symbol = sympy.Symbol(f"j{clamped.position}", integer=True, nonnegative=True)
         self.builder.indirect[symbol] = clamped.position
-        self.extents[symbol] = extent
+        self.extents[symbol] = size
         return symbol
+
+    def _size(self, size: Extent) -> Any:
+        return size if isinstance(size, int) else self.index_expr(size, torch.int64)
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
         index = self.simplified(expr)
         span = value_range(index, self.extents)
-        size = self.simplified(size)
-        if not size.is_Integer:
-            raise Unsupported(f"dynamic shape: bound {size}")
-        if span is not None and (not lower or span[0] >= 0) and (not upper or span[1] < size):
-            return
+        size = extent(size)
+        if span is not None and (not lower or span[0] >= 0):
+            if not upper or (isinstance(size, int) and span[1] < size):
+                return
         value = self.index_expr(index, torch.int64)
         bad = self.constant(False, torch.bool)
         if lower:
             bad = self.logical_or(bad, self.lt(value, 0))
         if upper:
-            bad = self.logical_or(bad, self.ge(value, int(size)))
+            bad = self.logical_or(bad, self.ge(value, self._size(size)))
         self.check(bad, "IndexError", f"index out of range: {index} in a dimension of size {size}")
 
     def device_assert_async(self, cond: Recorded, msg: str) -> None:
@@ -256,6 +249,8 @@ class Recorder(DefaultHandler):
             value = self.cast(value, dtype)
         else:
             value = self.cast(self.number(value, dtype), dtype)
+        if not self.nest.reduction:
+            return self.constant(0, dtype) if position is not None else value
         if kind in ("max", "min") and value.dtype is torch.bool:
             kind = "any" if kind == "max" else "all"
         return self.value(
@@ -265,7 +260,8 @@ class Recorder(DefaultHandler):
     def _welford(self, value: Recorded) -> tuple[Recorded, Recorded, Recorded]:
         # Two passes over data that a row schedule keeps in cache: as accurate as Welford's update, and it vectorises.
         dtype = value.dtype
-        count = self.constant(float(math.prod(a.extent for a in self.nest.reduction)), dtype)
+        elements = math.prod(sympy.sympify(axis.extent) for axis in self.nest.reduction)
+        count = self.cast(self.index_expr(elements, torch.int64), dtype)
         mean = self.truediv(self._reduce("sum", dtype, value), count)
         deviation = self.sub(value, mean)
         return mean, self._reduce("sum", dtype, self.mul(deviation, deviation)), count

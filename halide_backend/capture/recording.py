@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
-from halide_backend.capture.alignment import align
+from halide_backend.capture.alignment import NodeLoops, align
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorder import Recorder
 from halide_backend.errors import Unsupported
@@ -25,29 +25,31 @@ def record(nodes: Sequence[Any]) -> ProgramBuilder:
     Raises:
         Unsupported: a node, an operation or a combination of nodes that one kernel cannot hold.
     """
-    bodies = [loop_body(node) for node in nodes]
-    loops, row = align(bodies)
+    nodes_loops = [node_loops(node) for node in nodes]
+    aligned, row = align(nodes_loops)
     builder = ProgramBuilder(row)
-    for body, aligned in zip(bodies, loops):
-        recorder = Recorder(builder, aligned.nest)
+    for loops, over in zip(nodes_loops, aligned):
+        recorder = Recorder(builder, over.nest)
         with V.set_ops_handler(recorder):
-            body(aligned.iteration, aligned.reduction)
+            loops.body(over.iteration, over.reduction)
     return builder
 
 
-def loop_body(node: Any) -> LoopBody:
+def node_loops(node: Any) -> NodeLoops:
     """The node's loops.
 
     Inductor may have reordered the reduced loops of an argmax, and the position it returns counts in their logical
     order: such a node gives its loops as they were lowered.
+
+    Raises:
+        Unsupported: not a loop node, or one without steps.
     """
     if not isinstance(node, SchedulerNode) or node._body is None:
         raise Unsupported(f"{type(node).__name__} is not a loop node")
-    body = node._body
-    if _is_positional(body) and len(body.sizes[1]) > 0 and node.node is not None:
-        _, original, _ = node.node.get_default_sizes_body()
-        return original
-    return body
+    if _is_positional(node._body) and node.node is not None:
+        sizes, body, _ = node.node.get_default_sizes_body()
+        return NodeLoops.of(body, *sizes)
+    return NodeLoops.of(node._body, *node._body.sizes)
 
 
 def _is_positional(body: LoopBody) -> bool:

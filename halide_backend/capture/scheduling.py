@@ -143,7 +143,7 @@ class HalideScheduling(BaseScheduling):
         """Nothing runs asynchronously on a CPU."""
 
     def ready_to_flush(self) -> bool:
-        return sum(map(len, self._group.memories)) >= _MAX_ARGUMENTS
+        return sum(len(each.memories) for each in self._group.captured) >= _MAX_ARGUMENTS
 
     def flush(self) -> None:
         """Write one launch for all pipelines collected since the last one."""

@@ -87,11 +87,12 @@ def _row(
     def session(kind: str, label: str, caches: dict[str, str]) -> dict[str, Any] | None:
         progress.begin(f"{name}, {label}")
         task = Task(kind, name, caches, request.quick, request.audit, request.output)
+        log = Path(request.output, f"{name}, {label}.log".replace(" ", "-").replace(",", ""))
         try:
-            result = session_process.run(task, progress.tick)
+            result = session_process.run(task, log, progress.tick)
         except session_process.SessionFailed as failure:
-            progress.end("FAILED")
-            failures.append(f"{label} failed: {failure}")
+            progress.end(f"FAILED, {failure}")
+            failures.append(f"{label} failed, {failure}")
             return None
         progress.end(f"{result['seconds']:.1f} s" if kind == "start" else "done")
         if started is not None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 OURS = "halide_backend"
 EAGER = "eager"
 CPP = "cpp"
-SELECTED = {OURS: "cpp", CPP: "cpp"}
 #: Seconds of alternating rounds per row.
 TIMED_SECONDS, TIMED_SECONDS_QUICK = 10.0, 1.5
 
@@ -76,7 +75,7 @@ def _compiler(backend: str, cache: str) -> Compiler:
     if backend == EAGER:
         return lambda function: function
     _use_cache(cache)
-    return lambda function: torch.compile(function, options={"cpu_backend": SELECTED[backend]})
+    return lambda function: torch.compile(function, options={"cpu_backend": backend})
 
 
 def _use_cache(cache: str) -> None:

@@ -8,12 +8,12 @@ import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO
 
 from halide_backend.demonstration.session import Task
@@ -22,20 +22,25 @@ from halide_backend.inspection.process_audit import SESSION
 #: A session that takes longer than this hangs: the slowest, C++ on one core, needs about a quarter
 #: of it.
 LIMIT_SECONDS = 300.0
+#: A session that has answered only has to let go of its workers.
+END_SECONDS = 30.0
 
 
 class SessionFailed(Exception):
     """A session died, hung or raised; the message is one line."""
 
 
-def run(task: Task, tick: Callable[[str], None]) -> dict[str, Any]:
+def run(task: Task, log: Path, tick: Callable[[str], None]) -> dict[str, Any]:
     """The result of `task`, done by a fresh process; `tick` is called at least twice a second.
+
+    What the process prints goes to the file `log`, which stays only when it failed.
 
     Raises:
         SessionFailed: the process ended without a result or with an error, or took longer than
             LIMIT_SECONDS.
     """
-    with tempfile.TemporaryFile() as errors:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", SESSION],
             stdin=subprocess.PIPE,
@@ -47,19 +52,17 @@ def run(task: Task, tick: Callable[[str], None]) -> dict[str, Any]:
         )
         try:
             result = _talk(process, task, tick)
-            process.wait(timeout=30)
+            process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
-            raise SessionFailed("the process did not end after its answer") from None
+            raise SessionFailed("it did not end after its answer") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        if result is None or process.returncode != 0:
-            errors.seek(0)
-            raise SessionFailed(
-                _epitaph(process.returncode, errors.read().decode(errors="replace"))
-            )
-        return result
+    if result is None or process.returncode != 0:
+        raise SessionFailed(_epitaph(process.returncode, log))
+    log.unlink()
+    return result
 
 
 def _talk(
@@ -93,9 +96,10 @@ def _forward(stdout: TextIO, lines: queue.SimpleQueue[str]) -> None:
     lines.put("")
 
 
-def _epitaph(status: int, errors: str) -> str:
-    last = (errors.strip().splitlines() or ["it wrote no message"])[-1].strip()
+def _epitaph(status: int, log: Path) -> str:
+    last = (log.read_text(errors="replace").strip().splitlines() or ["it wrote no message"])[-1]
+    end = f"exit status {status}"
     if status < 0:
         with suppress(ValueError):
-            return f"killed by {signal.Signals(-status).name}; its last line: {last}"
-    return f"exit status {status}: {last}"
+            end = f"killed by {signal.Signals(-status).name}"
+    return f"{end}: {last.strip()} (see {log})"

@@ -13,27 +13,31 @@ from halide_backend.demonstration.session import CPP, EAGER, OURS
 
 HEADINGS = (
     ("", "", "model"),
-    ("equal to", "eager", ""),
-    ("max", "error", ""),
+    ("equal", "to", "eager"),
+    ("", "max", "error"),
     ("kernels", "native/", "delegated"),
-    ("cold compile s", "ours", ""),
-    ("", "C++", ""),
-    ("2nd process s", "ours", ""),
-    ("", "C++", ""),
-    ("run ms (quartiles)", "eager", ""),
-    ("", "C++", ""),
-    ("", "ours", ""),
-    ("ours is faster than", "eager", ""),
-    ("", "C++", ""),
+    ("cold", "compile s", "ours"),
+    ("", "", "C++"),
+    ("second", "process s", "ours"),
+    ("", "", "C++"),
+    ("", "run ms", "eager"),
+    ("", "", "C++"),
+    ("", "", "ours"),
+    ("times", "faster than", "eager"),
+    ("", "", "C++"),
 )
 NOTHING = "-"
+LEGEND = (
+    "Run times are medians of alternating rounds, ± half the distance between the quartiles; "
+    "ratios are of medians."
+)
 
 
 def render(figures: DemoFigures) -> str:
     """The whole closing text."""
     parts = ["", "\n".join(f"{name}: {value}" for name, value in figures.machine.items()), ""]
     parts += [f"{row.name}: {row.summary}" for row in figures.rows]
-    parts += ["", _grid([_cells(row) for row in figures.rows]), ""]
+    parts += ["", _grid([_cells(row) for row in figures.rows]), "", LEGEND, ""]
     parts += [line for row in figures.rows for line in _remarks(row)]
     if figures.processes:
         parts.append(_processes(figures.processes))
@@ -75,15 +79,13 @@ def _seconds(start: Start | None) -> str:
 def _milliseconds(times: Times | None) -> str:
     if times is None:
         return NOTHING
-    digits = 1 if times.median >= 1 else 3
-    return (
-        f"{times.median:.{digits}f} "
-        f"({times.lower_quartile:.{digits}f}-{times.upper_quartile:.{digits}f})"
-    )
+    digits = 1 if times.median >= 10 else 3
+    spread = 50 * (times.upper_quartile - times.lower_quartile) / times.median
+    return f"{times.median:.{digits}f} ±{spread:.0f}%"
 
 
 def _ratio(slower: Times | None, faster: Times | None) -> str:
-    return NOTHING if slower is None or faster is None else f"{slower.median / faster.median:.2f}x"
+    return NOTHING if slower is None or faster is None else f"{slower.median / faster.median:.2f}"
 
 
 def _grid(rows: list[list[str]]) -> str:

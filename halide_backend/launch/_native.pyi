@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 ABI: int
-"""Raised whenever a kernel compiled for an older version could no longer run; part of the cache key."""
+"""Raised when a kernel compiled for an older version could no longer run; in the cache key."""
 
 class _Runtime(TypedDict):
     openmp: str
@@ -30,16 +30,17 @@ def configure(
 ) -> _Runtime:
     """Connects the launcher to torch; see launcher.py for what each hook does.
 
-    `data_ptr` is the address of a C function from a tensor object to its data pointer. It is called for objects
-    of exactly `tensor_type` or `parameter_type`; `convert` answers for all others. While `profiler_flags` has a true
-    `_is_profiler_enabled`, each call is a `profiler_range(name)`.
+    `data_ptr` is the address of a C function from a tensor object to its data pointer. It is called
+    for objects of exactly `tensor_type` or `parameter_type`; `convert` answers for all others.
+    While `profiler_flags` has a true `_is_profiler_enabled`, each call is a `profiler_range(name)`.
     """
 
 class Launcher:
     """A kernel as a callable of `arity` positional tensors or numbers. Thread-safe and re-entrant.
 
-    A pipeline is a sequence (address of `<entry>_argv`, arguments, positions, checks, ...) of which only the first
-    four are read; the whole is kept alive. `resolve` returns (pipelines, release_gil).
+    A pipeline is a sequence (address of `<entry>_argv`, arguments, positions, checks, ...) of which
+    only the first four are read; the whole is kept alive. `resolve` returns (pipelines,
+    release_gil).
     """
 
     __name__: str

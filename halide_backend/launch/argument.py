@@ -1,8 +1,8 @@
 """What a kernel accepts as an argument: the slow, explaining half of the native launcher.
 
-The native code knows plain tensors and numbers at once. It asks `convert` about everything else, and `check_call`
-about the first call of each kernel; later calls are not checked, because the generated wrapper has asserted sizes
-and strides and torch has guarded dtype and device.
+The native code knows plain tensors and numbers at once. It asks `convert` about everything else,
+and `check_call` about the first call of each kernel; later calls are not checked, because the
+generated wrapper has asserted sizes and strides and torch has guarded dtype and device.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ _INT, _UINT, _FLOAT, _BFLOAT = 0, 1, 2, 3
 _NUMBER_BITS = {"int32": 32, "int64": 64}
 
 
-def check_call(
-    kernel: str, pipelines: Sequence[Sequence[Any]], values: tuple[object, ...]
-) -> None:
+def check_call(kernel: str, pipelines: Sequence[Sequence[Any]], values: tuple[object, ...]) -> None:
     """Checks the arguments of a kernel's first call against its manifest.
 
-    A tensor must lie on the CPU, have the compiled element type, and own all the memory that the pipelines were
-    compiled to touch. Raises KernelArgumentError naming the kernel and the argument.
+    A tensor must lie on the CPU, have the compiled element type, and own all the memory that the
+    pipelines were compiled to touch. Raises KernelArgumentError naming the kernel and the argument.
     """
     for _, arguments, positions, *_ in pipelines:
         described = [a for a in arguments if a["kind"] != "status"]
@@ -117,7 +115,7 @@ def _elements(tensor: torch.Tensor) -> set[tuple[int, int]]:
 
 
 def _span(argument: Mapping[str, Any]) -> tuple[int, int]:
-    """First byte that a buffer touches and the byte after the last, relative to the data pointer."""
+    """First byte a buffer touches and the byte after the last, relative to the data pointer."""
     width = max(1, argument["bits"] // 8)
     if not all(extent for extent, _ in argument["dims"]):
         return 0, 0
@@ -128,7 +126,7 @@ def _span(argument: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _integer(kernel: str, name: str, value: object, bits: int) -> int:
-    # A tensor with one element has __index__ and __float__ too, but reading it here would hide a mistake.
+    # A tensor with one element has __index__ and __float__ too; reading it would hide a mistake.
     if hasattr(value, "data_ptr") or not hasattr(value, "__index__"):
         _refuse(kernel, name, f"must be an integer, not {type(value).__name__}")
     number = int(value.__index__())

@@ -1,7 +1,8 @@
-"""Kernels as Python callables: connects the native launcher to torch, and says what a refused call did wrong.
+"""Kernels as Python callables: connects the native launcher to torch, and names what failed.
 
-A kernel is one or more Halide pipelines, called with torch tensors and Python numbers. `make_launcher` is the
-only entry; everything that costs time in a call is in C (`_native`), everything that explains an error is here.
+A kernel is one or more Halide pipelines, called with torch tensors and Python numbers.
+`make_launcher` is the only entry; everything that costs time in a call is in C (`_native`),
+everything that explains an error is here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from halide_backend.launch import argument
 if TYPE_CHECKING:
     from halide_backend.launch._native import Launcher
 
-_REINSTALL = "reinstall halide-backend from a wheel built for this Python (pip install --force-reinstall)"
+_REINSTALL = (
+    "reinstall halide-backend from a wheel built for this Python (pip install --force-reinstall)"
+)
 
 #: Exception class per `error` of a manifest's check.
 _CHECK_ERRORS: dict[str, type[errors.HalideBackendError]] = {
@@ -32,9 +35,10 @@ _CHECK_ERRORS: dict[str, type[errors.HalideBackendError]] = {
 class Pipeline(NamedTuple):
     """One Halide pipeline of a kernel, in the order in which the native launcher reads it.
 
-    `address` is that of the object's `<entry>_argv` function. `arguments` and `checks` are those of the
-    manifest, all of `arguments` but the status in the order of `positions`: the Python argument each one takes.
-    `code` is whatever keeps the machine code alive; it lives as long as the launcher.
+    `address` is that of the object's `<entry>_argv` function. `arguments` and `checks` are those of
+    the manifest, all of `arguments` but the status in the order of `positions`: the Python argument
+    each one takes. `code` is whatever keeps the machine code alive; it lives as long as the
+    launcher.
     """
 
     address: int
@@ -49,9 +53,9 @@ class Pipeline(NamedTuple):
 class Runtime:
     """What the launcher found in this process.
 
-    `openmp` is the path of the OpenMP library that parallel loops run on ("" where there is none and they run
-    serially); `torch_threads` says whether torch.set_num_threads is followed, `profiler` whether kernels show
-    their names in torch.profiler.
+    `openmp` is the path of the OpenMP library that parallel loops run on ("" where there is none
+    and they run serially); `torch_threads` says whether torch.set_num_threads is followed,
+    `profiler` whether kernels show their names in torch.profiler.
     """
 
     openmp: str
@@ -79,8 +83,9 @@ def native() -> ModuleType:
 def configure() -> Runtime:
     """Connects the extension to the torch of this process, once; imports torch.
 
-    Raises MissingNativeExtensionError, and UnsupportedVersionError where torch lacks what the launcher needs.
-    Warns once where torch runs on no OpenMP that can be found: parallel loops are serial then.
+    Raises MissingNativeExtensionError, and UnsupportedVersionError where torch lacks what the
+    launcher needs. Warns once where torch runs on no OpenMP that can be found: parallel loops are
+    serial then.
     """
     extension = native()
     import torch
@@ -109,7 +114,7 @@ def configure() -> Runtime:
     )
     if not runtime.openmp:
         warnings.warn(
-            "halide_backend: no OpenMP library is loaded in this process, so kernels run on one thread. "
+            "halide_backend: this process has no OpenMP library, so kernels run on one thread. "
             "What to do: install a build of torch with OpenMP (the wheels on PyPI have it).",
             RuntimeWarning,
             stacklevel=2,
@@ -122,15 +127,15 @@ def make_launcher(
     pipelines: Sequence[Pipeline] | Callable[[], Sequence[Pipeline]],
     arity: int,
 ) -> Launcher:
-    """The kernel `name` as a callable of `arity` positional arguments (tensors or numbers) that returns None.
+    """The kernel `name` as a callable of `arity` positional tensors or numbers that returns None.
 
-    Where `pipelines` is a callable, the launcher is pending: its first call, in whichever thread, calls it once
-    and runs what it returns; if it raises, so does this and every later call until it succeeds. The GIL is
-    released during a call if any of the pipelines asks for it.
+    Where `pipelines` is a callable, the launcher is pending: its first call, in whichever thread,
+    calls it once and runs what it returns; if it raises, so does this and every later call until it
+    succeeds. The GIL is released during a call if any of the pipelines asks for it.
 
-    Raises ValueError, TypeError or OverflowError naming the kernel where a pipeline's description is malformed.
-    A call raises KernelArgumentError before anything ran, or KernelIndexError, KernelZeroDivisionError or
-    KernelRuntimeError for what failed inside.
+    Raises ValueError, TypeError or OverflowError naming the kernel where a pipeline's description
+    is malformed. A call raises KernelArgumentError before anything ran, or KernelIndexError,
+    KernelZeroDivisionError or KernelRuntimeError for what failed inside.
     """
     configure()
     launcher: type[Launcher] = native().Launcher

@@ -24,20 +24,22 @@ def test_as_many_at_a_time_as_there_are_threads() -> None:
 
 
 def test_nothing_is_started_before_it_is_needed() -> None:
-    before = threading.active_count()
-    threads = DaemonThreads(3, "test")
-    assert threading.active_count() == before
+    threads = DaemonThreads(3, "lazy")
+    assert _running("lazy") == []
     threads.submit(lambda: None).result(10)
-    assert threading.active_count() == before + 1
+    assert _running("lazy") == ["lazy 1"]
 
 
 def test_threads_end_with_their_owner() -> None:
-    before = threading.active_count()
-    threads = DaemonThreads(2, "test")
+    threads = DaemonThreads(2, "ending")
     for _ in range(4):
         threads.submit(lambda: None).result(10)
     del threads
     deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
+    while _running("ending") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert _running("ending") == []
+
+
+def _running(title: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(title)]

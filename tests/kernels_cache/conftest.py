@@ -1,9 +1,10 @@
-"""Figures, sizes and stores for the tests of kernels_cache.
+r"""Figures, sizes and stores for the tests of kernels_cache.
 
 Every test of the K series records the figure it measured. `--figures FILE` writes them as a
 table between the two markers of a Markdown file:
 
-    python -m pytest tests/kernels_cache -m "long or not long" --figures docs/design/kernels-cache.md
+    python -m pytest tests/kernels_cache -m "long or not long" \
+        --figures docs/design/kernels-cache.md
 """
 
 from __future__ import annotations

@@ -44,9 +44,33 @@ def hostile_names(root: str, examples: int) -> dict[str, int]:
     store.get_or_build(Key("k", {"warm": "up"}), lambda: {"a": b""})
     sys.addaudithook(audit)
     nasty = strategies.sampled_from(
-        ["..", "../../etc/passwd", "/etc/passwd", "a/b", "a\\b", "\0", "a\0b", "con", "NUL.txt"]
-        + ["COM1", "x" * 129, "x" * 4096, "kernel.o.", " ", "\u202eo.lenrek", "ker\u0578el.o"]
-        + [".hidden", "-rf", "kernel.o", "manifest.json", "C:\\x", "%2e%2e", "~", "$HOME", "a:b"]
+        [
+            "..",
+            "../../etc/passwd",
+            "/etc/passwd",
+            "a/b",
+            "a\\b",
+            "\x00",
+            "a\x00b",
+            "con",
+            "NUL.txt",
+            "COM1",
+            "x" * 129,
+            "x" * 4096,
+            "kernel.o.",
+            " ",
+            "\u202eo.lenrek",
+            "ker\u0578el.o",
+            ".hidden",
+            "-rf",
+            "kernel.o",
+            "manifest.json",
+            "C:\\x",
+            "%2e%2e",
+            "~",
+            "$HOME",
+            "a:b",
+        ]
     )
     names = nasty | strategies.text(max_size=40)
 

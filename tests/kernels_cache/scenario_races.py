@@ -76,7 +76,11 @@ def threads_and_processes(root: str, threads: int, processes: int) -> dict[str, 
         return contents
 
     contents = [content for part in together([work] * processes) for content in part]
-    return {"builds": builds.stat().st_size, "answers": len(contents), "contents": len(set(contents))}
+    return {
+        "builds": builds.stat().st_size,
+        "answers": len(contents),
+        "contents": len(set(contents)),
+    }
 
 
 def mixed(root: str, processes: int, operations: int, keys: int) -> dict[str, int]:
@@ -199,7 +203,7 @@ def holder(root: str, stop: bool, timeout_s: float) -> dict[str, Any]:
         strict = Store.open(root, strict=True, lock_timeout_s=timeout_s)
         before = time.monotonic()
         try:
-            entry, hit = strict.get_or_build(key, lambda: {"kernel.o": b"mine"})
+            entry, _ = strict.get_or_build(key, lambda: {"kernel.o": b"mine"})
             answer["content"] = entry.files["kernel.o"].decode()
         except LockTimeout as error:
             answer |= {"holder": error.pid, "host": error.host, "age_s": error.age_s}
@@ -207,7 +211,7 @@ def holder(root: str, stop: bool, timeout_s: float) -> dict[str, Any]:
         answer["waited_s"] = time.monotonic() - before
         if stop:
             gentle = Store.open(root, strict=False, lock_timeout_s=timeout_s)
-            entry, hit = gentle.get_or_build(key, lambda: {"kernel.o": b"mine"})
+            entry, _ = gentle.get_or_build(key, lambda: {"kernel.o": b"mine"})
             answer["content"] = entry.files["kernel.o"].decode()
             answer["warnings"] = gentle.statistics.warnings
             answer["stored"] = gentle.statistics.stored

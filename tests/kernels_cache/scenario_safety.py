@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,8 @@ def everything(root: str) -> None:
         path.write_bytes(evil)
         store.get(key)
         Path(root, "bundle").write_bytes(evil)
-        try:
+        with suppress(BundleRefused):
             bundle.import_bundle(store, root + "/bundle")
-        except BundleRefused:
-            pass
         path.parent.mkdir(exist_ok=True)
     list(store.verify())
     bundle.export_bundle(store, root + "/bundle")
@@ -91,9 +90,8 @@ def threads_and_forks(root: str) -> dict[str, int]:
     crew = [threading.Thread(target=until_stopped, args=(at,)) for at in range(16)]
     for thread in crew:
         thread.start()
-    statuses = []
-    for at in range(8):
-        statuses.append(result(*fork(lambda at=at: (work(at, 20), len(wrong))[1])))
+    children = [lambda at=at: (work(at, 20), len(wrong))[1] for at in range(8)]
+    statuses = [result(*fork(child)) for child in children]
     running = False
     for thread in crew:
         thread.join()

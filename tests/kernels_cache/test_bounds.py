@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from crew import scenario
 
-from kernels_cache import Key, Store, publishing, store as stores, sweep
+from kernels_cache import Key, Store, publishing, sweep
+from kernels_cache import store as stores
 from kernels_cache.sweep import Limits
 
 Figure = Callable[[str, str, str], None]
@@ -41,9 +42,7 @@ def present(root: Path, numbers: range) -> list[int]:
 @pytest.mark.parametrize("puts", [60, pytest.param(1250, marks=pytest.mark.long)])
 def test_eight_writers_and_one_bound(root: Path, figure: Figure, puts: int) -> None:
     bound = 100_000
-    answer = scenario(
-        "bounds", "writers", root=str(root), processes=8, puts=puts, max_bytes=bound
-    )
+    answer = scenario("bounds", "writers", root=str(root), processes=8, puts=puts, max_bytes=bound)
     assert answer["failed"] == 0
     assert answer["stored"] == 8 * puts + 1
     assert answer["measured"] > 20
@@ -264,7 +263,8 @@ def test_a_store_that_never_fills_is_swept_once_a_day(root: Path) -> None:
 
 def test_prune_by_age_and_size(root: Path) -> None:
     store = Store.open(root, strict=True)
-    size = [put(store, number, used=3600.0 * number) for number in range(6)][0]
+    for number in range(6):
+        size = put(store, number, used=3600.0 * number)
     done = store.prune(limits=Limits(entry_s=3.5 * 3600.0))
     assert present(root, range(6)) == [0, 1, 2, 3]
     assert set(done.removed) == {key(4).digest, key(5).digest}

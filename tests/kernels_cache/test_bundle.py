@@ -97,9 +97,7 @@ MACHINE = {
 }
 
 
-def test_every_difference_of_a_machine_is_refused_and_named(
-    store: Store, figure: Figure
-) -> None:
+def test_every_difference_of_a_machine_is_refused_and_named(store: Store, figure: Figure) -> None:
     """K16: wider CPU, other GPU, other Halide, other ABI, a machine that says nothing."""
     cases = [
         ({"cpu_features": ["avx", "avx2", "avx512f"]}, "cpu_features"),
@@ -168,7 +166,9 @@ def test_a_run_moves_to_another_user_and_place(figure: Figure) -> None:
         shutil.rmtree(base)
     assert (used["imported"], used["builds"], used["wrong"]) == (40, 0, 0)
     assert used["uid"] == second
-    assert used["refused"] == ["cpu_features: requires ['avx512'], this machine has ['avx', 'avx2']"]
+    assert used["refused"] == [
+        "cpu_features: requires ['avx512'], this machine has ['avx', 'avx2']"
+    ]
     figure(
         "K15",
         "40 kernels exported, imported by another user in another place",
@@ -241,9 +241,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_bundle_stores_nothing(
-    tmp_path: Path, root: Path, path: Path, case: str
-) -> None:
+def test_a_hostile_bundle_stores_nothing(tmp_path: Path, root: Path, path: Path, case: str) -> None:
     if case == "NUL in the name":
         hostile(path, [(NAME + "_.txt", GOOD, REGULAR)])
         path.write_bytes(path.read_bytes().replace(b".v1_.txt", b".v1\0.txt"))

@@ -54,7 +54,9 @@ class Attack:
         self.quarantined += self.store.statistics.quarantined - before == 1 and not path.exists()
         made, hit = self.store.get_or_build(wanted, lambda: good)
         again = self.store.get(wanted)
-        self.rebuilt += not hit and again is not None and dict(again.files) == good == dict(made.files)
+        self.rebuilt += (
+            not hit and again is not None and dict(again.files) == good == dict(made.files)
+        )
         for item in (self.root / "quarantine").iterdir():
             item.unlink()
 
@@ -116,7 +118,10 @@ def test_every_single_byte_is_covered(store: Store) -> None:
             entry.unpack(blob[:length], wanted.digest, "here")
     with pytest.raises(EntryDamaged):
         entry.unpack(blob + b"\0", wanted.digest, "here")
-    assert dict(entry.unpack(blob, wanted.digest, "here").files) == {"a.o": b"machine code", "b": b"x"}
+    assert dict(entry.unpack(blob, wanted.digest, "here").files) == {
+        "a.o": b"machine code",
+        "b": b"x",
+    }
 
 
 def test_damage_warns_once_and_raises_in_strict_mode(root: Path) -> None:

@@ -47,7 +47,11 @@ def test_nearest_counts_the_fields_that_differ(filled: Store) -> None:
     assert [len(one.differences) for one in found] == [1, 2, 3]
     assert [str(difference) for difference in found[0].differences] == ["abi: wanted 3, stored 1"]
     assert [one.field for one in found[1].differences] == ["abi", "target"]
-    assert [one.field for one in found[2].differences] == ["abi", "options.empty", "options.threads"]
+    assert [one.field for one in found[2].differences] == [
+        "abi",
+        "options.empty",
+        "options.threads",
+    ]
     assert found[2].differences[2].wanted == 4
     assert found[2].differences[2].stored is None
     assert all(one.manifest.kind == "cpu-object" for one in found)
@@ -88,7 +92,9 @@ def test_matching(filled: Store) -> None:
     assert digests("nowhere") == set()
 
 
-def test_why_a_key(filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_why_a_key(
+    filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     wanted = changed(abi=3)
     text = json.dumps({"kind": wanted.kind, "fields": dict(wanted.fields)})
     status, output = run(capsys, root, "why", text)
@@ -147,7 +153,10 @@ def test_ls_and_du(filled: Store, root: Path, capsys: pytest.CaptureFixture[str]
     assert short == [line.split("  cpu-object")[0].split("  cubin")[0] for line in lines[:2]]
     status, output = run(capsys, root, "du")
     rows = [line.split() for line in output.splitlines()]
-    assert [row[2:] for row in rows[:2]] == [["3", "entries", "cpu-object"], ["1", "entries", "cubin"]]
+    assert [row[2:] for row in rows[:2]] == [
+        ["3", "entries", "cpu-object"],
+        ["1", "entries", "cubin"],
+    ]
     total = sum(item.stat().st_size for item in root.rglob("*.v1"))
     assert output.splitlines()[2].split()[:5] == [f"{total / 1024:.1f}", "KiB", "of", "2.0", "GiB"]
     assert str(root) in output
@@ -172,7 +181,9 @@ def test_verify_and_prune(filled: Store, root: Path, capsys: pytest.CaptureFixtu
     assert run(capsys, root, "ls") == (0, "")
 
 
-def test_ls_of_what_cannot_be_read(filled: Store, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ls_of_what_cannot_be_read(
+    filled: Store, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path(filled.root.entry(changed().digest)).write_bytes(b"not an entry")
     assert "unreadable" in run(capsys, root, "ls", "--long")[1]
     assert "unreadable" in run(capsys, root, "du")[1]
@@ -191,7 +202,9 @@ def test_export_and_import(
     assert status == 2
     assert "not the one expected" in output
     provides = '{"cpu_features": []}'
-    status, output = run(capsys, other, "import", target, "--sha256", sha256, "--provides", provides)
+    status, output = run(
+        capsys, other, "import", target, "--sha256", sha256, "--provides", provides
+    )
     assert status == 0
     assert f"{changed().digest[:16]}  refused: cpu_features: requires ['avx2']" in output
     assert output.endswith("2 entries stored, 1 refused, 0 skipped\n")
@@ -199,7 +212,9 @@ def test_export_and_import(
     assert run(capsys, root, "export", target, "--used-within", "1")[1].startswith("3 entries")
 
 
-def test_import_of_another_schema(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_import_of_another_schema(
+    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     import zipfile
 
     from kernels_cache import entry
@@ -220,8 +235,13 @@ def test_a_root_that_is_not_to_be_trusted(root: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     "arguments",
-    [["prune", "--max-bytes", "lots"], ["import", "x", "--provides", "[1]"]]
-    + [["import", "x", "--provides", "{"], [], ["prune", "--max-bytes", ""]],
+    [
+        ["prune", "--max-bytes", "lots"],
+        ["import", "x", "--provides", "[1]"],
+        ["import", "x", "--provides", "{"],
+        [],
+        ["prune", "--max-bytes", ""],
+    ],
 )
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
@@ -255,4 +275,10 @@ def test_sizes_and_ages_for_people() -> None:
         "1.0 MiB",
         "3.0 GiB",
     ]
-    assert [cli._age(age) for age in (-1, 59, 60, 7200, 90_000)] == ["0 s", "59 s", "1 min", "2 h", "1 d"]
+    assert [cli._age(age) for age in (-1, 59, 60, 7200, 90_000)] == [
+        "0 s",
+        "59 s",
+        "1 min",
+        "2 h",
+        "1 d",
+    ]

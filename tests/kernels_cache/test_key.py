@@ -56,7 +56,6 @@ def test_hash_seeds_directories_and_users(tmp_path: Path, figure: Figure, seeds:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     digests = set()
-    users = 0
     for seed in range(seeds):
         place = tmp_path / str(seed)
         place.mkdir()
@@ -72,7 +71,6 @@ def test_hash_seeds_directories_and_users(tmp_path: Path, figure: Figure, seeds:
             check=True,
         )
         digests.add(done.stdout.strip())
-        users += 1
     assert digests == {Key("cpu-object", FIELDS).digest}
     figure("K9.1", f"{seeds} PYTHONHASHSEEDs, users, directories", f"{len(digests)} digest")
 

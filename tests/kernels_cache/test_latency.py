@@ -40,9 +40,7 @@ def fill(store: Store, count: int) -> None:
             file.write(entry.pack(made))
 
 
-@pytest.mark.parametrize(
-    "count", [10, 1000, 10_000, pytest.param(100_000, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("count", [10, 1000, 10_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_get_is_fast(
     root: Path, figure: Figure, count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,8 +29,27 @@ def test_hostile_names(root: Path, figure: Callable[[str, str, str], None], exam
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", ".a", "a/b", "a\\b", "a\0", "a.", "-a", "con", "Nul.o", "lpt1", "x" * 129]
-    + ["\xe9", "a b", "a\n", "kern\u0435l.o", 7, None],
+    [
+        "",
+        ".",
+        "..",
+        ".a",
+        "a/b",
+        "a\\b",
+        "a\x00",
+        "a.",
+        "-a",
+        "con",
+        "Nul.o",
+        "lpt1",
+        "x" * 129,
+        "\xe9",
+        "a b",
+        "a\n",
+        "kern\u0435l.o",
+        7,
+        None,
+    ],
 )
 def test_unsafe_file_names(store: Store, name: object) -> None:
     with pytest.raises(InvalidEntry, match="not a safe file name"):

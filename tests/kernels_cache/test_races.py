@@ -32,9 +32,7 @@ def test_one_build_among_threads_of_several_processes(root: Path) -> None:
 
 @pytest.mark.parametrize("operations", [60, pytest.param(500, marks=LONG)])
 def test_mixed_operations_never_overlap(root: Path, figure: Figure, operations: int) -> None:
-    total = scenario(
-        "races", "mixed", root=str(root), processes=8, operations=operations, keys=50
-    )
+    total = scenario("races", "mixed", root=str(root), processes=8, operations=operations, keys=50)
     assert total["operations"] == 8 * operations
     assert total["builds"] > 0
     assert total["overlaps"] == 0
@@ -65,7 +63,11 @@ def test_a_killed_holder_frees_its_lock(root: Path, figure: Figure) -> None:
     assert answer["status"] == -9
     assert answer["content"] == "mine"
     assert answer["waited_s"] < 1.0
-    figure("K14.1", "holder killed while it builds", f"next has the lock after {answer['waited_s']:.2f} s")
+    figure(
+        "K14.1",
+        "holder killed while it builds",
+        f"next has the lock after {answer['waited_s']:.2f} s",
+    )
 
 
 def test_a_suspended_holder_is_named(root: Path, figure: Figure) -> None:

@@ -14,7 +14,8 @@ import pytest
 from crew import scenario
 from test_trouble import mount_prefix
 
-from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, Store, root as roots
+from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, Store
+from kernels_cache import root as roots
 
 Figure = Callable[[str, str, str], None]
 ROOT = os.geteuid() == 0
@@ -127,7 +128,9 @@ def test_a_root_that_others_can_write(base: Path) -> None:
 
 def test_a_root_that_others_can_replace(base: Path) -> None:
     above = owned(base / "above", 0o777)
-    refused(ask(owned(above / "cache", 0o700)), "others can replace the cache directory (mode 0777)")
+    refused(
+        ask(owned(above / "cache", 0o700)), "others can replace the cache directory (mode 0777)"
+    )
     sticky = owned(base / "sticky", 0o1777)
     assert ask(owned(sticky / "cache", 0o700))["strict"] is None
 
@@ -214,7 +217,9 @@ def test_nothing_needs_to_be_executable(tmp_path: Path) -> None:
     assert answer == {"noexec": True, "hits": [False, True], "content": "code", "troubles": 0}
 
 
-def test_a_shared_root_may_belong_to_anybody_but_not_be_writable(root: Path, tmp_path: Path) -> None:
+def test_a_shared_root_may_belong_to_anybody_but_not_be_writable(
+    root: Path, tmp_path: Path
+) -> None:
     fleet = tmp_path / "fleet"
     Store.open(fleet, strict=True).put(KEY, FILES)
     if ROOT:

@@ -223,7 +223,8 @@ def test_a_real_full_disk(tmp_path: Path, figure: Figure) -> None:
     figure(
         "K5.tmpfs",
         "12 entries of 150 KiB on a real 1 MiB file system",
-        f"{answer['right']} right results, {answer['warnings']} warning, {answer['damaged']} damaged",
+        f"{answer['right']} right results, {answer['warnings']} warning, "
+        f"{answer['damaged']} damaged",
     )
 
 

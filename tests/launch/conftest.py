@@ -1,4 +1,4 @@
-"""Real machine code for the launcher's tests: Halide pipelines and hand-written LLVM IR, linked by llvmlite ORC."""
+"""Real machine code for the launcher's tests: Halide pipelines and LLVM IR, linked by llvmlite."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def link_ir() -> Callable[[str, str], tuple[int, Code]]:
 
 @pytest.fixture
 def compile_halide(tmp_path: Path) -> Callable[..., tuple[int, Code, bytes]]:
-    """Compiles and links a Halide pipeline: (inputs, outputs, asserts=False) -> (address, owner, object)."""
+    """Compiles and links a pipeline: (inputs, outputs, asserts) -> (address, owner, object)."""
 
     def compile(
         inputs: Sequence[Any], outputs: Sequence[hl.Func], asserts: bool = False

@@ -1,4 +1,4 @@
-"""Launcher: right values, typed errors for wrong calls and failed checks, pending kernels, no leaks."""
+"""Launcher: right values, typed errors for wrong calls and failed checks, pending, no leaks."""
 
 from __future__ import annotations
 
@@ -156,6 +156,25 @@ def test_empty_tensors_need_no_memory(add_pipeline: Build) -> None:
         kernel(torch.empty(0), torch.empty(0), torch.empty(0))
 
 
+def test_empty_input_is_no_bounds_query(compile_halide: Build) -> None:
+    """Halide takes a buffer without memory for a question about bounds, and computes nothing."""
+    a, empty, n = (
+        hl.ImageParam(hl.Float(32), 1),
+        hl.ImageParam(hl.Float(32), 1),
+        hl.Param(hl.Int(32)),
+    )
+    x, out, r = hl.Var("x"), hl.Func("out"), hl.RDom([(0, n)], "r")
+    out[x] = a[x]
+    out[x] += empty[r.x]
+    address, code, _ = compile_halide([a, empty, n], [out], asserts=True)
+    arguments = [buffer("a", 8), buffer("empty", 0), {"kind": "int32", "name": "n"}]
+    arguments.append(buffer("out", 8))
+    kernel = make_launcher("cat", [Pipeline(address, arguments, range(4), (), False, code)], 4)
+    source, result = torch.randn(8), torch.zeros(8)
+    kernel(source, torch.empty(0), 0, result)
+    assert torch.equal(result, source)
+
+
 def test_wrong_arguments_name_kernel_and_argument(add_pipeline: Build) -> None:
     a, b, out = torch.randn(64), torch.randn(64), torch.zeros(64)
 
@@ -273,7 +292,9 @@ def test_index_check_of_a_halide_kernel(compile_halide: Build) -> None:
         {"kind": "status", "name": "status"},
     ]
     checks = [{"error": "IndexError", "message": "index out of range"}]
-    kernel = make_launcher("gather", [Pipeline(address, arguments, range(3), checks, True, code)], 3)
+    kernel = make_launcher(
+        "gather", [Pipeline(address, arguments, range(3), checks, True, code)], 3
+    )
     values, result = torch.randn(n), torch.zeros(50)
     good = torch.randint(0, n, (50,))
     kernel(values, good, result)

@@ -189,3 +189,29 @@ def test_atomic_update_that_needs_a_lock(compile_halide: Build) -> None:
             chosen = np.where(places.numpy() == k, values.numpy(), -1)
             assert found[0][k] == chosen.max()
             assert found[1][k] == chosen.argmax()
+
+
+def test_lock_excludes_other_threads() -> None:
+    known = native().symbols()
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    create = ctypes.CFUNCTYPE(pointer, ctypes.c_uint64)(known["halide_mutex_array_create"])
+    destroy = ctypes.CFUNCTYPE(None, pointer, pointer)(known["halide_mutex_array_destroy"])
+    lock = ctypes.CFUNCTYPE(number, pointer, number)(known["halide_mutex_array_lock"])
+    unlock = ctypes.CFUNCTYPE(number, pointer, number)(known["halide_mutex_array_unlock"])
+    locks = create(1000)
+    assert lock(locks, 3) == 0
+    assert lock(locks, 4) == 0  # one does not hold the other
+    entered = threading.Event()
+
+    def enter() -> None:
+        lock(locks, 3)
+        entered.set()
+        unlock(locks, 3)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    assert not entered.wait(0.1)
+    assert unlock(locks, 3) == 0
+    assert entered.wait(20)
+    thread.join()
+    destroy(None, locks)

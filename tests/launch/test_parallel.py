@@ -1,7 +1,9 @@
-"""Parallel loops: torch's threads and their number, several Python threads, nesting, errors, fork."""
+"""Parallel loops: torch's threads and their number, Python threads, nesting, errors, fork."""
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import re
 import signal
@@ -10,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import halide as hl
@@ -18,7 +21,7 @@ import torch
 from conftest import buffer
 
 from halide_backend import errors
-from halide_backend.launch.launcher import Pipeline, make_launcher, native
+from halide_backend.launch.launcher import Pipeline, configure, make_launcher, native
 
 Build = Callable[..., Any]
 
@@ -71,7 +74,7 @@ def test_set_num_threads_is_followed(kernel_of_ir: Build, threads: int, release_
         ids = run_loop(kernel).tolist()
         assert len(set(ids)) == threads
         assert ids[0] == threading.get_native_id()
-        changes = sum(a != b for a, b in zip(ids, ids[1:], strict=False))
+        changes = sum(a != b for a, b in itertools.pairwise(ids))
         assert changes == threads - 1, "a thread's range is not contiguous"
         assert max(ids.count(i) for i in set(ids)) <= -(-COUNT // threads)
     assert len(set(run_loop(kernel, 1).tolist()) - {0}) == 1
@@ -98,14 +101,18 @@ def test_a_new_python_thread_follows_torch_too(kernel_of_ir: Build) -> None:
     assert seen == [2]
 
 
-def test_nested_loops_run_serially(kernel_of_ir: Build) -> None:
+def test_nested_loops_run_serially(kernel_of_ir: Build, request: pytest.FixtureRequest) -> None:
+    openmp = ctypes.CDLL(configure().openmp)
+    request.addfinalizer(partial(openmp.omp_set_max_active_levels, 1))
+    openmp.omp_set_max_active_levels(3)  # so that OpenMP itself would nest
     text = LOOP.format(
         task="""%base = mul i32 %i, 8
   %row = getelementptr i32, ptr %out, i32 %base
   %r = call i32 @halide_do_par_for(ptr null, ptr @inner, i32 0, i32 8, ptr %row)
   ret i32 0"""
     )
-    text += f"define i32 @inner(ptr %c, i32 %i, ptr %o) {{ %at = getelementptr i32, ptr %o, i32 %i\n{WHO} }}"
+    text += "define i32 @inner(ptr %c, i32 %i, ptr %o) {\n%at = getelementptr i32, ptr %o, i32 %i\n"
+    text += WHO + "\n}"
     kernel = kernel_of_ir(text, ARGUMENTS)
     torch.set_num_threads(2)
     rows = run_loop(kernel, 8).reshape(8, 8)
@@ -116,29 +123,31 @@ def test_nested_loops_run_serially(kernel_of_ir: Build) -> None:
 
 
 FAILURES = {
-    "%bad = icmp eq i32 %i, 40\n %r = select i1 %bad, i32 -22, i32 0\n ret i32 %r": "Halide error -22",
-    "%p = call ptr @halide_malloc(ptr null, i64 1152921504606846976)\n store i32 1, ptr %p\n ret i32 0": (
-        "not enough memory"
-    ),
-    "%r = call i32 @halide_do_par_for(ptr null, ptr @inner, i32 0, i32 8, ptr %out)\n ret i32 0": (
-        "Halide error 17"
-    ),
+    "Halide error -22": """%bad = icmp eq i32 %i, 40
+  %r = select i1 %bad, i32 -22, i32 0
+  ret i32 %r""",
+    "not enough memory": """%p = call ptr @halide_malloc(ptr null, i64 1152921504606846976)
+  store i32 1, ptr %p
+  ret i32 0""",
+    "Halide error 17": """
+  %r = call i32 @halide_do_par_for(ptr null, ptr @inner, i32 0, i32 8, ptr %out)
+  ret i32 0""",
 }
 
 
 @pytest.mark.parametrize("release_gil", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("task", FAILURES)
+@pytest.mark.parametrize("message", FAILURES)
 def test_error_of_a_task_is_raised(
-    kernel_of_ir: Build, task: str, threads: int, release_gil: bool
+    kernel_of_ir: Build, message: str, threads: int, release_gil: bool
 ) -> None:
-    text = LOOP.format(task=task)
+    text = LOOP.format(task=FAILURES[message])
     text += "define i32 @inner(ptr %c, i32 %i, ptr %o) { ret i32 17 }"
     torch.set_num_threads(threads)
     failing = kernel_of_ir(text, ARGUMENTS, release_gil=release_gil, name="halide_bad_0")
     working = kernel_of_ir(LOOP.format(task=WHO), ARGUMENTS)
     for _ in range(50):
-        with pytest.raises(errors.KernelRuntimeError, match=f"kernel halide_bad_0: {FAILURES[task]}"):
+        with pytest.raises(errors.KernelRuntimeError, match=f"kernel halide_bad_0: {message}"):
             run_loop(failing)
         assert len(set(run_loop(working).tolist())) == threads
 
@@ -296,8 +305,9 @@ from halide_backend.launch import _native as native
 class Tensor: pass
 refuse = lambda *a: None
 address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
-found = native.configure(tensor_type=Tensor, parameter_type=Tensor, data_ptr=address, convert=refuse,
-    check_call=refuse, wrong_call=refuse, on_failure=refuse, profiler_flags={}, profiler_range=refuse)
+found = native.configure(tensor_type=Tensor, parameter_type=Tensor, data_ptr=address,
+    convert=refuse, check_call=refuse, wrong_call=refuse, on_failure=refuse,
+    profiler_flags={}, profiler_range=refuse)
 assert found == {"openmp": "", "torch_threads": False, "profiler": False}, found
 task_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 seen = []

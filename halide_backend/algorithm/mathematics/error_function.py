@@ -6,11 +6,14 @@ keeps its relative accuracy. Coefficients by tests/algorithm/mathematics/minimax
 
 from __future__ import annotations
 
+import math
+
 import halide as hl
 
 from halide_backend.algorithm.mathematics.exponential import (
     EXP_32,
     EXP_64,
+    exponential_of_remainder,
     reduce_exponential,
     small_exponential,
 )
@@ -19,6 +22,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     at_most,
     float_format,
     head,
+    in_binary64,
     negate,
     power_of_two,
     times_power_of_two,
@@ -100,6 +104,8 @@ SCALED_ERFC_32 = (
     -0.1396210693922145,
     1.2329951176632417,
 )
+# sqrt(pi) a exp(a**2) erfc(a) in 1/a**2: the asymptotic series (-1)**n (2n-1)!! / 2**n, from n = 7 down.
+ERFC_SERIES = tuple((-0.5) ** n * math.prod(range(1, 2 * n, 2)) for n in range(7, -1, -1))
 
 
 def erf(x: hl.Expr) -> hl.Expr:
@@ -122,16 +128,17 @@ def _erf_near_zero(x: hl.Expr) -> hl.Expr:
 
 
 def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """(y, c): exp(a**2) erfc(a) = y (1 - c) for a >= 0.5, c the rounding error of 1 + 2 a; binary64."""
-    d = a * 2 + 1
-    y = polynomial((a - 4) / (a + 4), SCALED_ERFC_64) / d
-    return y, (hl.f64(1) - (d - a * 2)) / d
+    """(y, c): exp(a**2) erfc(a) = y (1 - c) for finite a >= 0.5, c the rounding error of 1/2 + a; binary64."""
+    half = hl.f64(0.5)
+    d = a + half
+    y = polynomial((a - 4) / (a + 4), SCALED_ERFC_64) * half / d
+    return y, (half - (d - a)) / d
 
 
 def _erfc_tail(a: hl.Expr) -> hl.Expr:
     """erfc(a) for 0.5 <= a <= 28; binary64. One rounding of the size of the result: y exp(r) = y + y expm1(r)."""
-    h = head(a)
-    k, r = reduce_exponential(negate(h * h), (h - a) * (a + h))
+    square, rest = square_in_two_parts(a)
+    k, r = reduce_exponential(negate(square), negate(rest))
     growth = r * r * polynomial(r, EXP_64) + r
     y, c = _scaled_erfc(a)
     return times_power_of_two(y * (growth - (growth * c + c)) + y, k)
@@ -152,3 +159,25 @@ def erfc(x: hl.Expr) -> hl.Expr:
         center = hl.f64(1) - _erf_near_zero(x)
     large = hl.select(wide < hl.f64(0), hl.f64(2) - tail, tail)
     return hl.cast(float_format(x).float_type, hl.select(a < hl.f64(0.5), center, large))
+
+
+@in_binary64
+def erfcx(x: hl.Expr) -> hl.Expr:
+    """exp(x**2) erfc(x); 2 exp(x**2) - erfcx(-x) for negative x."""
+    a = hl.abs(x)
+    square = square_in_two_parts(at_most(a, 30.0))
+    k, r = reduce_exponential(*square)
+    growth = times_power_of_two(exponential_of_remainder(r), k)
+    y, c = _scaled_erfc(a)
+    u = hl.f64(1) / a
+    far = u * hl.f64(1 / math.sqrt(math.pi)) * polynomial(u * u, ERFC_SERIES)
+    tail = hl.select(a < hl.f64(25), y - y * c, far)
+    center = growth * (hl.f64(1) - _erf_near_zero(x))
+    large = hl.select(x < hl.f64(0), growth * 2 - tail, tail)
+    return hl.select(a < hl.f64(0.5), center, large)
+
+
+def square_in_two_parts(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(high, low): their sum is a**2 beyond the format, high exact in few bits."""
+    h = head(a)
+    return h * h, (a - h) * (a + h)

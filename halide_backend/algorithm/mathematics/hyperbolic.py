@@ -1,14 +1,19 @@
-"""tanh."""
+"""sinh, cosh, tanh; coefficients by tests/algorithm/mathematics/minimax.py."""
 
 from __future__ import annotations
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.exponential import small_exponential
+from halide_backend.algorithm.mathematics.exponential import (
+    exponential_of_remainder,
+    reduce_exponential,
+    small_exponential,
+)
 from halide_backend.algorithm.mathematics.floating_point import (
     BINARY32,
     at_most,
     float_format,
+    times_power_of_two,
     with_sign_of,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
@@ -23,6 +28,17 @@ TANH_32 = (
 )
 TANH_64_P = (-0.00019909081686801214, -0.020496829205033804, -0.33333333333333326)
 TANH_64_Q = (0.00020644032464109353, 0.02328870559213139, 0.4614904876150867, 1.0)
+# (sinh(x) - x) / x**3 in z = x**2 <= 1, error of sinh 2**-63.
+SINH_64 = (
+    7.759864718999408e-13,
+    1.605722401488418e-10,
+    2.5052123581488073e-08,
+    2.7557319154372985e-06,
+    0.0001984126984144007,
+    0.008333333333333137,
+    0.16666666666666669,
+)
+SINH_32 = SINH_64[3:]
 
 
 def tanh(x: hl.Expr) -> hl.Expr:
@@ -37,3 +53,25 @@ def tanh(x: hl.Expr) -> hl.Expr:
     e = small_exponential(at_most(a, 22.0) * 2)
     large = with_sign_of(f.value(1) - f.value(2) / (e + 1), x)
     return hl.select(a < f.value(0.625), small, large)
+
+
+def sinh(x: hl.Expr) -> hl.Expr:
+    """Odd polynomial for |x| < 1, E - 1/(4 E) with E = exp(|x|)/2 beyond."""
+    f = float_format(x)
+    a = hl.abs(x)
+    z = x * x
+    small = x * z * polynomial(z, SINH_32 if f is BINARY32 else SINH_64) + x
+    half = _half_exponential(a)
+    large = with_sign_of(half - f.value(0.25) / half, x)
+    return hl.select(a < f.value(1), hl.select(x == f.value(0), x, small), large)
+
+
+def cosh(x: hl.Expr) -> hl.Expr:
+    half = _half_exponential(hl.abs(x))
+    return half + float_format(x).value(0.25) / half
+
+
+def _half_exponential(a: hl.Expr) -> hl.Expr:
+    """exp(a)/2 for a >= 0; it overflows only where it must."""
+    k, r = reduce_exponential(at_most(a, 90.0 if float_format(a) is BINARY32 else 711.0))
+    return times_power_of_two(exponential_of_remainder(r), k - 1)

@@ -98,11 +98,20 @@ def log(x: hl.Expr) -> hl.Expr:
     return logarithm_domain(x, _times_ln2_plus(e + extra, m - f.value(1)))
 
 
-def _times_ln2_plus(e: hl.Expr, f: hl.Expr) -> hl.Expr:
-    """e ln2 + log(1 + f)."""
+def log_of_sum(high: hl.Expr, low: hl.Expr, exponent: int) -> hl.Expr:
+    """log((high + low) 2**exponent), high normal and low below its last place."""
+    f = float_format(high)
+    m, e = split_exponent(high)
+    y = _times_ln2_plus(e + f.value(exponent), m - f.value(1), low / high)
+    return logarithm_domain(high, y)
+
+
+def _times_ln2_plus(e: hl.Expr, f: hl.Expr, small: hl.Expr | None = None) -> hl.Expr:
+    """e ln2 + log(1 + f) + small."""
     fmt = float_format(f)
     high, low = LN2_PARTS_32 if fmt is BINARY32 else LN2_PARTS_64
-    return (f + (log_correction(f) + e * fmt.value(low))) + e * fmt.value(high)
+    rest = e * fmt.value(low)
+    return (f + (log_correction(f) + (rest if small is None else rest + small))) + e * fmt.value(high)
 
 
 def log1p(x: hl.Expr) -> hl.Expr:

@@ -1,48 +1,57 @@
-"""One function of `mathematics` compiled as the backend compiles it: StrictFloat, IR, `contract`, llvmlite, ORC."""
+"""A function of `mathematics` alone in a kernel, compiled as the backend compiles it and called on numpy arrays."""
 
 from __future__ import annotations
 
 import ctypes
-import itertools
-import re
-import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import halide as hl
-import llvmlite.binding as llvm
 import numpy as np
+import numpy.typing as npt
 
-llvm.initialize_native_target()
-llvm.initialize_native_asmprinter()
-_OPTIONS = "-no_asserts-no_bounds_query-no_runtime-strict_float"
-_COUNTER = itertools.count()
+from halide_backend.build import elf
+from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.loader import LoadedKernel, load_object
+from halide_backend.build.target import Target
 
+Floats = npt.NDArray[np.floating]
+HOST = Target.host()
+WITHOUT_FMA = Target.level("sse41")
+LANES = 512  # bits
+BLOCK = 16  # arrays are a multiple of this long
 
-@dataclass(frozen=True)
-class Machine:
-    """Halide target without the options above, LLVM cpu and feature string."""
+_TEXT = """
+import halide as hl
+from halide_backend.algorithm import mathematics
+from halide_backend.algorithm.arguments import Input, Output
 
-    halide: str
-    cpu: str
-    features: str
-
-
-HOST = Machine(
-    re.sub("-no_.*", "", str(hl.get_host_target())),
-    llvm.get_host_cpu_name(),
-    llvm.get_host_cpu_features().flatten(),
+NAMES = {names}
+ARGUMENTS = tuple(Input(name, "float{bits}", {block}) for name in NAMES) + (
+    Output("out", "float{bits}", (({block}, 1),)),
 )
-WITHOUT_FMA = Machine("x86-64-linux-sse41", "x86-64", "+sse4.1")
+
+def pipeline():
+    x = hl.Var("x")
+    inputs = [hl.ImageParam(hl.Float({bits}), 1, name) for name in NAMES]
+    leaves = [hl.Func("leaf_" + name) for name in NAMES]
+    for leaf, parameter in zip(leaves, inputs):
+        parameter.dim(0).set_min(0)
+        leaf[x] = parameter[x]
+    out = hl.Func("out")
+    out[x] = mathematics.{function}(*(leaf[x] for leaf in leaves))
+    out.vectorize(x, {lanes})
+    out.output_buffer().dim(0).set_bounds(0, inputs[0].dim(0).extent() // {block} * {block})
+    return inputs, [out]
+"""
 
 
 class _Dimension(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_int32) for n in ("min", "extent", "stride", "flags")]
+    _fields_ = [(name, ctypes.c_int32) for name in ("min", "extent", "stride", "flags")]
 
 
 class _Buffer(ctypes.Structure):
+    """halide_buffer_t of HalideRuntime.h."""
+
     _fields_ = [
         ("device", ctypes.c_uint64),
         ("interface", ctypes.c_void_p),
@@ -57,71 +66,39 @@ class _Buffer(ctypes.Structure):
     ]
 
 
-@dataclass
+@dataclass(frozen=True)
 class VectorKernel:
-    """Called with arrays of a length divisible by 16 it returns the function's values; milliseconds: Halide + LLVM."""
+    """seconds: processor time of Halide and LLVM. imports: undefined symbols of the object."""
 
-    object: bytes
-    milliseconds: float
     bits: int
-    _address: int
-    _keep: object
+    seconds: float
+    imports: frozenset[str]
+    loaded: LoadedKernel
 
-    def __call__(self, *inputs: np.ndarray) -> np.ndarray:
-        out = np.empty_like(inputs[0])
-        arrays = [np.ascontiguousarray(a) for a in (*inputs, out)]
-        dims = [_Dimension(0, a.size, 1, 0) for a in arrays]
+    def __call__(self, *inputs: Floats) -> Floats:
+        """The function's values; inputs of equal length, a multiple of BLOCK."""
+        arrays = [*(np.ascontiguousarray(a) for a in inputs), np.empty_like(inputs[0])]
+        assert arrays[0].size % BLOCK == 0
+        assert arrays[0].itemsize * 8 == self.bits
+        dimension = ctypes.pointer(_Dimension(0, arrays[0].size, 1, 0))
         buffers = [
-            _Buffer(0, None, a.ctypes.data, 0, 2, self.bits, 1, 1, ctypes.pointer(d), None)
-            for a, d in zip(arrays, dims, strict=True)
+            _Buffer(0, None, a.ctypes.data, 0, 2, self.bits, 1, 1, dimension, None) for a in arrays
         ]
-        run = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * len(arrays))(self._address)
-        assert run(*[ctypes.addressof(b) for b in buffers]) == 0
+        run = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * len(buffers))
+        assert run(self.loaded.address)(*(ctypes.addressof(b) for b in buffers)) == 0
         return arrays[-1]
 
 
-def assembly(
-    function: Callable[..., hl.Expr], arity: int, bits: int, machine: Machine, entry: str
-) -> str:
-    x = hl.Var("x")
-    inputs = [hl.ImageParam(hl.Float(bits), 1, f"in{i}") for i in range(arity)]
-    leaves = []
-    for i, p in enumerate(inputs):
-        p.dim(0).set_min(0)
-        leaf = hl.Func(f"leaf{i}")
-        leaf[x] = p[x]
-        leaves.append(leaf[x])
-    out = hl.Func("out")
-    out[x] = function(*leaves)
-    out.vectorize(x, 512 // bits)
-    out.output_buffer().dim(0).set_bounds(0, inputs[0].dim(0).extent() // 16 * 16)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.ll"
-        out.compile_to_llvm_assembly(
-            str(path), inputs, entry, hl.Target(machine.halide + _OPTIONS)
-        )
-        return path.read_text()
-
-
-def compile_function(
-    function: Callable[..., hl.Expr], arity: int, bits: int, machine: Machine = HOST
-) -> VectorKernel:
-    entry = f"kernel{next(_COUNTER)}"
-    start = time.perf_counter()
-    text = assembly(function, arity, bits, machine, entry)
-    text = re.sub(r"= (fadd|fmul|fsub|fneg) ", r"= \1 contract ", text)
-    module = llvm.parse_assembly(text)
-    target = llvm.Target.from_triple(module.triple).create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=3, reloc="pic", codemodel="default"
+def vector_kernel(function: str, arity: int, bits: int, target: Target = HOST) -> VectorKernel:
+    """Compile the function 512 bits wide."""
+    names = tuple(f"in{i}" for i in range(arity))
+    text = _TEXT.format(function=function, names=names, bits=bits, lanes=LANES // bits, block=BLOCK)
+    start = time.process_time()
+    compiled = compile_kernel(text, target, f"kernel_{function}")
+    seconds = time.process_time() - start
+    return VectorKernel(
+        bits,
+        seconds,
+        frozenset(elf.symbols(compiled.object).undefined),
+        load_object(compiled.object, f"kernel_{function}", {}),
     )
-    code = target.emit_object(module)
-    elapsed = (time.perf_counter() - start) * 1e3
-    linker = llvm.create_lljit_compiler(target)
-    library = (
-        llvm.JITLibraryBuilder()
-        .add_object_img(code)
-        .add_current_process()
-        .export_symbol(entry)
-        .link(linker, entry)
-    )
-    return VectorKernel(code, elapsed, bits, library[entry], (linker, library))

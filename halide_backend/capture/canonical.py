@@ -1,0 +1,174 @@
+"""One form for all programs that compute the same: equal programs give equal kernel texts, and one artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import sympy
+
+from halide_backend.algorithm.loop_program import (
+    Axis,
+    Buffer,
+    Check,
+    Coordinate,
+    Extent,
+    Indirect,
+    Load,
+    LoopProgram,
+    Nest,
+    Reduction,
+    Size,
+    Store,
+    Value,
+)
+from halide_backend.capture.sizes import is_size
+from halide_backend.errors import Unsupported
+
+
+def canonical(
+    draft: LoopProgram,
+    positions: Sequence[int],
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+) -> LoopProgram:
+    """`draft` with its values renumbered, its buffers renamed and its size symbols called n0, n1, ...
+
+    `positions` are the numbers by which the draft's operands refer to its values; `inputs` and `outputs` map the
+    names its loads and stores use to the kernel's own.
+
+    Raises:
+        Unsupported: a size is not an integer.
+    """
+    order = {old: new for new, old in enumerate(positions)}
+    symbols = {_indirect(old): _indirect(new) for old, new in order.items()}
+    sizes = tuple(dict.fromkeys(s for e in _expressions(draft) for s in _size_symbols(e)))
+    for number, symbol in enumerate(sizes):
+        if not symbol.is_integer:
+            raise Unsupported(f"the size {symbol} is not an integer")
+        symbols[symbol] = sympy.Symbol(f"n{number}", integer=True, nonnegative=True)
+    renaming = _Renaming(order, symbols, inputs, outputs)
+    program = renaming.program(draft)
+    extents = {buffer.extent for buffer in (*draft.inputs, *draft.outputs)}
+    strides = {stride for store in draft.stores for stride in _strides(store)}
+    derived = [e for e in extents | strides if isinstance(e, sympy.Expr) and e not in sizes]
+    named = [Size(f"n{number}", symbols[symbol], symbol) for number, symbol in enumerate(sizes)]
+    products = [
+        Size(f"m{number}", renaming.expression(expression), expression)
+        for number, expression in enumerate(sorted(derived, key=str))
+    ]
+    return replace(program, sizes=(*named, *products))
+
+
+def _strides(store: Store) -> Iterator[sympy.Expr]:
+    index = sympy.expand(store.index)
+    for axis in store.nest.iteration:
+        coefficient = index.coeff(axis.symbol)
+        if not coefficient.is_Integer:
+            yield coefficient
+
+
+def _indirect(position: int) -> sympy.Symbol:
+    return sympy.Symbol(f"j{position}", integer=True, nonnegative=True)
+
+
+def _size_symbols(expression: Extent) -> list[sympy.Symbol]:
+    if isinstance(expression, int):
+        return []
+    return sorted(filter(is_size, expression.free_symbols), key=str)
+
+
+def _expressions(program: LoopProgram) -> Iterator[Extent]:
+    """Everything in which a size symbol may stand, in an order that only the program decides."""
+    for buffer in (*program.inputs, *program.outputs):
+        yield buffer.extent
+    for axis in program.axes:
+        yield axis.extent
+    for value in program.values:
+        match value.attribute:
+            case Load(index=index):
+                yield index
+            case Indirect(size=size):
+                yield size
+            case Reduction(position=sympy.Expr() as position):
+                yield position
+            case sympy.Expr():
+                yield value.attribute
+    for store in program.stores:
+        yield store.index
+
+
+@dataclass(frozen=True)
+class _Renaming:
+    positions: Mapping[int, int]
+    symbols: Mapping[sympy.Symbol, sympy.Symbol]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+    def expression(self, index: sympy.Expr) -> sympy.Expr:
+        return index.xreplace(self.symbols)
+
+    def extent(self, size: Extent) -> Extent:
+        return size if isinstance(size, int) else self.expression(size)
+
+    def axis(self, axis: Axis) -> Axis:
+        return replace(axis, extent=self.extent(axis.extent))
+
+    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(map(self.axis, axes))
+
+    def nest(self, nest: Nest) -> Nest:
+        return Nest(self.axes(nest.iteration), self.axes(nest.reduction))
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        return replace(buffer, extent=self.extent(buffer.extent))
+
+    def attribute(self, attribute: object) -> object:
+        match attribute:
+            case Load():
+                return Load(
+                    self.inputs[attribute.buffer],
+                    self.expression(attribute.index),
+                    tuple(map(self.coordinate, attribute.coordinates)),
+                )
+            case Indirect():
+                return replace(attribute, size=self.extent(attribute.size))
+            case Reduction():
+                position = attribute.position
+                return replace(
+                    attribute,
+                    axes=self.axes(attribute.axes),
+                    position=None if position is None else self.expression(position),
+                )
+            case sympy.Expr():
+                return self.expression(attribute)
+        return attribute
+
+    def coordinate(self, coordinate: Coordinate) -> Coordinate:
+        return replace(coordinate, index=self.expression(coordinate.index))
+
+    def value(self, value: Value) -> Value:
+        operands = tuple(self.positions[operand] for operand in value.operands)
+        return replace(value, operands=operands, attribute=self.attribute(value.attribute))
+
+    def store(self, store: Store) -> Store:
+        return replace(
+            store,
+            buffer=self.outputs[store.buffer],
+            index=self.expression(store.index),
+            value=self.positions[store.value],
+            nest=self.nest(store.nest),
+        )
+
+    def program(self, draft: LoopProgram) -> LoopProgram:
+        return replace(
+            draft,
+            inputs=tuple(map(self.buffer, draft.inputs)),
+            outputs=tuple(map(self.buffer, draft.outputs)),
+            values=tuple(map(self.value, draft.values)),
+            stores=tuple(map(self.store, draft.stores)),
+            checks=tuple(
+                Check(self.positions[c.condition], c.error, c.message) for c in draft.checks
+            ),
+            row=self.axes(draft.row),
+        )

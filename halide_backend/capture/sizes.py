@@ -1,0 +1,48 @@
+"""Sizes of tensors and loops: numbers, or expressions over the symbols of a dynamic shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+from torch._inductor.virtualized import V
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from halide_backend.algorithm.loop_program import Extent
+
+#: Stands in for a size of which nothing is known yet, such as the number of nonzero elements.
+_UNKNOWN_HINT = 128
+
+
+def extent(size: Any) -> Extent:
+    """`size` simplified: an int if it is known, else an expression."""
+    simplified = V.graph.sizevars.simplify(sympy.sympify(size))
+    return int(simplified) if simplified.is_Integer else simplified
+
+
+def hint(size: Extent) -> int:
+    """A typical value of `size`, at least 1."""
+    if isinstance(size, int):
+        return size
+    return max(1, int(V.graph.sizevars.optimization_hint(size, fallback=_UNKNOWN_HINT)))
+
+
+def quotient(whole: Extent, part: Extent) -> Extent | None:
+    """`whole / part` if that is an integer for all values of the symbols, else None."""
+    if isinstance(whole, int) and isinstance(part, int):
+        return whole // part if whole % part == 0 else None
+    numerator, denominator = sympy.fraction(sympy.cancel(sympy.sympify(whole) / part))
+    if denominator != 1:
+        return None
+    return int(numerator) if numerator.is_Integer else sympy.expand(numerator)
+
+
+def is_size(symbol: sympy.Symbol) -> bool:
+    """Whether `symbol` stands for a size of the graph rather than for an axis or an indirect index."""
+    return not (symbol.name[0] in "xj" and symbol.name[1:].isdigit())
+
+
+def symbol_range(symbol: sympy.Symbol) -> ValueRanges[Any]:
+    """What the graph's guards say of a size symbol."""
+    ranges = V.graph.sizevars.shape_env.var_to_range
+    return ranges.get(symbol, ValueRanges.unknown_int())

@@ -1,0 +1,196 @@
+"""Checks one operator with one data type, in this process."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from halide_backend import statistics
+from halide_backend.opinfo import outcome, tolerances
+from halide_backend.opinfo.case import Case
+from halide_backend.opinfo.comparison import Comparison
+from halide_backend.opinfo.database import differentiable, least_tolerance, sample_inputs
+from halide_backend.opinfo.execution import Call, Forward, Watch, gradients, run, upstream
+from halide_backend.opinfo.explanation import explain
+from halide_backend.opinfo.outcome import Failure, Outcome
+from halide_backend.opinfo.twin import has_half, like, single, twin
+
+
+def check(info: Any, case: Case, begin: Callable[[int], None]) -> Outcome:
+    """Compare every sample of `case`; `begin` is called with each sample's number before it runs."""
+    started = time.monotonic()
+    statistics.reset()
+    try:
+        samples = sample_inputs(info, case)
+    except Exception as error:
+        failure = Failure(-1, "raised", f"sample inputs: {explain(error)}")
+        return Outcome(case.op, case.dtype, outcome.NOT_RUN, failures=(failure,))
+    failures: list[Failure] = []
+    compared = with_gradients = 0
+    for number, sample in samples:
+        begin(number)
+        checked = _Sample(info, case, number, sample)
+        failure = checked.failure()
+        failures += [failure] if failure else []
+        compared += checked.comparable
+        with_gradients += checked.has_gradients
+    counts: Any = statistics.stats()
+    status = outcome.FAILED if failures else outcome.PASSED if compared else outcome.NOT_RUN
+    return Outcome(
+        op=case.op,
+        dtype=case.dtype,
+        status=status,
+        samples=compared,
+        gradients=with_gradients,
+        not_comparable=len(samples) - compared,
+        failures=tuple(failures),
+        native=int(counts["native_kernels"]),
+        delegated=int(counts["delegated_kernels"]),
+        reasons=counts["delegation_reasons"],
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+class _Sample:
+    """One sample input: eager once or twice, compiled once."""
+
+    def __init__(self, info: Any, case: Case, number: int, sample: Any) -> None:
+        self.case = case
+        self.number = number
+        self.call = Call([sample.input, *sample.args], dict(sample.kwargs))
+        self.process = sample.output_process_fn_grad
+        self.comparison = Comparison(least_tolerance(info, case))
+        operator = info.get_op()
+        self.function = lambda *args, **kwargs: operator(*args, **kwargs)
+        self.asks_gradients = case.gradients and differentiable(
+            info, getattr(torch, case.dtype), case.device
+        )
+        #: Whether eager itself could do it: forward, and backward.
+        self.comparable = False
+        self.has_gradients = False
+
+    def failure(self) -> Failure | None:
+        """What went wrong, or None; None as well where eager raises."""
+        watch = Watch()
+        eager = self._copy()
+        try:
+            with watch:
+                result, reference = run(self.function, eager)
+        except Exception:
+            return None
+        self.comparable = True
+        expected = _Expected(reference)
+        self._differentiate(result, eager, expected)
+        traits = watch.traits
+
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            self.function, fullgraph=not traits.data_dependent, dynamic=False
+        )
+        call = self._copy()
+        try:
+            actual, forward = run(compiled, call)
+        except Exception as error:
+            return self._failed("raised", explain(error))
+        tolerance = tolerances.forward(self.case.op, self.case.dtype)
+        if traits.random:
+            tolerance = tolerances.Tolerance(values=False)
+        message = self._compare(forward, expected, tolerance)
+        if message:
+            return self._failed("values", message)
+        if not self.has_gradients:
+            return None
+        try:
+            processed = self.process(actual)
+            found = gradients(processed, call, upstream(processed))
+        except Exception as error:
+            return self._failed("gradients raised", explain(error))
+        tolerance = tolerances.gradient(self.case.op, self.case.dtype)
+        if traits.random:
+            tolerance = tolerances.Tolerance(values=False)
+        message = self._compare_gradients(found, expected, tolerance)
+        return self._failed("gradients", message) if message else None
+
+    def _failed(self, kind: str, message: str) -> Failure:
+        return Failure(self.number, kind, message)
+
+    def _copy(self) -> Call:
+        args, kwargs = twin((self.call.args, self.call.kwargs))
+        return Call(args, kwargs)
+
+    def _differentiate(self, result: Any, call: Call, expected: _Expected) -> None:
+        if not self.asks_gradients:
+            return
+        try:
+            processed = self.process(result)
+            given = upstream(processed)
+            if given:
+                expected.gradients = gradients(processed, call, given)
+                self.has_gradients = any(g is not None for g in expected.gradients)
+        except Exception:
+            self.has_gradients = False
+
+    def _compare(self, forward: Forward, expected: _Expected, tolerance: Any) -> str:
+        """What differs from eager in float32 and, for half precision, from eager as it is, too."""
+        reference = expected.forward
+        if forward.kind is not reference.kind:
+            return f"a {forward.kind.__name__} instead of a {reference.kind.__name__}"
+        if len(forward.results) != len(reference.results):
+            return f"{len(forward.results)} results instead of {len(reference.results)}"
+        message = self.comparison.difference(forward.results, reference.results, tolerance)
+        if message and tolerance.values and self._widened(expected):
+            wide = expected.wide
+            message = self.comparison.difference(
+                forward.results, like(wide.results, reference.results), tolerance
+            )
+        if message or not tolerance.values:
+            return message
+        message = self.comparison.difference(forward.inputs, reference.inputs, tolerance)
+        return f"changed inputs: {message}" if message else ""
+
+    def _compare_gradients(
+        self, found: list[torch.Tensor | None], expected: _Expected, tolerance: Any
+    ) -> str:
+        message = self.comparison.difference(found, expected.gradients, tolerance)
+        if message and tolerance.values and self._widened(expected) and expected.wide_gradients:
+            message = self.comparison.difference(
+                found, like(expected.wide_gradients, found), tolerance
+            )
+        return message
+
+    def _widened(self, expected: _Expected) -> bool:
+        """Whether eager can do it in float32 instead of half precision; fills `expected.wide`."""
+        if not has_half([self.call.args, self.call.kwargs]):
+            return False
+        args, kwargs = single((self.call.args, self.call.kwargs))
+        call = Call(args, kwargs)
+        try:
+            result, expected.wide = run(self.function, call)
+            if len(expected.wide.results) != len(expected.forward.results):
+                return False
+            if self.has_gradients:
+                processed = self.process(result)
+                expected.wide_gradients = gradients(processed, call, upstream(processed))
+        except Exception:
+            return False
+        return True
+
+
+class _Expected:
+    """What eager computes: as the sample says, and with float32 in place of half precision."""
+
+    def __init__(self, forward: Forward) -> None:
+        self.forward = forward
+        self.gradients: list[torch.Tensor | None] = []
+        self.wide = forward
+        self.wide_gradients: list[torch.Tensor | None] = []
+
+
+def tidy() -> None:
+    """Let go of everything that compiled functions keep alive."""
+    torch._dynamo.reset()
+    gc.collect()

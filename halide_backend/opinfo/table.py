@@ -1,0 +1,75 @@
+"""The results of a run as text: a row for each data type, then what failed, then what was delegated and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from halide_backend.opinfo import outcome
+from halide_backend.opinfo.outcome import BAD, SAME_AS_CPP, STATUSES, Outcome
+
+#: Operators that are named as examples of one reason.
+_EXAMPLES = 4
+
+
+def write(outcomes: Sequence[Outcome]) -> str:
+    """The whole table."""
+    dtypes = list(dict.fromkeys(item.dtype for item in outcomes))
+    rows = [("dtype", "ops", *STATUSES, "native", "delegated")]
+    rows += [_row(dtype, [o for o in outcomes if o.dtype == dtype]) for dtype in dtypes]
+    if len(dtypes) > 1:
+        rows.append(_row("all", outcomes))
+    parts = [_aligned(rows)]
+    for title, statuses in (("Failures", BAD), ("Same failure as cpp", (SAME_AS_CPP,))):
+        found = [item for item in outcomes if item.status in statuses]
+        if found:
+            parts.append(f"{title}:\n" + "\n".join(map(_failure, found)))
+    reasons = _reasons(outcomes)
+    if reasons:
+        parts.append("Delegated kernels by reason:\n" + _aligned(reasons))
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(title: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    statuses = Counter(item.status for item in outcomes)
+    counts = [statuses[status] for status in STATUSES]
+    native = sum(item.native for item in outcomes)
+    delegated = sum(item.delegated for item in outcomes)
+    return (title, *map(str, (len(outcomes), *counts, native, delegated)))
+
+
+def _failure(item: Outcome) -> str:
+    failure = item.failures[0]
+    first = " | ".join(failure.error.splitlines()[:3])
+    more = f" (and {len(item.failures) - 1} more samples)" if len(item.failures) > 1 else ""
+    line = f"  {item.op} {item.dtype}: {item.status}: sample {failure.sample}, {failure.kind}{more}: {first}"
+    if item.status != outcome.SAME_AS_CPP and item.cpp_failures:
+        other = item.cpp_failures[0]
+        line += f"\n      (cpp: {other.kind}: {other.error.splitlines()[0] if other.error else ''})"
+    return line
+
+
+def _reasons(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
+    kernels: Counter[str] = Counter()
+    examples: dict[str, dict[str, None]] = {}
+    for item in outcomes:
+        for reason, count in item.reasons.items():
+            line = reason.splitlines()[0] if reason else reason
+            kernels[line] += count
+            examples.setdefault(line, {})[item.op] = None
+    if not kernels:
+        return []
+    rows: list[tuple[str, ...]] = [("kernels", "reason", "operators")]
+    for reason, count in kernels.most_common():
+        names = list(examples[reason])
+        more = f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else ""
+        rows.append((str(count), reason, ", ".join(names[:_EXAMPLES]) + more))
+    return rows
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,76 @@
+"""Copies of sample inputs that are laid out as the originals are: strides, offsets, shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def twin(tree: Any) -> Any:
+    """A copy of every tensor in `tree`; tensors that share memory in `tree` share it in the copy."""
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def copy(leaf: Any) -> Any:
+        return _copied(leaf, storages) if isinstance(leaf, torch.Tensor) else leaf
+
+    return tree_map(copy, tree)
+
+
+def _copied(tensor: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    original = tensor.untyped_storage()
+    if original.data_ptr() not in storages:
+        storages[original.data_ptr()] = original.clone()
+    copied = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    copied.set_(  # type: ignore[call-overload]
+        storages[original.data_ptr()], tensor.storage_offset(), tensor.size(), tensor.stride()
+    )
+    return copied.requires_grad_(tensor.requires_grad)
+
+
+def has_half(tree: Any) -> bool:
+    """Whether a tensor of `tree` is float16 or bfloat16."""
+    return any(leaf.dtype in _HALF for leaf in tensors(tree))
+
+
+def single(tree: Any) -> Any:
+    """`twin(tree)` with every float16 and bfloat16 tensor as float32."""
+
+    def widen(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in _HALF:
+            return leaf.detach().float().requires_grad_(leaf.requires_grad)
+        return leaf
+
+    return tree_map(widen, twin(tree))
+
+
+def like(tree: Any, models: Any) -> Any:
+    """The tensors of the list `tree` in the data types of those of the list `models`, where both are floats."""
+    return [
+        value.to(model.dtype)
+        if isinstance(value, torch.Tensor)
+        and isinstance(model, torch.Tensor)
+        and value.dtype != model.dtype
+        and _float(value) == _float(model)
+        and (value.is_floating_point() or value.is_complex())
+        else value
+        for value, model in zip(tree, models, strict=True)
+    ]
+
+
+def _float(tensor: torch.Tensor) -> tuple[bool, bool]:
+    return tensor.is_floating_point(), tensor.is_complex()
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """The tensors of `tree`, in order."""
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,168 @@
+"""Every function against an independent truth: largest error in ulps, special values, no call out of the vector code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from arguments import (
+    LONG_STRIDE_32,
+    STRIDE_32,
+    Floats,
+    arguments,
+    padded,
+    pairs,
+    specials,
+)
+from truth import float64_truth, mpmath_truth, torch_function
+from ulps import ulp_64, ulps_32
+from vector_kernel import HOST, WITHOUT_FMA, VectorKernel, vector_kernel
+
+from halide_backend.algorithm import mathematics
+from halide_backend.build.target import Target
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Largest error in ulps. floor: below this size of the result the ulp of the floor counts (see gamma.py)."""
+
+    binary32: float
+    binary64: float
+    arity: int = 1
+    floor: float = 0.0
+
+
+BOUNDS = {
+    "acos": Bound(0.51, 1.0),
+    "acosh": Bound(0.51, 2.0),
+    "asin": Bound(0.51, 1.0),
+    "asinh": Bound(0.51, 1.5),
+    "atan": Bound(0.51, 1.0),
+    "atan2": Bound(0.51, 1.5, arity=2),
+    "atanh": Bound(0.51, 1.5),
+    "cos": Bound(1.6, 1.0),
+    "cosh": Bound(1.6, 1.5),
+    "digamma": Bound(0.6, 16.0, floor=1.0),
+    "erf": Bound(1.3, 1.0),
+    "erfc": Bound(0.7, 2.0),
+    "erfcx": Bound(0.51, 2.0),
+    "erfinv": Bound(0.51, 2.0),
+    "exp": Bound(1.0, 1.0),
+    "exp2": Bound(1.2, 1.0),
+    "expm1": Bound(1.5, 1.5),
+    "fmod": Bound(0.0, 0.0, arity=2),
+    "hypot": Bound(0.51, 1.2, arity=2),
+    "lgamma": Bound(0.6, 16.0, floor=1.0),
+    "log": Bound(0.9, 0.9),
+    "log1p": Bound(1.5, 1.5),
+    "log2": Bound(1.3, 0.6),
+    "log10": Bound(1.6, 0.6),
+    "pow": Bound(0.51, 1.0, arity=2),
+    "rsqrt": Bound(1.5, 1.5),
+    "sigmoid": Bound(2.2, 2.1),
+    "sin": Bound(1.6, 1.0),
+    "sinh": Bound(1.7, 1.6),
+    "sqrt": Bound(0.51, 0.51),
+    "tan": Bound(0.51, 1.2),
+    "tanh": Bound(1.4, 1.4),
+}
+TARGETS = {"host": HOST, "without_fma": WITHOUT_FMA}
+
+
+@cache
+def kernel(name: str, bits: int, target: Target) -> VectorKernel:
+    return vector_kernel(name, BOUNDS[name].arity, bits, target)
+
+
+def inputs_of(name: str, bits: int, count: int, stride: int = 0) -> tuple[Floats, ...]:
+    if BOUNDS[name].arity == 2:
+        return pairs(bits, count)
+    return (arguments(bits, count, stride),)
+
+
+def assert_within(bound: float, errors: Floats, values: Floats, *inputs: Floats) -> None:
+    worst = int(np.argmax(errors))
+    at = ", ".join(repr(a[worst]) for a in inputs)
+    assert errors[worst] <= bound, f"{errors[worst]:.4g} ulps at ({at}): {values[worst]!r}"
+
+
+def test_the_table_is_complete() -> None:
+    assert set(BOUNDS) == set(mathematics.__all__)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_binary32(name: str, target: str) -> None:
+    stride = STRIDE_32 if target == "host" else 16 * STRIDE_32
+    x = inputs_of(name, 32, 1 << (18 if target == "host" else 14), stride)
+    values = kernel(name, 32, TARGETS[target])(*x)
+    bound = BOUNDS[name]
+    assert_within(
+        bound.binary32, ulps_32(values, float64_truth(name, *x), bound.floor), values, *x
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", BOUNDS)
+def test_binary32_of_many(name: str) -> None:
+    x = inputs_of(name, 32, 1 << 22, LONG_STRIDE_32)
+    values = kernel(name, 32, HOST)(*x)
+    bound = BOUNDS[name]
+    assert_within(
+        bound.binary32, ulps_32(values, float64_truth(name, *x), bound.floor), values, *x
+    )
+
+
+@cache
+def truth_64(name: str, count: int) -> tuple[tuple[Floats, ...], list[object]]:
+    x = inputs_of(name, 64, count)
+    return x, mpmath_truth(name, *x)
+
+
+def errors_64(name: str, count: int, target: Target) -> None:
+    x, truth = truth_64(name, count)
+    values = kernel(name, 64, target)(*x)
+    bound = BOUNDS[name]
+    errors = np.array(
+        [ulp_64(v, t, bound.floor) for v, t in zip(values.tolist(), truth, strict=True)]
+    )
+    assert_within(bound.binary64, errors, values, *x)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_binary64(name: str, target: str) -> None:
+    errors_64(name, 700, TARGETS[target])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", BOUNDS)
+def test_binary64_of_many(name: str) -> None:
+    errors_64(name, 20_000, HOST)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_special_values_are_eager(name: str, bits: int) -> None:
+    """NaN, infinities and signed zeros come for exactly the same arguments as in torch, of the same sign."""
+    x = (padded(specials(bits)),)
+    if BOUNDS[name].arity == 2:
+        x = tuple(padded(a.ravel()) for a in np.meshgrid(*x, *x))
+    values = kernel(name, bits, HOST)(*x)
+    eager = torch_function(name)(*(torch.from_numpy(a) for a in x)).numpy()
+    for what in (np.isnan, np.isinf, lambda v: v == 0, lambda v: np.signbit(v) & ~np.isnan(v)):
+        differ = what(values) != what(eager)
+        assert not differ.any(), [
+            (*(a[i] for a in x), values[i], eager[i]) for i in np.flatnonzero(differ)[:8]
+        ]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_nothing_is_called(name: str, bits: int) -> None:
+    """No libm, no table: the object is complete in itself."""
+    for target in TARGETS.values():
+        assert kernel(name, bits, target).imports <= {"memset", "memcpy"}

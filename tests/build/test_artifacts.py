@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from evaluation import call
+from kernel_texts import DOUBLED, elementwise
+
+from halide_backend import statistics
+from halide_backend.build import artifacts
+from halide_backend.build.artifacts import Artifact, Limits, obtain
+from halide_backend.build.fingerprint import key_fields
+from halide_backend.build.loader import load_object
+from halide_backend.build.target import Target
+from halide_backend.errors import KernelTextError, UnsupportedVersionError, WorkerTimeout
+from kernels_cache import Key, Store
+
+HOST = Target.host()
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache directory, an empty memory, and counters at zero."""
+    root = tmp_path / "cache"
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(root))
+    monkeypatch.setattr(artifacts, "_memory", artifacts._Memory())
+    statistics.reset()
+    yield root
+    statistics.reset()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def closed_in_the_end() -> Iterator[None]:
+    yield
+    artifacts.worker_pool(2).close()
+    artifacts.worker_pool.cache_clear()
+
+
+def get(text: str = DOUBLED, limits: Limits | None = None, name: str = "doubled") -> Artifact:
+    return obtain(text, HOST, name=name, limits=limits or Limits(workers=2)).result(60)
+
+
+def counted() -> tuple[object, ...]:
+    stats = statistics.stats()
+    return tuple(stats[name] for name in ("kernels_compiled", "cache_hits", "cache_misses"))
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process: memory and store are empty, the directory is not."""
+    monkeypatch.setattr(artifacts, "_memory", artifacts._Memory())
+    artifacts._store.cache_clear()
+
+
+def test_compiled_stored_and_runs(fresh: Path) -> None:
+    artifact = get()
+    digest = Key(kind="cpu-object", fields=key_fields(DOUBLED, HOST)).digest
+    assert artifact.entry == f"kernel_{digest[:16]}"
+    kernel = load_object(artifact.object, artifact.entry, {})
+    a, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+    call(kernel.address, a, out)
+    assert (out == 2 * a).all()
+    assert counted() == (1, 0, 1)
+    assert 0 < float(str(statistics.stats()["compile_seconds"])) < 60
+    stored = Store.open(fresh).get(Key(kind="cpu-object", fields=key_fields(DOUBLED, HOST)))
+    assert stored is not None
+    assert stored.files["kernel.o"] == artifact.object
+    assert json.loads(stored.files["manifest.json"]) == artifact.manifest
+
+
+def test_a_second_process_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = get()
+    forget(monkeypatch)
+    statistics.reset()
+    # Whoever would compile now finds no worker.
+    monkeypatch.setattr(artifacts.WorkerPool, "compile", None)
+    assert get() == first
+    assert counted() == (0, 1, 0)
+    assert statistics.stats()["compile_seconds"] == 0
+
+
+def test_equal_kernels_are_asked_for_once(pool: object) -> None:
+    found: list[Artifact] = []
+    threads = [threading.Thread(target=lambda: found.append(get())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 and all(each is found[0] for each in found)
+    assert counted() == (1, 0, 1)
+
+
+def test_the_name_is_not_part_of_the_key() -> None:
+    assert get(name="one") is get(name="two")
+
+
+def test_returns_before_the_kernel_is_compiled() -> None:
+    artifacts.worker_pool(2).start()
+    future = obtain(
+        "import time; time.sleep(1)\n" + DOUBLED, HOST, name="slow", limits=Limits(workers=2)
+    )
+    assert not future.done()
+    assert future.result(60).object
+
+
+def test_failures_are_typed_stored_nowhere_and_tried_again(fresh: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(KernelTextError, match="kernel halide_fused_0"):
+            get("nonsense", name="halide_fused_0")
+    with pytest.raises(WorkerTimeout, match=r"limit of 0\.3 s"):
+        get("while True: pass", Limits(workers=2, time_limit=0.3))
+    assert counted() == (0, 0, 0)
+    assert not list(fresh.rglob("*.entry"))
+    waiting = "import os, time\ntime.sleep(0 if os.path.exists({0!r}) else 100)\n" + DOUBLED
+    mark = fresh.parent / "mark"
+    with pytest.raises(WorkerTimeout):
+        get(waiting.format(str(mark)), Limits(workers=2, time_limit=0.3))
+    mark.touch()
+    assert get(waiting.format(str(mark)), Limits(workers=2)).object
+
+
+def test_a_cancelled_future_is_not_remembered() -> None:
+    limits = Limits(workers=1)
+    blocking = obtain("import time; time.sleep(1)", HOST, name="blocking", limits=limits)
+    queued = obtain(DOUBLED, HOST, name="queued", limits=limits)
+    assert queued.cancel()
+    assert obtain(DOUBLED, HOST, name="queued", limits=limits).result(60).object
+    assert isinstance(blocking.exception(60), KernelTextError)
+    artifacts.worker_pool(1).close()
+    artifacts.worker_pool.cache_clear()
+
+
+def test_a_damaged_entry_is_built_again(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = get()
+    files = [path for path in fresh.rglob("*") if first.object in _content(path)]
+    assert files
+    for path in files:
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes().replace(first.object[100:108], b"\xff" * 8))
+    forget(monkeypatch)
+    statistics.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert get() == first
+    assert counted() == (1, 0, 1)
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def test_an_unusable_cache_directory_costs_one_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    done = script(
+        f"""
+from halide_backend.statistics import stats
+for text in {[DOUBLED, elementwise("a * a")]!r}:
+    assert obtain(text, Target.host(), name="kernel").result(60).object
+print(stats()["kernels_compiled"], stats()["cache_misses"])
+""",
+        HALIDE_BACKEND_CACHE_DIR=str(tmp_path / "file"),
+    )
+    assert done.stdout == "2 2\n"
+    assert done.stderr.count("Warning: ") == 1 and str(tmp_path / "file") in done.stderr
+
+
+def test_code_that_this_machine_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    beyond = Target(HOST.halide, HOST.cpu, HOST.features + ",+avx4096")
+    with pytest.raises(UnsupportedVersionError, match="lacks avx4096"):
+        obtain(DOUBLED, beyond, name="doubled")
+
+
+def test_nothing_but_the_worker_is_started_on_a_path_without_tools(tmp_path: Path) -> None:
+    done = script(
+        f"""
+artifact = obtain({elementwise("hl.sin(a)")!r}, Target.host(), name="sine").result(60)
+load_object(artifact.object, artifact.entry, {{}})
+(event, command), = started
+print(event, command[-1], worker_pool(0).process_id is not None)
+""",
+        HALIDE_BACKEND_CACHE_DIR=str(tmp_path / "cache"),
+        PATH=str(tmp_path),
+    )
+    assert done.stdout == "subprocess.Popen halide_backend compile worker True\n"
+    assert done.stderr == ""
+
+
+def script(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that knows of every process it starts."""
+    start = """
+import sys
+started = []
+def audit(event, arguments):
+    if event.startswith(("subprocess.", "os.system", "os.posix_spawn", "os.exec", "os.fork")):
+        started.append((event, arguments[1] if event == "subprocess.Popen" else None))
+sys.addaudithook(audit)
+from halide_backend.build.artifacts import obtain, worker_pool
+from halide_backend.build.loader import load_object
+from halide_backend.build.target import Target
+"""
+    paths = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-c", start + body],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )

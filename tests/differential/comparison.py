@@ -1,0 +1,107 @@
+"""What counts as equal to eager: torch.testing's tolerance of each dtype, integers and bools exactly.
+
+A random program can subtract two rounded values that are nearly equal: there the result of eager itself is as wrong as
+any other. So every element is also computed with all floating-point types widened to float64, and an element of which
+eager misses that truth by more than the tolerance proves nothing; such elements are counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from .program import Program
+
+#: dtype -> (rtol, atol), the defaults of torch.testing.assert_close.
+TOLERANCES = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+}
+
+
+@dataclass
+class Comparison:
+    """`problems` are the mismatches in words; `unproved` counts elements where eager is no reference."""
+
+    problems: list[str] = field(default_factory=list)
+    elements: int = 0
+    unproved: int = 0
+
+
+def outputs(function, arguments: list[torch.Tensor], gradients: bool) -> list[torch.Tensor]:  # type: ignore[no-untyped-def]
+    """What the function returns, what is in its arguments afterwards, and the gradients of the arguments."""
+    if not gradients:
+        results = list(function(*arguments))
+        return [*results, *arguments]
+    leaves = [a.requires_grad_() if a.is_floating_point() else a for a in arguments]
+    results = list(function(*leaves))
+    loss = sum(
+        (result * weights(result)).sum()
+        for result in results
+        if result.is_floating_point() and result.requires_grad
+    )
+    if isinstance(loss, torch.Tensor):
+        loss.backward()
+    found = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    return [result.detach() for result in results] + found
+
+
+def weights(result: torch.Tensor) -> torch.Tensor:
+    """Fixed numbers near 1, exact in every floating-point type."""
+    cycle = torch.arange(result.numel(), dtype=torch.float32) % 5
+    return (0.5 + cycle / 4).to(result.dtype).view(result.shape)
+
+
+def compare(program: Program, got: list[torch.Tensor], expected: list[torch.Tensor]) -> Comparison:
+    comparison = Comparison()
+    truth = None
+    if len(got) != len(expected):
+        comparison.problems.append(f"{len(got)} results instead of {len(expected)}")
+        return comparison
+    for number, (mine, eager) in enumerate(zip(got, expected)):
+        name = program.outputs[number] if number < len(program.outputs) else f"input or gradient {number - len(program.outputs)}"
+        facts = [(t.shape, t.dtype) for t in (mine, eager)]
+        if facts[0] != facts[1]:
+            comparison.problems.append(f"{name}: {facts[0]} instead of {facts[1]}")
+            continue
+        if mine.numel() > 1 and number < len(program.outputs) and mine.stride() != eager.stride():
+            pass  # Inductor may choose other strides for an output than eager does.
+        comparison.elements += mine.numel()
+        wrong = ~close(mine, eager)
+        if mine.is_floating_point() and bool(wrong.any()):
+            truth = _truth(program) if truth is None else truth
+            wide = truth[number].to(eager.dtype)
+            doubtful = wrong & ~close(mine, wide) & ~close(eager, wide)
+            right = wrong & close(mine, wide)
+            comparison.unproved += int(doubtful.sum())
+            wrong = wrong & ~doubtful & ~right
+        if bool(wrong.any()):
+            where = tuple(wrong.nonzero()[0].tolist())
+            comparison.problems.append(
+                f"{name} {tuple(mine.shape)} {str(mine.dtype)[6:]}: {int(wrong.sum())} of {wrong.numel()} wrong, first at"
+                f" {where}: {mine[where].item()!r} instead of {eager[where].item()!r}"
+            )
+    return comparison
+
+
+def close(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Element by element, NaN equal to NaN."""
+    if not expected.is_floating_point():
+        return got == expected
+    rtol, atol = TOLERANCES[expected.dtype]
+    wide_got, wide_expected = got.to(torch.float64), expected.to(torch.float64)
+    return torch.isclose(wide_got, wide_expected, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def _truth(program: Program) -> list[torch.Tensor]:
+    arguments = []
+    for tensor in program.inputs:
+        made = tensor.make()
+        if made.is_floating_point():
+            wide = torch.empty_strided(made.shape, made.stride(), dtype=torch.float64)
+            made = wide.copy_(made) if 0 not in made.stride() else made.to(torch.float64)
+        arguments.append(made)
+    return outputs(program.wide_function(), arguments, program.gradients)

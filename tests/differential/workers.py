@@ -1,0 +1,105 @@
+"""Processes that check programs; one that crashes or hangs costs one program."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+#: Seconds after which a program counts as hanging.
+TIME_LIMIT = 120.0
+
+
+def results(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Results in the order of arrival; a worker that dies or hangs costs one program."""
+    context = multiprocessing.get_context("spawn")
+    workers = [_Worker(context, arguments) for _ in range(arguments.jobs)]
+    pending = iter(range(arguments.seed, arguments.seed + arguments.programs))
+    for worker in workers:
+        worker.give(next(pending, None))
+    while any(worker.seed is not None for worker in workers):
+        time.sleep(0.02)
+        for worker in workers:
+            if worker.seed is None:
+                continue
+            result = worker.take()
+            if result is not None:
+                yield result
+                worker.give(next(pending, None))
+    for worker in workers:
+        worker.stop()
+
+
+class _Worker:
+    def __init__(self, context, arguments: argparse.Namespace) -> None:  # type: ignore[no-untyped-def]
+        self.context = context
+        self.arguments = arguments
+        self.seed: int | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self.seeds = self.context.Queue()
+        self.results = self.context.Queue()
+        self.process = self.context.Process(
+            target=_work, args=(self.seeds, self.results, vars(self.arguments))
+        )
+        self.process.start()
+
+    def give(self, seed: int | None) -> None:
+        self.seed = seed
+        self.since = time.time()
+        if seed is not None:
+            self.seeds.put(seed)
+
+    def take(self) -> dict[str, object] | None:
+        try:
+            return self.results.get_nowait()  # type: ignore[no-any-return]
+        except queue.Empty:
+            pass
+        if not self.process.is_alive():
+            kind = f"crash (exit code {self.process.exitcode})"
+        elif time.time() - self.since > TIME_LIMIT * (10 if self.arguments.shrink else 1):
+            self.process.kill()
+            kind = "hang"
+        else:
+            return None
+        self.process.join()
+        result = {"seed": self.seed, "kind": kind, "message": ""}
+        self._start()
+        return result
+
+    def stop(self) -> None:
+        self.seeds.put(None)
+        self.process.join(10)
+
+
+def _work(seeds, results, arguments: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
+    import torch
+
+    torch.set_num_threads(2)
+    logging.disable(logging.WARNING)
+    from .check import check
+    from .generator import program_of_seed
+    from .shrinking import shrink
+
+    if arguments["kernels"]:
+        from .kernels import keep_texts
+
+        keep_texts(Path(str(arguments["kernels"])))
+    backend = str(arguments["backend"])
+    while (seed := seeds.get()) is not None:
+        program = program_of_seed(seed)
+        outcome = check(program, backend)
+        result: dict[str, object] = {"seed": seed, **vars(outcome)}
+        if outcome.kind in ("mismatch", "error"):
+            if arguments["shrink"]:
+                program = shrink(program, lambda smaller: check(smaller, backend).kind == outcome.kind)  # noqa: B023
+                result["message"] = check(program, backend).message
+            result["program"] = str(program)
+            result["cpp"] = check(program, "cpp").kind
+        results.put(result)

@@ -1,0 +1,59 @@
+"""Pages of docs/ that repeat what the code says have to say it as it is."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from halide_backend import cli, errors
+from halide_backend.inspection import options_page
+from kernels_cache import cli as cache_cli
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def test_the_page_of_options_is_current() -> None:
+    assert (REFERENCE / "options.md").read_text() == options_page.page(), "run `make reference`"
+
+
+def test_the_page_of_errors_lists_every_error_with_its_python_meaning() -> None:
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? ?\|", (REFERENCE / "errors.md").read_text(), re.M)
+    )
+    base = errors.HalideBackendError
+    defined = {
+        name: next((b.__name__ for b in cls.__bases__ if not issubclass(b, base)), "")
+        for name, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, base) and cls is not base
+    }
+    assert rows == defined
+
+
+@pytest.mark.parametrize(
+    ("program", "parser"),
+    [("halide-backend", cli._parser()), ("kernels-cache", cache_cli._parser())],
+)
+def test_the_page_of_commands_lists_every_command_and_option(
+    program: str, parser: argparse.ArgumentParser
+) -> None:
+    text = (REFERENCE / "cli.md").read_text()
+    page = text[text.index(f"\n## {program}") :].partition("\n## ")[2]
+    (commands,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for name, command in commands.choices.items():
+        assert f"`{program} {name}" in page
+        for action in command._actions:
+            long = [o for o in action.option_strings if o.startswith("--") and o != "--help"]
+            assert all(option in page for option in long if option != "--long")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,186 @@
+"""Rules of the house that no type checker knows: who imports whom, how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("halide_backend", "kernels_cache")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+MODULE_IDS = [path.relative_to(ROOT).as_posix() for path in MODULES]
+
+#: The way of a kernel; a stage may import those that come after it, never one before it.
+STAGES = ("capture", "algorithm", "schedule", "build", "launch")
+#: What a folder never imports, not even inside a function or by way of another module.
+FREE_OF = {
+    "halide_backend/capture": ("halide",),
+    "halide_backend/algorithm": ("torch",),
+    "halide_backend/schedule": ("torch",),
+    "halide_backend/build": ("torch",),
+    "kernels_cache": ("torch", "halide", "llvmlite", "numpy", "halide_backend"),
+}
+#: Folders and files that talk to the user: printing is what they are for.
+PRINTING = (
+    "halide_backend/inspection/",
+    "halide_backend/demonstration/",
+    "halide_backend/opinfo/",
+    "halide_backend/cli.py",
+    "kernels_cache/cli.py",
+)
+VAGUE_NAMES = ("util", "utils", "common", "helper", "helpers", "misc", "tools")
+LONGEST_MODULE = 400
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def name_of(path: Path) -> str:
+    return relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names that a module imports anywhere, but for the type checker alone."""
+    yield from imports_of(ast.parse(path.read_text()), name_of(path), path.name == "__init__.py")
+
+
+def imports_of(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                parents = module.split(".")
+                parents = parents[: len(parents) - node.level + is_package]
+                source = ".".join([*parents, source]).rstrip(".")
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (str(a.value) for a in node.args if isinstance(a, ast.Constant))
+        yield from imports_of(node, module, is_package)
+
+
+def is_in(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def test_the_reader_of_imports_sees_every_form() -> None:
+    text = (
+        "import a.b\nfrom c import d\nfrom . import e\nfrom ..f import g\n"
+        "if TYPE_CHECKING:\n    import never\n"
+        "def late():\n    import h\n    importlib.import_module('i.j')\n"
+    )
+    seen = list(imports_of(ast.parse(text), "top.middle.leaf", False))
+    assert seen == ["a.b", "c", "c.d", "top.middle", "top.middle.e", "top.f", "top.f.g", "h", "i.j"]
+    assert list(imports_of(ast.parse("from . import e"), "top.middle", True)) == [
+        "top.middle",
+        "top.middle.e",
+    ]
+
+
+def test_there_is_something_to_look_at() -> None:
+    folders = {relative(path).rsplit("/", 1)[0] for path in MODULES}
+    assert {f"halide_backend/{stage}" for stage in STAGES} | {"kernels_cache"} <= folders
+
+
+each_module = pytest.mark.parametrize("path", MODULES, ids=MODULE_IDS)
+
+
+@each_module
+def test_imports_point_down_the_way_of_a_kernel(path: Path) -> None:
+    package, stage, *_ = relative(path).split("/")
+    if package != "halide_backend" or stage not in STAGES:
+        return
+    before = STAGES[: STAGES.index(stage)]
+    assert not {
+        name for name in imports(path) for s in before if is_in(name, f"halide_backend.{s}")
+    }
+
+
+@pytest.mark.parametrize("folder", FREE_OF)
+def test_libraries_stay_out_of_a_folder(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    unwanted = {
+        f"{relative(path)}: {name}"
+        for path in files
+        for name in imports(path)
+        for library in FREE_OF[folder]
+        if is_in(name, library)
+    }
+    assert not unwanted
+    # What other modules drag in shows only when everything is imported with the libraries blocked.
+    modules = [name_of(path) for path in files if path.name != "__main__.py"]
+    program = (
+        "import importlib, sys\n"
+        f"sys.modules.update(dict.fromkeys({FREE_OF[folder]!r}))\n"
+        f"for module in {modules!r}: importlib.import_module(module)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_imports_no_library() -> None:
+    program = (
+        "import sys, halide_backend, halide_backend.cli\n"
+        "heavy = {'torch', 'halide', 'llvmlite', 'numpy', 'sympy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@each_module
+def test_a_module_fits_on_a_few_screens(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST_MODULE
+
+
+@each_module
+def test_a_module_is_named_after_what_it_makes(path: Path) -> None:
+    assert not set(relative(path).removesuffix(".py").split("/")) & set(VAGUE_NAMES)
+
+
+@each_module
+def test_annotations_are_postponed(path: Path) -> None:
+    assert "\nfrom __future__ import annotations\n" in f"\n{path.read_text()}"
+
+
+@each_module
+def test_a_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@each_module
+def test_library_code_does_not_print(path: Path) -> None:
+    if relative(path).startswith(PRINTING):
+        return
+    assert "print" not in called(path)
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if "kernels_cache/" in relative(p)], ids=str)
+def test_the_store_runs_nothing_it_reads(path: Path) -> None:
+    # ctypes and dlopen would run machine code, the others Python code.
+    loaders = {"pickle", "marshal", "shelve", "dill", "ctypes", "runpy", "imp"}
+    assert not {name for name in imports(path) if name.split(".")[0] in loaders}
+    assert not called(path) & {"eval", "exec", "compile", "__import__"}
+
+
+def called(path: Path) -> set[str]:
+    """Plain names that a module calls."""
+    return {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
