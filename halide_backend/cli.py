@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from halide_backend.errors import HalideBackendError
+from halide_backend.opinfo import command as opinfo
 
 EXIT_CODES = """\
 exit codes:
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="command", required=True)
     _add_doctor(commands)
     _add_demo(commands)
+    opinfo.add(commands)
     return parser
 
 

@@ -56,35 +56,28 @@ class Imported:
 
 
 def export_bundle(store: Store, path: str, digests: Collection[str] | None = None) -> Exported:
-    """Write entries of the private root to `path`, all of them or those of a run.
+    """Write entries to `path`: all of the private root, or those of a run from any root.
 
     Args:
         store: where they are.
         path: the bundle, replaced atomically.
-        digests: which ones, e.g. `store.used`; None for all. Damaged entries are left out.
+        digests: which ones, e.g. `store.used`; None for all that are whole.
 
     Raises:
-        StorageTrouble: an entry asked for is not there, or the file cannot be written.
+        StorageTrouble: an entry asked for is not there or damaged, or the file cannot be written.
     """
-    present = {file.digest for file in store.listing()}
-    wanted = sorted(present if digests is None else set(digests))
-    absent = [digest for digest in wanted if digest not in present]
-    if absent:
-        raise StorageTrouble(
-            f"{len(absent)} entries are not in the cache", absent[0], "Build them again."
-        )
+    wanted = sorted({file.digest for file in store.listing()} if digests is None else set(digests))
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    written: list[str] = []
     try:
-        written: list[str] = []
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as bundle:
             for digest in wanted:
                 found = store.entry_of(digest)
                 if found is not None:
-                    member = zipfile.ZipInfo(f"{digest}.v{entries.SCHEMA}", _EPOCH)
-                    member.compress_type = zipfile.ZIP_DEFLATED
-                    member.external_attr = (stat.S_IFREG | 0o600) << 16
-                    bundle.writestr(member, entries.pack(found))
+                    _write(bundle, found)
                     written.append(digest)
+                elif digests is not None:
+                    raise StorageTrouble("not in the cache, or damaged", digest, "Build it again.")
         size, sha256 = os.path.getsize(temporary), _sha256(temporary)
         os.replace(temporary, path)
     except OSError as error:
@@ -95,6 +88,13 @@ def export_bundle(store: Store, path: str, digests: Collection[str] | None = Non
         with suppress(OSError):
             os.unlink(temporary)
     return Exported(tuple(written), size, sha256)
+
+
+def _write(bundle: zipfile.ZipFile, entry: Entry) -> None:
+    member = zipfile.ZipInfo(f"{entry.digest}.v{entries.SCHEMA}", _EPOCH)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.external_attr = (stat.S_IFREG | 0o600) << 16
+    bundle.writestr(member, entries.pack(entry))
 
 
 def import_bundle(

@@ -190,13 +190,13 @@ def _key(what: str) -> Key | None:
 
 
 def _export(store: Store, options: argparse.Namespace) -> int:
-    files = store.listing()
-    if options.match is not None:
-        files = [file for file, _ in explanation.matching(store, options.match)]
-    if options.used_within is not None:
-        since = time.time() - options.used_within * 3600.0
-        files = [file for file in files if file.used >= since]
-    done = bundle.export_bundle(store, options.bundle, [file.digest for file in files])
+    digests: list[str] | None = None
+    if options.match is not None or options.used_within is not None:
+        files = [file for file, _ in explanation.matching(store, options.match or "")]
+        hours = float("inf") if options.used_within is None else options.used_within
+        since = time.time() - hours * 3600.0
+        digests = [file.digest for file in files if file.used >= since]
+    done = bundle.export_bundle(store, options.bundle, digests)
     print(f"{len(done.digests)} entries, {_size(done.bytes)}, sha256 {done.sha256}")
     return 0
 

@@ -22,9 +22,10 @@ if sys.platform != "win32":
 
 # A build takes 20 ms or more, so waiters that look every 20 ms lose little and cost little.
 _BUILD_POLL_S = 0.02
-# The ledger is held for some 50 us, for some 50 ms while entries are evicted.
+# The ledger is held for some 50 us, for some 50 ms while entries are evicted; but many writers
+# on a busy machine poll for it without an order, and one of them may be unlucky for long.
 _LEDGER_POLL_S = 0.001
-LEDGER_TIMEOUT_S = 20.0
+LEDGER_TIMEOUT_S = 60.0
 
 
 @contextmanager
@@ -42,8 +43,8 @@ def build_lock(path: str, timeout_s: float) -> Iterator[None]:
         try:
             yield
         finally:
-            # Only the holder removes it, and filelock drops a lock whose file has lost its
-            # name; a soft lock (no flock here) is its file, and removes itself.
+            # Only the holder removes it, and filelock (3.21.2 and later) drops a lock whose file
+            # has lost its name; a soft lock (no flock here) is its file, and removes itself.
             with suppress(OSError):
                 os.unlink(holder)
             if isinstance(lock, filelock.FileLock):

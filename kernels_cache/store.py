@@ -245,9 +245,12 @@ class Store:
         return []
 
     def entry_of(self, digest: str) -> Entry | None:
-        """Return the verified entry with this digest in the private root, without using it."""
-        found = self._read(self.root, digest, touch=False, deep=True) if self.root else _ABSENT
-        return found if isinstance(found, Entry) else None
+        """Return the verified entry with this digest from any root, without using it."""
+        for root in (self.root, *self.shared):
+            found = self._read(root, digest, touch=False, deep=True) if root else _ABSENT
+            if isinstance(found, Entry):
+                return found
+        return None
 
     def manifest(self, file: sweep.File) -> entries.Manifest | None:
         """Return what a listed entry says about itself, None when it cannot be read."""

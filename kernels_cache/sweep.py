@@ -35,12 +35,12 @@ class Limits:
     Attributes:
         entry_s: entries unused for longer, None for no such limit.
         temporary_s: temporary files older than this, without a writer. A younger one may belong
-            to a writer between its close and its rename, which waits 20 s at the most.
+            to a writer between its close and its rename, which waits a minute at the most.
         quarantine_s: damaged entries older than this; a week to look into what happened.
     """
 
     entry_s: float | None = None
-    temporary_s: float = 60.0
+    temporary_s: float = 600.0
     quarantine_s: float = 7 * 86_400.0
 
 

@@ -37,6 +37,8 @@ def index_text(index: sympy.Expr | int) -> str:
         case "Min" | "Max":
             name = type(index).__name__.lower()
             return functools.reduce(lambda a, b: f"hl.{name}({a}, {b})", arguments)
+        case "Abs":
+            return f"hl.cast(hl.Int(32), hl.abs({arguments[0]}))"
         case "Identity":
             return arguments[0]
         case "Pow" if index.args[1].is_Integer and int(index.args[1]) > 0:

@@ -26,7 +26,7 @@ MATHEMATICS = frozenset(
     {
         "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf", "erfc",
         "erfcx", "erfinv", "exp", "exp2", "expm1", "fmod", "hypot", "lgamma", "log", "log10", "log1p", "log2",
-        "pow", "remainder", "sigmoid", "sin", "sinh", "tan", "tanh",
+        "pow", "rand", "randint64", "randn", "remainder", "sigmoid", "sin", "sinh", "tan", "tanh",
     }
 )  # fmt: skip
 
@@ -34,7 +34,7 @@ _ARITHMETIC = frozenset(
     {
         "abs", "add", "bitcast", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
         "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "floor", "floordiv", "fma", "identity", "isinf",
-        "isnan", "maximum", "minimum", "mod", "mul", "neg", "reciprocal", "relu", "round", "rsqrt", "sign", "signbit",
+        "isnan", "maximum", "minimum", "mod", "mul", "neg", "nextafter", "reciprocal", "relu", "round", "rsqrt", "sign", "signbit",
         "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv", "where",
         "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
     }
@@ -43,7 +43,7 @@ _ARITHMETIC = frozenset(
 OPERATIONS = _ARITHMETIC | MATHEMATICS | COMPARISONS | LOGICAL
 
 #: Operations that exist for floating point only.
-FLOAT_ONLY = (MATHEMATICS | {"reciprocal", "rsqrt", "sqrt", "truediv", "copysign"}) - {
+FLOAT_ONLY = (MATHEMATICS | {"reciprocal", "rsqrt", "sqrt", "truediv", "copysign", "nextafter"}) - {
     "pow",
     "fmod",
     "remainder",

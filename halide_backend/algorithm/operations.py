@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from halide_backend.algorithm import mathematics
+from halide_backend.algorithm import mathematics, randomness
 from halide_backend.algorithm.element_types import COMPUTE, is_signed, logical_bits
 
 _1 = hl.UInt(1)
@@ -137,7 +137,8 @@ def mul(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 def neg(x: hl.Expr) -> hl.Expr:
     if x.type().is_float():
-        return -x
+        # Halide's own minus is 0 - x, which turns 0.0 into 0.0.
+        return x * hl.cast(x.type(), hl.i32(-1))
     return hl.cast(x.type(), hl.cast(hl.UInt(x.type().bits()), hl.i32(0)) - _unsigned(x))
 
 
@@ -319,6 +320,51 @@ def copysign(magnitude: hl.Expr, sign: hl.Expr) -> hl.Expr:
     return hl.reinterpret(magnitude.type(), joined)
 
 
+def nextafter(x: hl.Expr, towards: hl.Expr) -> hl.Expr:
+    """The next representable number after `x` in the direction of `towards`."""
+    bits = x.type().bits()
+    word = hl.Int(bits)
+    pattern = hl.reinterpret(word, x)
+    # Magnitudes order like their patterns: away from zero is one up.
+    away = (towards > x) == (x > zero(x))
+    one_further = hl.reinterpret(x.type(), hl.select(away, pattern + 1, pattern - 1))
+    smallest = copysign(hl.reinterpret(x.type(), hl.cast(word, hl.i32(1))), towards)
+    moved = hl.select(x == zero(x), smallest, one_further)
+    same = hl.select(x == towards, towards, moved)
+    return hl.select(hl.is_nan(x) | hl.is_nan(towards), x + towards, same)
+
+
+def frexp_mantissa(x: hl.Expr) -> hl.Expr:
+    """The mantissa in [0.5, 1) of `x = mantissa * 2**exponent`; zero, infinity and NaN are their own."""
+    return _frexp(x)[0]
+
+
+def frexp_exponent(x: hl.Expr) -> hl.Expr:
+    """The int32 exponent of `x = mantissa * 2**exponent`; 0 for zero, infinity and NaN."""
+    return _frexp(x)[1]
+
+
+def _frexp(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    bits = x.type().bits()
+    fraction, bias = (23, 127) if bits == 32 else (52, 1023)
+    word = hl.Int(bits)
+    top = 2 * bias + 1
+    # A denormal is scaled into the normal range first, exactly.
+    scale = hl.cast(x.type(), hl.f64(2.0 ** (fraction + 1)))
+    tiny = ((hl.reinterpret(word, x) >> fraction) & hl.cast(word, hl.i32(top))) == hl.cast(word, hl.i32(0))
+    pattern = hl.reinterpret(word, hl.select(tiny, x * scale, x))
+    exponent = hl.cast(hl.Int(32), (pattern >> fraction) & hl.cast(word, hl.i32(top)))
+    keep = ~(hl.cast(word, hl.i32(top)) << fraction)
+    half = hl.cast(word, hl.i32(bias - 1)) << fraction
+    mantissa = hl.reinterpret(x.type(), (pattern & keep) | half)
+    itself = (x == zero(x)) | (exponent == top)
+    shift = hl.select(tiny, hl.i32(fraction + 1), hl.i32(0))
+    return (
+        hl.select(itself, x, mantissa),
+        hl.select(itself, hl.i32(0), exponent - (bias - 1) - shift),
+    )
+
+
 def isnan(x: hl.Expr) -> hl.Expr:
     return hl.is_nan(x) if x.type().is_float() else hl.cast(_1, hl.u8(0))
 
@@ -421,6 +467,18 @@ def pow(base: hl.Expr, exponent: hl.Expr) -> hl.Expr:
         result = hl.select(taken, mul(result, factor), result)
         factor = mul(factor, factor)
     return result
+
+
+def rand(seed: hl.Expr, offset: hl.Expr) -> hl.Expr:
+    return randomness.rand(seed, offset)
+
+
+def randn(seed: hl.Expr, offset: hl.Expr) -> hl.Expr:
+    return randomness.randn(seed, offset)
+
+
+def randint64(seed: hl.Expr, offset: hl.Expr, low: hl.Expr, high: hl.Expr) -> hl.Expr:
+    return randomness.randint64(seed, offset, low, high)
 
 
 def __getattr__(name: str) -> object:

@@ -411,10 +411,14 @@ class _Writer:
         axes = self._inner_first(axis.name for axis in store.nest.axes)
         what = self._func("scatter_value", Role.INLINE, axes, value, [store.value])
         where_text = f"ops.position('int32', {self._indirect_names(index_text(position), operands)})"
-        where_axes = self._inner_first(axis.name for axis in over)
+        moving = {symbol.name for symbol in position.free_symbols} & self.axes.keys()
+        where_axes = self._inner_first(
+            moving.union(*(self.program.values[operand].axes for operand in operands))
+        )
         where = self._func("scatter_position", Role.INLINE, where_axes, where_text, operands)
         if not over:
-            over = [Axis("x0", 1, 1)]
+            # One place for every column: still an update, so it needs an RDom; its axis has no other use.
+            over = [Axis(f"x{len(self.axes)}", 1, 1)]
         _, loops, places = self._rdom(over)
         columns = [name for name in layout.variables if name in self.axes]
         self.lines += [

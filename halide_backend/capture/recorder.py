@@ -206,6 +206,28 @@ class Recorder(DefaultHandler):
             "where", result.dtype, mask, result, self.cast(self.number(other, result.dtype), result.dtype)
         )
 
+    # -- random numbers ----------------------------------------------------------------------------------------
+
+    def load_seed(self, name: str, offset: Any) -> Recorded:
+        return self.load(name, sympy.sympify(offset))
+
+    def rand(self, seed: Recorded, offset: Recorded) -> Recorded:
+        return self._random("rand", torch.float32, seed, offset)
+
+    def randn(self, seed: Recorded, offset: Recorded) -> Recorded:
+        return self._random("randn", torch.float32, seed, offset)
+
+    def randint64(self, seed: Recorded, offset: Recorded, low: Any, high: Any) -> Recorded:
+        return self._random("randint64", torch.int64, seed, offset, low, high)
+
+    def rand_eager(self, seed: Any, base_offset: Any, *layout: Any) -> Recorded:
+        # The layout of eager's CUDA generator; on CPU Inductor's C++ backend ignores it as well.
+        return self._random("rand", torch.float32, seed, base_offset)
+
+    def _random(self, operation: str, dtype: torch.dtype, *operands: Any) -> Recorded:
+        words = [self.cast(self.number(o, torch.int64), torch.int64) for o in operands]
+        return self.value(operation, dtype, *words)
+
     # -- types -------------------------------------------------------------------------------------------------
 
     def to_dtype(
@@ -305,6 +327,10 @@ class Recorder(DefaultHandler):
             raise Unsupported(f"operation {name} of {dtype}")
         _name(dtype)
         return self.value(operation, dtype, *operands)
+
+    def frexp(self, x: Recorded) -> tuple[Recorded, Recorded]:
+        # Low precisions are computed in float32: their mantissa and exponent are the same numbers.
+        return self.value("frexp_mantissa", x.dtype, x), self.value("frexp_exponent", torch.int32, x)
 
     def _rounded_to_int(self, operation: str, x: Recorded, dtype: torch.dtype) -> Recorded:
         if x.dtype.is_floating_point:

@@ -24,6 +24,7 @@ from halide_backend.inspection.process_audit import SESSION
 LIMIT_SECONDS = 300.0
 #: A session that has answered only has to let go of its workers.
 END_SECONDS = 30.0
+_LINGERS = "it answered but did not end"
 
 
 class SessionFailed(Exception):
@@ -54,7 +55,7 @@ def run(task: Task, log: Path, tick: Callable[[str], None]) -> dict[str, Any]:
             result = _talk(process, task, tick)
             process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
-            raise SessionFailed("it did not end after its answer") from None
+            raise SessionFailed(_LINGERS) from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -79,14 +80,17 @@ def _talk(
     doing, result = "", None
     while True:
         if time.monotonic() > deadline:
-            raise SessionFailed(f"no answer after {LIMIT_SECONDS:.0f} s")
+            raise SessionFailed(
+                f"no answer after {LIMIT_SECONDS:.0f} s" if result is None else _LINGERS
+            )
         with suppress(queue.Empty):
             line = lines.get(timeout=0.5)
             if not line:
                 return result
             answer = json.loads(line)
             doing = answer.get("progress", doing)
-            result = answer.get("result", result)
+            if "result" in answer:
+                result, deadline = answer["result"], time.monotonic() + END_SECONDS
         tick(doing)
 
 

@@ -124,12 +124,12 @@ def _remarks(row: RowFigures) -> list[str]:
 
 
 def _processes(counted: dict[str, object]) -> str:
-    lines = [f"  {number}x {command}" for command, number in _others(counted).items()]
+    others = _others(counted)
     first = (
         f"processes started: {counted['workers']} compile workers, "
-        f"{counted['sessions']} of the demo itself, {len(lines)} others"
+        f"{counted['sessions']} of the demo itself, {sum(others.values())} others"
     )
-    return "\n".join([first, *lines])
+    return "\n".join([first, *(f"  {number}x {command}" for command, number in others.items())])
 
 
 def _others(counted: dict[str, object]) -> dict[str, int]:

@@ -51,7 +51,8 @@ def _guarded(title: str, check: Callable[[], Check]) -> Check:
 def _system() -> Check:
     finding = (
         f"{platform.system()} {platform.machine()}, "
-        f"{machine.processor()}, {machine.cores()} cores, Python {platform.python_version()} ({sys.executable})"
+        f"{machine.processor()}, {machine.cores()} cores, "
+        f"Python {platform.python_version()} ({sys.executable})"
     )
     if platform.system() == "Linux" and platform.machine() == "x86_64":
         return Check("system", OK, finding)

@@ -34,7 +34,7 @@ These two are read from the environment only, because other programs share the c
 |---|---|---|
 | `{environment.DIRECTORY}` | the user's cache directory (`~/.cache/halide_backend`) | \
 Directory of the cache. Only you (or root) may be able to write it. |
-| `{environment.STRICT}` | off | With 1, trouble with the cache is an error instead of one warning. |
+| `{environment.STRICT}` | off | With 1, trouble with the cache is an error, not one warning. |
 """
 
 

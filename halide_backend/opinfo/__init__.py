@@ -1,3 +1,3 @@
-"""Runs torch's own operator database through `torch.compile` with this backend and compares with eager."""
+"""Runs torch's operator database through `torch.compile` with this backend, against eager."""
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from halide_backend.opinfo.twin import has_half, like, single, twin
 
 
 def check(info: Any, case: Case, begin: Callable[[int], None]) -> Outcome:
-    """Compare every sample of `case`; `begin` is called with each sample's number before it runs."""
+    """Compare every sample of `case`; `begin` gets each sample's number before it runs."""
     started = time.monotonic()
     statistics.reset()
     try:
@@ -34,8 +34,8 @@ def check(info: Any, case: Case, begin: Callable[[int], None]) -> Outcome:
     for number, sample in samples:
         begin(number)
         checked = _Sample(info, case, number, sample)
-        failure = checked.failure()
-        failures += [failure] if failure else []
+        found = checked.failure()
+        failures += [found] if found else []
         compared += checked.comparable
         with_gradients += checked.has_gradients
     counts: Any = statistics.stats()
@@ -88,9 +88,7 @@ class _Sample:
         traits = watch.traits
 
         torch._dynamo.reset()
-        compiled = torch.compile(
-            self.function, fullgraph=not traits.data_dependent, dynamic=False
-        )
+        compiled = torch.compile(self.function, fullgraph=not traits.data_dependent, dynamic=False)
         call = self._copy()
         try:
             actual, forward = run(compiled, call)

@@ -20,7 +20,9 @@ class Comparison:
         self._case = TestCase()
         self._case.rel_tol, self._case.precision = least
 
-    def difference(self, actual: Any, expected: Any, tolerance: Tolerance, *, exact: bool = True) -> str:
+    def difference(
+        self, actual: Any, expected: Any, tolerance: Tolerance, *, exact: bool = True
+    ) -> str:
         """What differs, or "" where nothing does; `exact` asks for equal data types, too."""
         if not tolerance.values:
             return _structure(actual, expected)

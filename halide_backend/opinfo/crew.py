@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,16 +10,21 @@ from dataclasses import replace
 from halide_backend.opinfo import outcome
 from halide_backend.opinfo.case import Case
 from halide_backend.opinfo.outcome import Failure, Outcome, same_failures
-from halide_backend.opinfo.process import MODULE, Worker
+from halide_backend.opinfo.process import COMMAND, Worker
 
 
 class Crew:
     """`jobs` workers, each in a thread; `folder` is theirs for temporary files."""
 
     def __init__(
-        self, jobs: int, folder: str, time_limit: float, against: str, module: str = MODULE
+        self,
+        jobs: int,
+        folder: str,
+        time_limit: float,
+        against: str,
+        command: Sequence[str] = COMMAND,
     ) -> None:
-        self._workers = [Worker(os.path.join(folder), module) for _ in range(jobs)]
+        self._workers = [Worker(folder, command) for _ in range(jobs)]
         self._time_limit = time_limit
         self._against = against
         self._stop = threading.Event()

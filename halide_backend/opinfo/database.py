@@ -24,9 +24,7 @@ def operators() -> dict[str, Any]:
         HalideBackendError: the database cannot be imported; it needs the package expecttest.
     """
     try:
-        module: Any = importlib.import_module(
-            "torch.testing._internal.common_methods_invocations"
-        )
+        module: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
     except ModuleNotFoundError as error:
         raise HalideBackendError(
             f"torch's operator database cannot be imported: {error}",

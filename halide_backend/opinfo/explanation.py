@@ -7,7 +7,13 @@ import traceback
 _LONGEST = 600
 
 #: From here on torch only gives advice.
-_ADVICE = ("\n\nSet TORCHDYNAMO_VERBOSE", "\n\nTo suppress", "\n  Developer debug context", "\n\nfrom user code")
+_ADVICE = (
+    "\n\nSet TORCHDYNAMO_VERBOSE",
+    "\n\nTo suppress",
+    "\n  Developer debug context",
+    "\n\nfrom user code",
+    "\n  args[0]",
+)
 
 
 def explain(error: BaseException) -> str:

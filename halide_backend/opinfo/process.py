@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from select import select
@@ -24,16 +25,16 @@ START_LIMIT = 600.0
 #: Cases after which a worker is replaced: torch keeps some memory of everything that it compiles.
 LIFETIME = 150
 
-#: The module that a worker runs; tests put another in its place.
-MODULE = "halide_backend.opinfo.worker"
+#: What a worker runs.
+COMMAND = (sys.executable, "-m", "halide_backend.opinfo.worker")
 
 
 class Worker:
     """One worker process after another, as long as cases come; not for several threads at once."""
 
-    def __init__(self, folder: str, module: str = MODULE) -> None:
+    def __init__(self, folder: str, command: Sequence[str] = COMMAND) -> None:
         self._folder = folder
-        self._module = module
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
         self._buffer = b""
@@ -92,7 +93,7 @@ class Worker:
         self._buffer = b""
         self._log = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

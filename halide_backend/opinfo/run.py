@@ -13,7 +13,7 @@ from halide_backend.opinfo import table
 from halide_backend.opinfo.case import Case, Request
 from halide_backend.opinfo.crew import Crew
 from halide_backend.opinfo.outcome import BAD, Outcome
-from halide_backend.opinfo.process import MODULE
+from halide_backend.opinfo.process import COMMAND
 from halide_backend.opinfo.results import Results
 
 
@@ -24,7 +24,7 @@ def show_cases(request: Request) -> int:
     return 0
 
 
-def run(request: Request, module: str = MODULE) -> int:
+def run(request: Request, command: Sequence[str] = COMMAND) -> int:
     """Run `request`; returns 1 if something failed, crashed or hung that does not with cpp, too.
 
     Raises:
@@ -37,7 +37,7 @@ def run(request: Request, module: str = MODULE) -> int:
     cases = [case for case in everything if (case.op, case.dtype) not in results.outcomes]
     progress = Progress(len(everything), len(everything) - len(cases), sys.stderr)
     with tempfile.TemporaryDirectory(prefix="halide-backend-opinfo-") as folder:
-        crew = Crew(request.jobs, folder, request.time_limit, request.against, module)
+        crew = Crew(request.jobs, folder, request.time_limit, request.against, command)
         try:
             for outcome in crew.outcomes(cases, lambda: progress.tick(list(crew.doing.values()))):
                 results.add(outcome)

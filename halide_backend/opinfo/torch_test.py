@@ -45,7 +45,9 @@ finally:
 """
 
 #: A line of unittest's verbose output.
-_LINE = re.compile(r"^test_comprehensive_(?P<name>\w+?)_(?:cpu|cuda)_(?P<dtype>\w+) .*\.\.\. (?P<end>.*)$", re.M)
+_LINE = re.compile(
+    r"^test_comprehensive_(?P<name>\w+?)_(?:cpu|cuda)_(?P<dtype>\w+) .*\.\.\. (?P<end>.*)$", re.M
+)
 
 #: The heading of a failure in unittest's report.
 _HEADING = re.compile(
@@ -150,6 +152,10 @@ def _errors(report: str) -> dict[tuple[str, str], str]:
     ends = [heading.start() for heading in headings[1:]] + [len(report)]
     for heading, stop in zip(headings, ends, strict=False):
         lines = report[heading.end() : stop].partition("\n\nTo execute this test")[0]
-        raised = [line for line in lines.splitlines() if re.match(r"^[\w.]*(Error|Exception|Mismatch)", line)]
+        raised = [
+            line
+            for line in lines.splitlines()
+            if re.match(r"^[\w.]*(Error|Exception|Mismatch)", line)
+        ]
         found[heading["name"], heading["dtype"]] = raised[-1] if raised else lines.strip()[-300:]
     return found

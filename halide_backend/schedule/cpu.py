@@ -93,7 +93,10 @@ class _Rules:
         graph = self.graph
         outputs = [s for s in graph.outputs if s.role is Role.OUTPUT and s.name != "status"]
         level = self._outputs(outputs) if outputs else None
-        inside = self._needed_by(outputs)
+        # A stage that a separate loop nest reads as well has no place in either.
+        inside = self._needed_by(outputs) - self._needed_by(
+            [stage for stage in graph.outputs if stage not in outputs]
+        )
         for stage in graph.stages:
             shared = stage.role in (Role.SHARED, Role.PRESERVED)
             if stage.role is Role.REDUCTION:
@@ -105,6 +108,7 @@ class _Rules:
                 self._scatter(stage)
 
     def _needed_by(self, stages: list[Stage]) -> set[str]:
+        """The Funcs behind `stages`."""
         needed: set[str] = set()
         stack = [call for stage in stages for call in stage.calls]
         while stack:
@@ -112,10 +116,6 @@ class _Rules:
             if name not in needed:
                 needed.add(name)
                 stack += self.graph[name].calls
-        outside = [s for s in self.graph.outputs if s not in stages]
-        for stage in outside:
-            # A reduction that two separate loop nests read belongs to neither.
-            needed -= {call for call in stage.calls if self.graph[call].role is Role.REDUCTION}
         return needed
 
     def _place(self, stage: Stage, level: _Level | None) -> None:

@@ -136,12 +136,12 @@ def test_a_parent_that_is_killed_leaves_no_orphan() -> None:
 
 def test_ctrl_c_interrupts_the_parent_only() -> None:
     running = script(
-        "pool.start(); f = ask(SLEEPING); print(pool.process_id, begun(), flush=True)\n"
-        "try:\n    f.result()\n"
+        "pool.start(); f = ask(SLEEPING); begun()\n"
+        "try:\n    print(pool.process_id, flush=True); f.result()\n"
         "except KeyboardInterrupt:\n    print('interrupted', len(ask().result().object) > 0)"
     )
     assert running.stdout is not None
-    worker_id = int(running.stdout.readline().split()[0])
+    worker_id = int(running.stdout.readline())
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
     out, err = running.communicate(timeout=60)
     assert (out, err, running.returncode) == ("interrupted True\n", "", 0)
@@ -164,10 +164,23 @@ def test_a_forked_child_gets_a_worker_of_its_own() -> None:
     assert running.communicate(timeout=120) == ("both\n", "")
 
 
+def test_a_forked_child_that_compiles_nothing_ends_quietly() -> None:
+    running = script(
+        "import warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
+        "warnings.simplefilter('error', ResourceWarning)\n"
+        "ask().result(); child = os.fork()\n"
+        "if child == 0:\n    sys.exit(0)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        "ask().result(); print('still there')"
+    )
+    assert running.communicate(timeout=120) == ("still there\n", "")
+
+
 def test_a_fork_does_not_keep_the_worker_of_a_dead_parent_alive() -> None:
     running = script(
         "import warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
         "pool.start(); print(pool.process_id, flush=True)\n"
+        "f = ask(SLEEPING); begun()\n"
         "child = os.fork()\n"
         "if child == 0:\n    time.sleep(60); os._exit(0)\n"
         "print(child, flush=True); os.kill(os.getpid(), signal.SIGKILL)"

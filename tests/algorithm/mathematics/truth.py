@@ -117,7 +117,7 @@ def _digamma(x: Number) -> Number:
 def _pow(x: Number, y: Number) -> Number:
     with np.errstate(all="ignore"):
         rough = float(np.float_power(float(x), float(y)))
-    if rough != rough or rough == 0 or abs(rough) == float("inf"):
+    if rough != rough or rough == 0 or abs(rough) == float("inf") or mp.isinf(y):
         return mp.mpf(rough)
     return mp.sign(x) ** int(abs(y) % 2) * abs(x) ** y if x < 0 else x**y
 

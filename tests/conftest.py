@@ -1,0 +1,116 @@
+"""What tests of the whole way share: compile a function with this backend and compare it with eager."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What one compiled call gave: everything returned and everything mutated, and how it was compiled.
+
+    `kernels` counts Halide pipelines, `launches` the calls in the wrapper, `code` is the wrapper's text (of all graphs).
+    """
+
+    results: list[Any]
+    kernels: int
+    launches: int
+    code: str
+
+
+@pytest.fixture(scope="session")
+def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of kernels for this session, so that no test depends on an earlier run."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture
+def compiled(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Compiled]]:
+    """A function that compiles `function`, calls it with copies of `arguments`, and returns a `Compiled`.
+
+    It fails if any loop kernel is left to another backend. With `gradients` the sum of all float results, each
+    weighted differently, is differentiated, and the gradients of the arguments are among the results.
+    """
+    import torch
+    import torch._inductor.config as inductor_config
+    from torch._inductor.utils import run_and_get_code
+
+    import halide_backend
+
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", os.environ.get("HALIDE_BACKEND_CACHE_DIR", str(kernel_store)))
+
+    def compiled_call(
+        function: Callable[..., Any], *arguments: Any, gradients: bool = False, backend: str = "halide_backend"
+    ) -> Compiled:
+        torch._dynamo.reset()
+        halide_backend.reset_stats()
+        with inductor_config.patch(cpu_backend=backend, force_disable_caches=True):
+            fast = torch.compile(function, dynamic=False)
+            results, codes = run_and_get_code(lambda: call(fast, arguments, gradients))
+        stats = halide_backend.stats()
+        if backend == "halide_backend":
+            assert stats["delegation_reasons"] == {}
+        code = "\n".join(codes)
+        return Compiled(results, int(str(stats["native_kernels"])), launches(code), code)
+
+    yield compiled_call
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def check(compiled: Callable[..., Compiled]) -> Callable[..., Compiled]:
+    """Like `compiled`, and compares with eager: torch.testing's tolerances, integers and bools exactly."""
+    import torch
+
+    def checked(function: Callable[..., Any], *arguments: Any, gradients: bool = False) -> Compiled:
+        expected = call(function, arguments, gradients)
+        outcome = compiled(function, *arguments, gradients=gradients)
+        assert len(outcome.results) == len(expected)
+        for got, wanted in zip(outcome.results, expected):
+            torch.testing.assert_close(got, wanted, equal_nan=True, check_stride=False)
+        return outcome
+
+    return checked
+
+
+def call(function: Callable[..., Any], arguments: tuple[Any, ...], gradients: bool) -> list[Any]:
+    """Results, then the arguments afterwards, then the gradients of the float arguments."""
+    import torch
+
+    own = [copy_of(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+    leaves = [a for a in own if gradients and isinstance(a, torch.Tensor) and a.is_floating_point()]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    results = function(*own)
+    results = list(results) if isinstance(results, (tuple, list)) else [results]
+    if leaves:
+        loss = sum(
+            (number + 1) * result.sum()
+            for number, result in enumerate(results)
+            if result.requires_grad
+        )
+        loss.backward()  # type: ignore[union-attr]
+        return [r.detach() for r in results] + [leaf.grad for leaf in leaves]
+    return results + [a for a in own if isinstance(a, torch.Tensor)]
+
+
+def copy_of(tensor: Any) -> Any:
+    """A copy with the same strides, in memory of its own."""
+    import torch
+
+    if 0 in tensor.stride() and tensor.numel():
+        return tensor.clone(memory_format=torch.preserve_format)
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return copy.copy_(tensor.detach())
+
+
+def launches(code: str) -> int:
+    """Kernel calls in Inductor's wrapper."""
+    calls = [line.strip() for line in code.splitlines() if line.startswith(" ")]
+    return sum(line.startswith(("halide_fused_", "halide_")) and "(" in line for line in calls)
