@@ -48,7 +48,7 @@ clean:  ## remove the environment and everything built or written here
 # A CPU build carries the version 2.13.0+cpu, which pip prefers to PyPI's plain 2.13.0 (the one that brings 2 GB of
 # CUDA libraries) as soon as any index offers it. The index is asked first, because pip would retry for minutes
 # where it cannot be reached. torch goes in before the package, whose requirement it then satisfies already.
-$(READY): pyproject.toml halide_backend/launch/native.c
+$(READY): pyproject.toml $(wildcard halide_backend/launch/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "$(PYTHON) is older than Python 3.10: run make PYTHON=python3.12 (or newer)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

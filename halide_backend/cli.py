@@ -89,9 +89,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         ),
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="small models and few rounds, about a minute"
-    )
+    parser.add_argument("--quick", action="store_true", help="small models and few rounds, about a minute")
     parser.add_argument("--only", choices=tuple(ROWS), default="", help="run one model only")
     parser.add_argument(
         "--output",
@@ -99,9 +97,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="DIR",
         help="where the pictures go (default: %(default)s)",
     )
-    parser.add_argument(
-        "--json", default="", metavar="FILE", help="also write every figure to FILE"
-    )
+    parser.add_argument("--json", default="", metavar="FILE", help="also write every figure to FILE")
     parser.add_argument(
         "--audit",
         action="store_true",

@@ -12,7 +12,7 @@ from halide_backend.schedule.schedule import Schedule
 #: Operations of a kernel that is long enough to let other Python threads run; releasing the GIL costs about 40 ns.
 _RELEASE_GIL_WORK = 40_000
 
-_TEMPLATE = '''\
+_TEMPLATE = """\
 import halide as hl
 
 from halide_backend.algorithm import memory, operations as ops, reductions
@@ -40,7 +40,7 @@ def pipeline():
     inputs, outputs, funcs = algorithm()
     apply(SCHEDULE, funcs)
     return inputs, outputs
-'''
+"""
 
 
 def kernel_text(program: LoopProgram, vector_bytes: int) -> str:

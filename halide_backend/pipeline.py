@@ -6,8 +6,8 @@
     build     kernel text -> object (cached)         halide_backend.build.artifacts.obtain
     launch    object -> callable                     halide_backend.launch.launcher.make_launcher
 
-`compile_program` runs while Inductor generates code; `load_kernel` is what the generated code calls, in this process or,
-from Inductor's own cache, in another one: the kernel's text is all it has.
+`compile_program` runs while Inductor generates code; `load_kernel` is what the generated code calls, in this process
+or, from Inductor's own cache, in another one: the kernel's text is all it has.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ def compile_program(program: LoopProgram, name: str) -> Compilation:
     return Compilation(text, obtain(text, target, name=name, limits=_limits()))
 
 
-def load_kernel(
-    name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity: int
-) -> Any:
+def load_kernel(name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity: int) -> Any:
     """The kernel `name` as a callable of `arity` tensors.
 
     `pipelines` holds, for each Halide pipeline that one call runs, its text and which of the arguments it takes. All
@@ -54,15 +52,11 @@ def load_kernel(
     """
     target = current_target()
     limits = _limits()
-    artifacts = [
-        obtain(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines
-    ]
+    artifacts = [obtain(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
     positions = [tuple(places) for _, places in pipelines]
 
     def resolve() -> list[launcher.Pipeline]:
-        return [
-            _loaded(artifact.result(), places) for artifact, places in zip(artifacts, positions)
-        ]
+        return [_loaded(artifact.result(), places) for artifact, places in zip(artifacts, positions)]
 
     if all(artifact.done() and not artifact.exception() for artifact in artifacts):
         return launcher.make_launcher(name, resolve(), arity)
@@ -89,9 +83,7 @@ def _limits() -> Limits:
 
 
 def _loaded(artifact: Artifact, positions: tuple[int, ...]) -> launcher.Pipeline:
-    code: LoadedKernel = load_object(
-        artifact.object, f"{artifact.entry}_argv", launcher.native().symbols()
-    )
+    code: LoadedKernel = load_object(artifact.object, f"{artifact.entry}_argv", launcher.native().symbols())
     manifest = artifact.manifest
     return launcher.Pipeline(
         code.address,

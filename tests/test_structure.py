@@ -101,9 +101,7 @@ def test_imports_point_down_the_way_of_a_kernel(path: Path) -> None:
     if package != "halide_backend" or stage not in STAGES:
         return
     before = STAGES[: STAGES.index(stage)]
-    assert not {
-        name for name in imports(path) for s in before if is_in(name, f"halide_backend.{s}")
-    }
+    assert not {name for name in imports(path) for s in before if is_in(name, f"halide_backend.{s}")}
 
 
 @pytest.mark.parametrize("folder", FREE_OF)
@@ -124,9 +122,7 @@ def test_libraries_stay_out_of_a_folder(folder: str) -> None:
         f"sys.modules.update(dict.fromkeys({FREE_OF[folder]!r}))\n"
         f"for module in {modules!r}: importlib.import_module(module)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -136,9 +132,7 @@ def test_importing_the_package_imports_no_library() -> None:
         "heavy = {'torch', 'halide', 'llvmlite', 'numpy', 'sympy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
 
 

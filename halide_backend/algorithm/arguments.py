@@ -77,9 +77,7 @@ class Status:
         return {"kind": "status", "name": "status"}
 
 
-def _buffer(
-    name: str, dtype: str, offset: int, dims: tuple[tuple[int, int], ...]
-) -> dict[str, object]:
+def _buffer(name: str, dtype: str, offset: int, dims: tuple[tuple[int, int], ...]) -> dict[str, object]:
     code, bits = ELEMENT[dtype]
     return {
         "kind": "buffer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import sympy
 
@@ -44,3 +45,10 @@ def index_text(index: sympy.Expr | int) -> str:
         case "Pow" if index.args[1].is_Integer and int(index.args[1]) > 0:
             return "*".join([arguments[0]] * int(index.args[1]))
     raise Unsupported(f"index function {type(index).__name__} in {index}")
+
+
+def with_indirect(text: str, operands: Iterable[int]) -> str:
+    """Index text in which the symbols of indirect indices are the variables of their values."""
+    for operand in sorted(operands, reverse=True):
+        text = text.replace(f"j{operand}", f"t{operand}")
+    return text

@@ -10,6 +10,7 @@ here says in which order anything is computed: that is the schedule's business.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import sympy
 
@@ -17,7 +18,7 @@ import sympy
 DType = str
 
 #: A number of elements: known when compiling, or an expression over the program's size symbols.
-Extent = int | sympy.Expr
+Extent: TypeAlias = int | sympy.Expr
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ _ARITHMETIC = frozenset(
     {
         "abs", "add", "bitcast", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
         "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "floor", "floordiv", "fma", "identity", "isinf",
-        "isnan", "maximum", "minimum", "mod", "mul", "neg", "nextafter", "reciprocal", "relu", "round", "rsqrt", "sign", "signbit",
-        "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv", "where",
+        "isnan", "maximum", "minimum", "mod", "mul", "neg", "nextafter", "reciprocal", "relu", "round", "rsqrt",
+        "sign", "signbit", "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv", "where",
         "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
     }
 )  # fmt: skip

@@ -83,12 +83,7 @@ def _scatter(store: Store, index: sympy.Expr, program: LoopProgram) -> OutputLay
         rows = sympy.expand(others / axis.extent)
         whole = all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(rows))
         static = isinstance(extent, int) and isinstance(axis.extent, int)
-        if (
-            static
-            and axis.symbol not in others.free_symbols
-            and whole
-            and extent % axis.extent == 0
-        ):
+        if static and axis.symbol not in others.free_symbols and whole and extent % axis.extent == 0:
             return OutputLayout(
                 (axis.name, "p"),
                 ((axis.extent, 1), (extent // axis.extent, axis.extent)),

@@ -1,7 +1,8 @@
 """Random numbers with the bits of Inductor's C++ backend: Philox 4x32-10, counted by element.
 
-Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). The seed and the counter are the low 32
-bits of their int64 values, as in torch/csrc/inductor/cpp_prefix.h; the constants are those of ATen/core/PhiloxRNGEngine.h.
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). The seed and the counter are the low
+32 bits of their int64 values, as in torch/csrc/inductor/cpp_prefix.h; the constants are those of
+ATen/core/PhiloxRNGEngine.h.
 """
 
 from __future__ import annotations

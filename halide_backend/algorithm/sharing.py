@@ -72,9 +72,7 @@ def _work(program: LoopProgram) -> list[int]:
     return work
 
 
-def strided_loads(
-    program: LoopProgram, layouts: dict[str, OutputLayout]
-) -> frozenset[int]:
+def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> frozenset[int]:
     """Loads that run along another axis of memory than the store they feed: the transposed operands."""
     found: set[int] = set()
     hints = {axis.name: axis.hint for axis in program.axes}
@@ -113,9 +111,7 @@ def _is_transposed(value: Value, load: Load, inner: str, program: LoopProgram) -
     strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
     if inner not in strides or strides[inner] in (0, 1, -1):
         return False
-    return any(
-        stride == 1 and extents[name] >= _TILE for name, stride in strides.items() if name != inner
-    )
+    return any(stride == 1 and extents[name] >= _TILE for name, stride in strides.items() if name != inner)
 
 
 def _overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:

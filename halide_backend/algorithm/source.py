@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-
-import sympy
+from dataclasses import dataclass, replace
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, Status
-from halide_backend.algorithm.index_text import index_text
+from halide_backend.algorithm.definition import define
+from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import (
     Axis,
     Extent,
-    Indirect,
     Load,
     LoopProgram,
     Reduction,
@@ -22,11 +20,9 @@ from halide_backend.algorithm.loop_program import (
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import preserved_loads, shared_values, strided_loads
+from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-
-#: Rough cost of one operation next to an addition; only ratios matter (see docs/design/schedules.md).
-_WORK = dict.fromkeys(MATHEMATICS, 20) | dict.fromkeys(("truediv", "sqrt", "rsqrt", "reciprocal"), 4)
 
 _RDOM_NAMES = "xyzw"
 
@@ -58,16 +54,6 @@ def write_algorithm(program: LoopProgram) -> Algorithm:
     return _Writer(program).write()
 
 
-@dataclass
-class _Definition:
-    """What is met while walking the values of one Func's definition."""
-
-    calls: dict[str, None] = field(default_factory=dict)
-    work: int = 1
-    contiguous: dict[str, int] = field(default_factory=dict)
-    traffic: int = 0
-
-
 class _Writer:
     def __init__(self, program: LoopProgram) -> None:
         self.program = program
@@ -82,27 +68,20 @@ class _Writer:
         self.staged = strided_loads(program, self.layouts)
         self.preserved = preserved_loads(program)
         self.mathematics = {
-            operand
-            for value in program.values
-            if value.operation in MATHEMATICS
-            for operand in value.operands
+            operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
         }
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
     def write(self) -> Algorithm:
         program = self.program
-        inputs: list[Input | Size] = [
-            Input(b.name, b.dtype, _known(b.extent)) for b in program.inputs
-        ]
+        inputs: list[Input | Size] = [Input(b.name, b.dtype, _known(b.extent)) for b in program.inputs]
         self.lines += [f"{name} = hl.Var({name!r})" for name in sorted(self.axes, key=_axis_order)]
         self.lines += [f"{i.name} = memory.source(ARGUMENTS[{k}])" for k, i in enumerate(inputs)]
         for size in program.sizes:
             self.lines.append(f"{size.name} = memory.size(ARGUMENTS[{len(inputs)}])")
             inputs.append(Size(size.name))
-        outputs: list[Output | Status] = []
-        for store in program.stores:
-            outputs.append(self._output(store))
+        outputs: list[Output | Status] = [self._output(store) for store in program.stores]
         if program.checks:
             outputs.append(self._status())
         return Algorithm(
@@ -133,10 +112,7 @@ class _Writer:
         inner_first = sorted(axes, key=lambda axis: _axis_order(axis.name), reverse=True)
         region = ", ".join(f"(0, {index_text(axis.extent)})" for axis in inner_first)
         self.lines.append(f'{name} = hl.RDom([{region}], "{name}")')
-        loops = tuple(
-            Loop(f"{name}${letter}", axis.hint, axis.name)
-            for letter, axis in zip(_RDOM_NAMES, inner_first)
-        )
+        loops = tuple(Loop(f"{name}${letter}", axis.hint, axis.name) for letter, axis in zip(_RDOM_NAMES, inner_first))
         places = {axis.name: f"{name}[{k}]" for k, axis in enumerate(inner_first)}
         return name, loops, places
 
@@ -162,10 +138,8 @@ class _Writer:
         self._stage(name, role, axes, roots, **facts)
         return name
 
-    def _stage(
-        self, name: str, role: Role, axes: Sequence[str], roots: Iterable[int], **facts: object
-    ) -> None:
-        definition = self._definition(roots)
+    def _stage(self, name: str, role: Role, axes: Sequence[str], roots: Iterable[int], **facts: object) -> None:
+        definition = define(self.program, roots, self.calls)
         self.stages.append(
             Stage(
                 name,
@@ -206,7 +180,7 @@ class _Writer:
         if isinstance(value.attribute, Reduction):
             self.lines.append(f"t{position} = {self._reduction(position, value, value.attribute)}")
         else:
-            self.lines.append(f"t{position} = {self._text(value)}")
+            self.lines.append(f"t{position} = {value_text(self.program, value)}")
         self.written.add(position)
         role = self._role(position, value)
         if role is not None:
@@ -234,71 +208,6 @@ class _Writer:
             return Role.INLINE
         return None
 
-    def _text(self, value: Value) -> str:
-        operands = [f"t{operand}" for operand in value.operands]
-        attribute = value.attribute
-        sources = [self.program.values[operand].dtype for operand in value.operands]
-        if isinstance(attribute, Load):
-            return self._load(value, attribute)
-        if isinstance(attribute, Indirect):
-            size = index_text(attribute.size)
-            return f"ops.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
-        match value.operation:
-            case "constant":
-                return f"ops.constant({value.dtype!r}, {_number(attribute)})"
-            case "index":
-                return self._index(value, attribute)
-            case "to_dtype" | "bitcast":
-                return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
-            case "add" | "sub" | "mul" | "truediv" if "float" in value.dtype:
-                sign = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}[value.operation]
-                return f"{operands[0]} {sign} {operands[1]}"
-        return f"ops.{value.operation}({', '.join(operands)})"
-
-    def _index(self, value: Value, index: object) -> str:
-        assert isinstance(index, sympy.Expr)
-        wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max(
-            [2, *(axis.hint for axis in self.program.axes)]
-        )
-        text = index_text(index)
-        sizes = [symbol for symbol in index.free_symbols if symbol.name.startswith("n")]
-        if wide >= 2**31 or sizes:
-            # Loop coordinates fit into int32, what is computed from them need not.
-            for symbol in index.free_symbols:
-                wide_symbol = sympy.Symbol(f"hl.cast(hl.Int(64), {symbol.name})", integer=True)
-                index = index.subs(symbol, wide_symbol)
-            text = index_text(index)
-        if index.is_Integer:
-            return f"ops.constant({value.dtype!r}, {text})"
-        return f"ops.position({value.dtype!r}, {self._indirect_names(text, value.operands)})"
-
-    def _indirect_names(self, text: str, operands: Iterable[int]) -> str:
-        for operand in sorted(operands, reverse=True):
-            text = text.replace(f"j{operand}", f"t{operand}")
-        return text
-
-    def _load(self, value: Value, load: Load) -> str:
-        masked = any(self.program.values[o].dtype == "bool" for o in value.operands) and any(
-            self.program.values[o].operation != "indirect" for o in value.operands
-        )
-        buffer = next(b for b in self.program.inputs if b.name == load.buffer)
-        if load.coordinates:
-            terms = [
-                f"hl.clamp(hl.likely({index_text(c.index)}), 0, {c.extent - 1})*{c.stride}"
-                for c in load.coordinates
-            ]
-            text = " + ".join(terms)
-        elif masked:
-            last = index_text(sympy.expand(sympy.sympify(buffer.extent) - 1))
-            text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
-        else:
-            text = index_text(load.index)
-        text = self._indirect_names(text, value.operands)
-        element = f"{load.buffer}[{text}]"
-        if value.dtype in ("bool", "bfloat16", "float16"):
-            return f"ops.load({value.dtype!r}, {element})"
-        return element
-
     # -- reductions --------------------------------------------------------------------------------------------
 
     def _reduction(self, position: int, value: Value, reduction: Reduction) -> str:
@@ -310,9 +219,7 @@ class _Writer:
         if kind not in ("argmax", "argmin"):
             return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
         assert reduction.position is not None
-        axes = self._inner_first(
-            self.program.values[operand].axes | {axis.name for axis in reduction.axes}
-        )
+        axes = self._inner_first(self.program.values[operand].axes | {axis.name for axis in reduction.axes})
         key = self._read(encoded, self._stage_axes(encoded))
         text = f"reductions.candidate({kind!r}, {key}, {total}, hl.i32({index_text(reduction.position)}))"
         func = self._func(f"{kind}_position", Role.INLINE, axes, text, [])
@@ -322,16 +229,18 @@ class _Writer:
         return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
 
     def _encoded(self, kind: str, operand: int, reduction: Reduction) -> str:
-        """The Func over all axes whose points are reduced."""
+        """The Func whose points are reduced; it has every reduced axis, even one its value does not depend on."""
         value = self.program.values[operand]
         text = self._reference(operand)
+        axes = value.axes | {axis.name for axis in reduction.axes}
         plain = kind in ("sum", "prod") and value.dtype.startswith(("float", "bfloat"))
-        if plain and operand in self.calls:
+        if plain and operand in self.calls and axes == value.axes:
             return self.calls[operand]
         if not plain:
             text = f"reductions.encode({kind!r}, {text})"
-        axes = self._inner_first(value.axes)
-        return self._func(f"{kind}_operand", Role.INLINE, axes, text, [operand], bits=self._bits(operand))
+        return self._func(
+            f"{kind}_operand", Role.INLINE, self._inner_first(axes), text, [operand], bits=self._bits(operand)
+        )
 
     def _stage_axes(self, func: str) -> list[str]:
         return [loop.name for loop in next(s for s in self.stages if s.name == func).loops]
@@ -373,9 +282,7 @@ class _Writer:
             text = f"ops.stored({dtype!r}, {self._reference(store.value)})"
             self.lines.append(f'{store.buffer} = hl.Func("{store.buffer}")')
             self.lines.append(f"{self._call(store.buffer, layout.variables)} = {text}")
-            self._stage(
-                store.buffer, Role.OUTPUT, layout.variables, [store.value], bits=ELEMENT[dtype][1]
-            )
+            self._stage(store.buffer, Role.OUTPUT, layout.variables, [store.value], bits=ELEMENT[dtype][1])
             self._count_store(store, layout, ELEMENT[dtype][1])
         variables = ", ".join(layout.variables)
         dims = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
@@ -402,47 +309,34 @@ class _Writer:
         value = self._reference(store.value)
         position = layout.position
         assert position is not None
-        operands = [
-            int(symbol.name[1:]) for symbol in position.free_symbols if symbol.name.startswith("j")
-        ]
+        operands = [int(symbol.name[1:]) for symbol in position.free_symbols if symbol.name.startswith("j")]
         for operand in operands:
             self._reference(operand)
         over = [axis for axis in store.nest.axes if axis.name not in layout.variables]
         axes = self._inner_first(axis.name for axis in store.nest.axes)
         what = self._func("scatter_value", Role.INLINE, axes, value, [store.value])
-        where_text = f"ops.position('int32', {self._indirect_names(index_text(position), operands)})"
+        where_text = f"ops.position('int32', {with_indirect(index_text(position), operands)})"
         moving = {symbol.name for symbol in position.free_symbols} & self.axes.keys()
-        where_axes = self._inner_first(
-            moving.union(*(self.program.values[operand].axes for operand in operands))
-        )
+        where_axes = self._inner_first(moving.union(*(self.program.values[operand].axes for operand in operands)))
         where = self._func("scatter_position", Role.INLINE, where_axes, where_text, operands)
         if not over:
             # One place for every column: still an update, so it needs an RDom; its axis has no other use.
             over = [Axis(f"x{len(self.axes)}", 1, 1)]
         _, loops, places = self._rdom(over)
         columns = [name for name in layout.variables if name in self.axes]
-        self.lines += [
-            f'{name} = hl.Var("{name}")' for name in layout.variables if name not in self.axes
-        ]
-        element = self._call(
-            buffer, [*columns, self._read(where, where_axes, places)]
-        )
+        self.lines += [f'{name} = hl.Var("{name}")' for name in layout.variables if name not in self.axes]
+        element = self._call(buffer, [*columns, self._read(where, where_axes, places)])
         new = self._read(what, axes, places)
         if store.mode == "atomic_add":
             new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), {new})"
         self.lines.append(f'{buffer} = hl.Func("{buffer}")')
-        self.lines.append(
-            f"{self._call(buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])"
-        )
+        self.lines.append(f"{self._call(buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])")
         self.lines.append(f"{element} = ops.stored({dtype!r}, {new})")
         self.stages.append(
             Stage(
                 buffer,
                 Role.SCATTER,
-                tuple(
-                    Loop(name, self.axes[name].hint if name in self.axes else 1, name)
-                    for name in layout.variables
-                ),
+                tuple(Loop(name, self.axes[name].hint if name in self.axes else 1, name) for name in layout.variables),
                 calls=(what, where),
                 updates=loops,
                 bits=ELEMENT[dtype][1],
@@ -474,42 +368,8 @@ class _Writer:
             f"status.bound(k, 0, {len(totals)})",
             f"status.output_buffer().dim(0).set_bounds(0, {len(totals)})",
         ]
-        self.stages.append(
-            Stage("status", Role.OUTPUT, (Loop("k", len(totals), "k"),), calls=tuple(calls))
-        )
+        self.stages.append(Stage("status", Role.OUTPUT, (Loop("k", len(totals), "k"),), calls=tuple(calls)))
         return Status(tuple((check.error, check.message) for check in self.program.checks))
-
-    # -- what a definition contains ----------------------------------------------------------------------------
-
-    def _definition(self, roots: Iterable[int]) -> _Definition:
-        found = _Definition()
-        seen: set[int] = set()
-        stack = list(roots)
-        while stack:
-            position = stack.pop()
-            if position in seen:
-                continue
-            seen.add(position)
-            value = self.program.values[position]
-            if position in self.calls:
-                found.calls[self.calls[position]] = None
-                continue
-            found.work += _WORK.get(value.operation, 1)
-            if isinstance(value.attribute, Load):
-                self._count_load(found, value, value.attribute)
-            stack += value.operands
-        return found
-
-    def _count_load(self, found: _Definition, value: Value, load: Load) -> None:
-        buffer = next(b for b in self.program.inputs if b.name == load.buffer)
-        size = ELEMENT[buffer.dtype][1] // 8
-        for name in value.axes:
-            size *= self.axes[name].hint
-        found.traffic += size
-        index = sympy.expand(load.index)
-        for name in value.axes:
-            if index.coeff(self.axes[name].symbol) == 1:
-                found.contiguous[name] = found.contiguous.get(name, 0) + size
 
 
 def _known(size: Extent) -> int:
@@ -518,8 +378,3 @@ def _known(size: Extent) -> int:
 
 def _axis_order(name: str) -> int:
     return int(name[1:])
-
-
-def _number(attribute: object) -> str:
-    bits = str(getattr(attribute, "bits"))
-    return f'float("{bits}")' if bits in ("inf", "-inf", "nan") else bits

@@ -69,10 +69,7 @@ def align(nodes: Sequence[NodeLoops]) -> tuple[tuple[AlignedLoops, ...], tuple[A
     if any(_harms(node, own, piece) for node, own, piece in zip(nodes, stretches, pieces)):
         pieces = [[[stretch] for stretch in own] for own in stretches]
     names = _axes(pieces)
-    loops = tuple(
-        _loops(own, piece, len(node.iteration), names)
-        for node, own, piece in zip(nodes, stretches, pieces)
-    )
+    loops = tuple(_loops(own, piece, len(node.iteration), names) for node, own, piece in zip(nodes, stretches, pieces))
     return loops, _row([loop.nest for loop in loops])
 
 
@@ -138,9 +135,7 @@ def _loops(
     )
 
 
-def _harms(
-    node: NodeLoops, own: Sequence[Stretch], pieces: Sequence[Sequence[Stretch]]
-) -> bool:
+def _harms(node: NodeLoops, own: Sequence[Stretch], pieces: Sequence[Sequence[Stretch]]) -> bool:
     """Whether cutting the loops of `node` adds a division or remainder to one of its indices."""
     if all(len(piece) == 1 for piece in pieces):
         return False

@@ -167,8 +167,6 @@ class _Renaming:
             outputs=tuple(map(self.buffer, draft.outputs)),
             values=tuple(map(self.value, draft.values)),
             stores=tuple(map(self.store, draft.stores)),
-            checks=tuple(
-                Check(self.positions[c.condition], c.error, c.message) for c in draft.checks
-            ),
+            checks=tuple(Check(self.positions[c.condition], c.error, c.message) for c in draft.checks),
             row=self.axes(draft.row),
         )

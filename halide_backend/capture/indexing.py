@@ -22,9 +22,7 @@ class Bound:
     upper: int | None = None
 
 
-def value_range(
-    index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]
-) -> tuple[int, int] | None:
+def value_range(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> tuple[int, int] | None:
     """Smallest and largest value of `index` with each symbol in [0, extent), or None if unknown."""
     if index.is_Integer:
         return int(index), int(index)
@@ -44,9 +42,7 @@ def _range(symbol: sympy.Symbol, extents: Mapping[sympy.Symbol, Extent]) -> Valu
     return ValueRanges(0, upper)
 
 
-def affine(
-    index: sympy.Expr, symbols: Iterable[sympy.Symbol]
-) -> tuple[dict[sympy.Symbol, int], int] | None:
+def affine(index: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dict[sympy.Symbol, int], int] | None:
     """Integer coefficients of `symbols` and the constant of `index`, or None if it is not of that form."""
     index = sympy.expand(index)
     coefficients: dict[sympy.Symbol, int] = {}
@@ -74,7 +70,7 @@ def coordinates(
     mask is true, every coordinate is in range by itself: the split is returned only if `bounds` (what the mask says) or
     the loop ranges prove this, otherwise ().
     """
-    flat = affine(index, [s for s in index.free_symbols])
+    flat = affine(index, list(index.free_symbols))
     if flat is None or not all(isinstance(n, int) for n in (*sizes, *strides)):
         return ()
     terms, constant = dict(flat[0]), flat[1]

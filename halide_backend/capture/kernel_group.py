@@ -68,9 +68,7 @@ class KernelGroup:
         wrapper = V.graph.wrapper_code
         bound = [self._arguments(captured) for captured in self.captured]
         arguments = list(dict.fromkeys(argument for each in bound for argument in each))
-        pipelines = [
-            (text, tuple(map(arguments.index, each))) for text, each in zip(self.texts, bound)
-        ]
+        pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(self.texts, bound)]
         body = _call_text(pipelines, len(arguments))
         name = wrapper.src_to_kernel.get(body)
         if name is None:
@@ -79,12 +77,8 @@ class KernelGroup:
             wrapper.src_to_kernel[body] = name
             wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
             origins, detailed = get_kernel_metadata(self.nodes, wrapper)
-            wrapper.define_kernel(
-                name, f"load_kernel({name!r}, {body}", metadata=f"{origins}\n{detailed}", gpu=False
-            )
-        wrapper.generate_kernel_call(
-            name, arguments, device=self.nodes[0].get_device(), triton=False
-        )
+            wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=f"{origins}\n{detailed}", gpu=False)
+        wrapper.generate_kernel_call(name, arguments, device=self.nodes[0].get_device(), triton=False)
         return name
 
     def _arguments(self, captured: Captured) -> list[str]:
@@ -97,7 +91,7 @@ class KernelGroup:
         return [*names[:inputs], *map(pexpr, sizes), *names[inputs:]]
 
     def _name(self, memory: str) -> str:
-        """The wrapper's name of the memory: of its last reuse, since an earlier name is gone by the time of the call."""
+        """The wrapper's name of the memory: its last reuse, since earlier names are gone by the time of the call."""
         reused = self.args.inplace_buffers.get(memory)
         return reused.other_names[-1] if isinstance(reused, InplacedBuffer) else memory
 

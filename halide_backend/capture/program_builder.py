@@ -49,9 +49,7 @@ class ProgramBuilder:
 
     # -- values ------------------------------------------------------------------------------------------------
 
-    def value(
-        self, operation: str, dtype: str, operands: tuple[int, ...], attribute: object
-    ) -> int:
+    def value(self, operation: str, dtype: str, operands: tuple[int, ...], attribute: object) -> int:
         """Position of the value, recorded once however often it is asked for."""
         axes: set[str] = set()
         for operand in operands:
@@ -161,9 +159,7 @@ class ProgramBuilder:
             return store.value
         return None
 
-    def store(
-        self, name: str, index: sympy.Expr, value: int, nest: Nest, mode: str | None
-    ) -> None:
+    def store(self, name: str, index: sympy.Expr, value: int, nest: Nest, mode: str | None) -> None:
         memory = self.memory(name)
         if memory in self.stores:
             raise Unsupported(f"{memory} is written twice in one kernel")
@@ -181,9 +177,7 @@ class ProgramBuilder:
         reads = [memory for memory in self.reads if memory in loaded]
         memories = {memory: k for k, memory in enumerate(dict.fromkeys((*reads, *kept)))}
         inputs = [
-            Buffer(
-                f"in_ptr{k}", self._dtype(self.reads[m]), self.extent(self.reads[m]), memories[m], m in kept
-            )
+            Buffer(f"in_ptr{k}", self._dtype(self.reads[m]), self.extent(self.reads[m]), memories[m], m in kept)
             for k, m in enumerate(reads)
         ]
         outputs = [

@@ -77,14 +77,17 @@ class HalideScheduling(BaseScheduling):
             return
         except HalideBackendError as refusal:
             if len(nodes) == 1:
-                self._delegate(nodes[0], refusal)
+                self._delegate(node, refusal)
                 return
             log.info("%s is computed node by node: %s", node.get_name(), refusal)
         for part in nodes:
-            try:
-                self._codegen((part,))
-            except HalideBackendError as refusal:
-                self._delegate(part, refusal)
+            self._codegen_alone(part)
+
+    def _codegen_alone(self, node: Any) -> None:
+        try:
+            self._codegen((node,))
+        except HalideBackendError as refusal:
+            self._delegate(node, refusal)
 
     def _codegen(self, nodes: tuple[Any, ...]) -> None:
         """Build one pipeline for `nodes` and commit it.

@@ -43,9 +43,7 @@ def run(request: Request) -> int:
     started = process_audit.watch() if request.audit else None
     compiler = "" if request.audit else machine.cxx_compiler()
     backends = (OURS, CPP) if compiler else (OURS,)
-    names = (
-        ROWS[request.only] if request.only else tuple(name for row in ROWS.values() for name in row)
-    )
+    names = ROWS[request.only] if request.only else tuple(name for row in ROWS.values() for name in row)
     facts = {
         **machine.facts(),
         "Inductor's C++ backend": _cpp_remark(compiler, request.audit),
@@ -56,9 +54,7 @@ def run(request: Request) -> int:
 
     progress = Progress(len(names) * (2 * len(backends) + 1), sys.stdout)
     rows = tuple(_row(name, backends, request, progress, started) for name in names)
-    figures = DemoFigures(
-        facts, rows, time.monotonic() - begin, started.to_json() if started else {}
-    )
+    figures = DemoFigures(facts, rows, time.monotonic() - begin, started.to_json() if started else {})
     print(table.render(figures))
     print(f"The demo took {figures.seconds:.0f} s.")
     if request.json_file:

@@ -28,8 +28,7 @@ def load() -> torch.Tensor:
         from PIL import Image
     except ImportError as missing:
         raise RuntimeError(
-            "the demo's photograph comes with matplotlib, which is not installed: "
-            'pip install "halide-backend[demo]"'
+            'the demo\'s photograph comes with matplotlib, which is not installed: pip install "halide-backend[demo]"'
         ) from missing
     with Image.open(get_sample_data("grace_hopper.jpg", asfileobj=False)) as picture:
         pixels = numpy.asarray(picture.convert("RGB"), dtype=numpy.float32) / 255
@@ -105,9 +104,7 @@ def pipeline(picture: torch.Tensor) -> tuple[torch.Tensor, ...]:
     mean = blur(grey, 4.0)
     variance = blur(grey * grey, 4.0) - mean * mean
     deviation = torch.sqrt(variance.clamp(min=0) + 1e-3)
-    detail = (centre(grey, height, width) - centre(mean, height, width)) / centre(
-        deviation, height, width
-    )
+    detail = (centre(grey, height, width) - centre(mean, height, width)) / centre(deviation, height, width)
     contrast = (0.5 + 0.2 * detail).clamp(0, 1)
     return blurred, sharpened, corner_measure, contrast
 

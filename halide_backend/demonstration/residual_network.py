@@ -130,9 +130,7 @@ class Training:
 
     def values(self) -> dict[str, torch.Tensor]:
         losses = [self.step()]
-        gradients = torch.cat(
-            [p.grad.flatten() for p in self._model.parameters() if p.grad is not None]
-        )
+        gradients = torch.cat([p.grad.flatten() for p in self._model.parameters() if p.grad is not None])
         gradients = gradients.clone()
         statistics = torch.cat([b.flatten().float() for b in self._model.buffers()]).clone()
         losses += [self.step() for _ in self._batches[1:]]

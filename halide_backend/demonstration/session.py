@@ -120,9 +120,7 @@ def _measure(workload: Workload, task: Task, answers: TextIO) -> dict[str, objec
         if backend == EAGER:
             expected = values
             continue
-        checks[backend] = [
-            _check(name, value, expected[name], workload) for name, value in values.items()
-        ]
+        checks[backend] = [_check(name, value, expected[name], workload) for name, value in values.items()]
     _answer(answers, {"progress": "alternating rounds"})
     times = rounds.alternate(
         {backend: trial.step for backend, trial in trials.items()},
@@ -148,17 +146,13 @@ def _check(name: str, actual: object, expected: object, workload: Workload) -> C
         raise TypeError(f"{workload.name}: {name} is not a tensor")
     tolerance = workload.tolerances[name]
     try:
-        torch.testing.assert_close(
-            actual, expected, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True
-        )
+        torch.testing.assert_close(actual, expected, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True)
         passed = True
     except AssertionError:
         passed = False
     if actual.shape != expected.shape:
         return Check(name, float("nan"), passed)
-    difference = torch.where(
-        actual.isnan() & expected.isnan(), 0.0, (actual.double() - expected.double()).abs()
-    )
+    difference = torch.where(actual.isnan() & expected.isnan(), 0.0, (actual.double() - expected.double()).abs())
     return Check(name, difference.max().item(), passed)
 
 

@@ -66,9 +66,7 @@ def run(task: Task, log: Path, tick: Callable[[str], None]) -> dict[str, Any]:
     return result
 
 
-def _talk(
-    process: subprocess.Popen[str], task: Task, tick: Callable[[str], None]
-) -> dict[str, Any] | None:
+def _talk(process: subprocess.Popen[str], task: Task, tick: Callable[[str], None]) -> dict[str, Any] | None:
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("a session was started without pipes")
     # A process that died at once is reported by its end, not by the broken pipe.
@@ -80,9 +78,7 @@ def _talk(
     doing, result = "", None
     while True:
         if time.monotonic() > deadline:
-            raise SessionFailed(
-                f"no answer after {LIMIT_SECONDS:.0f} s" if result is None else _LINGERS
-            )
+            raise SessionFailed(f"no answer after {LIMIT_SECONDS:.0f} s" if result is None else _LINGERS)
         with suppress(queue.Empty):
             line = lines.get(timeout=0.5)
             if not line:

@@ -28,8 +28,7 @@ HEADINGS = (
 )
 NOTHING = "-"
 LEGEND = (
-    "Run times are medians of alternating rounds, ± half the distance between the quartiles; "
-    "ratios are of medians."
+    "Run times are medians of alternating rounds, ± half the distance between the quartiles; ratios are of medians."
 )
 
 

@@ -144,9 +144,7 @@ class Training:
     def values(self) -> dict[str, torch.Tensor]:
         losses = [self.step()]
         # The optimizer leaves the gradients as the backward pass wrote them.
-        gradients = torch.cat(
-            [p.grad.flatten() for p in self._model.parameters() if p.grad is not None]
-        )
+        gradients = torch.cat([p.grad.flatten() for p in self._model.parameters() if p.grad is not None])
         gradients = gradients.clone()
         losses += [self.step() for _ in self._batches[1:]]
         return {"gradients of the first step": gradients, "loss curve": torch.stack(losses)}

@@ -43,9 +43,7 @@ def _guarded(title: str, check: Callable[[], Check]) -> Check:
         return Check(title, FAIL, finding, error.cure)
     # A doctor that dies of the disease helps nobody: whatever is broken becomes a line.
     except Exception as error:
-        return Check(
-            title, FAIL, f"{type(error).__name__}: {error}", "Please report this with --json."
-        )
+        return Check(title, FAIL, f"{type(error).__name__}: {error}", "Please report this with --json.")
 
 
 def _system() -> Check:
@@ -56,9 +54,7 @@ def _system() -> Check:
     )
     if platform.system() == "Linux" and platform.machine() == "x86_64":
         return Check("system", OK, finding)
-    return Check(
-        "system", FAIL, finding, "This backend needs Linux on x86-64; use cpu_backend='cpp' here."
-    )
+    return Check("system", FAIL, finding, "This backend needs Linux on x86-64; use cpu_backend='cpp' here.")
 
 
 def _versions() -> Check:
@@ -151,14 +147,9 @@ def _cache() -> Check:
     files = [entry for entry in Path(root.part("entries")).rglob("*") if entry.is_file()]
     size = sum(entry.stat().st_size for entry in files)
     free = shutil.disk_usage(root.path).free
-    finding = (
-        f"{root.path}, mode {mode:04o}, {len(files)} kernels, {size / 1e6:.1f} MB, "
-        f"{free / 1e9:.1f} GB free"
-    )
+    finding = f"{root.path}, mode {mode:04o}, {len(files)} kernels, {size / 1e6:.1f} MB, {free / 1e9:.1f} GB free"
     if free < LITTLE_SPACE:
-        return Check(
-            "cache directory", NOTE, finding, f"Free some space, or move it with {DIRECTORY}."
-        )
+        return Check("cache directory", NOTE, finding, f"Free some space, or move it with {DIRECTORY}.")
     return Check("cache directory", OK, finding)
 
 

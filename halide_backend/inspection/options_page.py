@@ -50,10 +50,7 @@ def _row(option: Option) -> str:
         meaning += f" One of {', '.join(f'`{choice!r}`' for choice in option.choices)}."
     if option.minimum is not None:
         meaning += f" At least {option.minimum:g}."
-    return (
-        f"| `{option.name}` | {option.type.__name__} | `{option.default!r}` "
-        f"| `{option.environment}` | {meaning} |"
-    )
+    return f"| `{option.name}` | {option.type.__name__} | `{option.default!r}` | `{option.environment}` | {meaning} |"
 
 
 if __name__ == "__main__":

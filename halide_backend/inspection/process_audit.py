@@ -63,13 +63,7 @@ def _command(event: str, arguments: tuple[object, ...]) -> list[str]:
     # subprocess.Popen(executable, args, cwd, env), os.posix_spawn(path, argv, env), os.exec(path,
     # args, env)
     program, rest = arguments[0], arguments[1] if len(arguments) > 1 else ()
-    words = (
-        [rest]
-        if isinstance(rest, (str, bytes))
-        else list(rest)
-        if isinstance(rest, (list, tuple))
-        else []
-    )
+    words = [rest] if isinstance(rest, (str, bytes)) else list(rest) if isinstance(rest, (list, tuple)) else []
     texts = [_text(word) for word in words]
     if program is not None and texts:
         texts[0] = _text(program)

@@ -73,7 +73,8 @@ def _pointer(kernel: str, argument: Mapping[str, Any], value: object) -> int:
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         _refuse(kernel, name, f"is a {type(value).__name__} without memory: {reason}")
-    if pointer == 0 and all(extent for extent, _ in argument["dims"]):
+    # An extent of 0 may also mean one that is known only at the call, so the tensor is asked too.
+    if pointer == 0 and (tensor.numel() or all(extent for extent, _ in argument["dims"])):
         _refuse(kernel, name, f"of shape {tuple(tensor.shape)} on {tensor.device} has no memory")
     return pointer
 

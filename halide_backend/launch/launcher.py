@@ -20,9 +20,7 @@ from halide_backend.launch import argument
 if TYPE_CHECKING:
     from halide_backend.launch._native import Launcher
 
-_REINSTALL = (
-    "reinstall halide-backend from a wheel built for this Python (pip install --force-reinstall)"
-)
+_REINSTALL = "reinstall halide-backend from a wheel built for this Python (pip install --force-reinstall)"
 
 #: Exception class per `error` of a manifest's check.
 _CHECK_ERRORS: dict[str, type[errors.HalideBackendError]] = {
@@ -156,9 +154,7 @@ def _wrong_call(kernel: str, arity: int, given: int, keywords: tuple[str, ...] |
         if keywords
         else f"takes {arity} arguments, got {given}"
     )
-    raise errors.KernelArgumentError(
-        problem, where=f"kernel {kernel}", cure="call it as the generated wrapper does"
-    )
+    raise errors.KernelArgumentError(problem, where=f"kernel {kernel}", cure="call it as the generated wrapper does")
 
 
 def _on_failure(kernel: str, pipeline: Pipeline, code: int, check: int, message: str) -> NoReturn:

@@ -66,9 +66,7 @@ class _Sample:
         self.comparison = Comparison(least_tolerance(info, case))
         operator = info.get_op()
         self.function = lambda *args, **kwargs: operator(*args, **kwargs)
-        self.asks_gradients = case.gradients and differentiable(
-            info, getattr(torch, case.dtype), case.device
-        )
+        self.asks_gradients = case.gradients and differentiable(info, getattr(torch, case.dtype), case.device)
         #: Whether eager itself could do it: forward, and backward.
         self.comparable = False
         self.has_gradients = False
@@ -142,22 +140,16 @@ class _Sample:
         message = self.comparison.difference(forward.results, reference.results, tolerance)
         if message and tolerance.values and self._widened(expected):
             wide = expected.wide
-            message = self.comparison.difference(
-                forward.results, like(wide.results, reference.results), tolerance
-            )
+            message = self.comparison.difference(forward.results, like(wide.results, reference.results), tolerance)
         if message or not tolerance.values:
             return message
         message = self.comparison.difference(forward.inputs, reference.inputs, tolerance)
         return f"changed inputs: {message}" if message else ""
 
-    def _compare_gradients(
-        self, found: list[torch.Tensor | None], expected: _Expected, tolerance: Any
-    ) -> str:
+    def _compare_gradients(self, found: list[torch.Tensor | None], expected: _Expected, tolerance: Any) -> str:
         message = self.comparison.difference(found, expected.gradients, tolerance)
         if message and tolerance.values and self._widened(expected) and expected.wide_gradients:
-            message = self.comparison.difference(
-                found, like(expected.wide_gradients, found), tolerance
-            )
+            message = self.comparison.difference(found, like(expected.wide_gradients, found), tolerance)
         return message
 
     def _widened(self, expected: _Expected) -> bool:

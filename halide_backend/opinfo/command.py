@@ -44,14 +44,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="every sample input of an operator, not only its first one",
     )
     parser.add_argument("--gradients", action="store_true", help="compare gradients, too")
-    parser.add_argument(
-        "--jobs", type=_positive, default=1, metavar="N", help="worker processes (default: 1)"
-    )
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="worker processes (default: 1)")
     parser.add_argument(
         "--against",
         choices=("cpp",),
         default="",
-        help="run what fails with Inductor's C++ backend as well (it needs a C++ compiler) and tell "
+        help="run what fails with Inductor's C++ backend, too (it needs a C++ compiler), and tell "
         "apart what fails there in the same way",
     )
     parser.add_argument(
@@ -61,12 +59,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="run the test file of this PyTorch checkout itself, unmodified, in place of the "
         "comparison above; --dtypes, --gradients and --against have no meaning then",
     )
-    parser.add_argument(
-        "--output", default="", metavar="FILE", help="write results as JSON to FILE"
-    )
-    parser.add_argument(
-        "--resume", action="store_true", help="keep what FILE holds already and run the rest"
-    )
+    parser.add_argument("--output", default="", metavar="FILE", help="write results as JSON to FILE")
+    parser.add_argument("--resume", action="store_true", help="keep what FILE holds already and run the rest")
     parser.add_argument(
         "--time-limit",
         type=float,
@@ -74,9 +68,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="S",
         help="seconds that one sample may take, with its compilation (default: %(default)g)",
     )
-    parser.add_argument(
-        "--list", action="store_true", help="print the operators and data types and do not run them"
-    )
+    parser.add_argument("--list", action="store_true", help="print the operators and data types and do not run them")
     parser.set_defaults(run=_run)
 
 

@@ -20,10 +20,8 @@ class Comparison:
         self._case = TestCase()
         self._case.rel_tol, self._case.precision = least
 
-    def difference(
-        self, actual: Any, expected: Any, tolerance: Tolerance, *, exact: bool = True
-    ) -> str:
-        """What differs, or "" where nothing does; `exact` asks for equal data types, too."""
+    def difference(self, actual: Any, expected: Any, tolerance: Tolerance) -> str:
+        """What differs, data types included, or "" where nothing does."""
         if not tolerance.values:
             return _structure(actual, expected)
         try:
@@ -33,7 +31,7 @@ class Comparison:
                 rtol=tolerance.relative,
                 atol=tolerance.absolute,
                 equal_nan=True,
-                exact_dtype=exact,
+                exact_dtype=True,
             )
         except AssertionError as error:
             return "\n".join([line for line in str(error).splitlines() if line.strip()][:_LINES])
@@ -46,6 +44,7 @@ def _structure(actual: Any, expected: Any) -> str:
         if not isinstance(theirs, torch.Tensor):
             continue
         for name in ("dtype", "shape", "layout", "device"):
-            if getattr(ours, name, None) != getattr(theirs, name):
-                return f"result {position}: {name} {getattr(ours, name, None)}, expected {getattr(theirs, name)}"
+            found, wanted = getattr(ours, name, None), getattr(theirs, name)
+            if found != wanted:
+                return f"result {position}: {name} {found}, expected {wanted}"
     return ""

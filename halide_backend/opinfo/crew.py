@@ -1,4 +1,4 @@
-"""Several workers that share a list of cases; what fails with this backend is run with Inductor's own, too."""
+"""Several workers that share a list of cases; what fails is run with Inductor's backend, too."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class Crew:
             for thread in threads:
                 thread.join(timeout=10)
 
-    def _next(
-        self, done: queue.SimpleQueue[Outcome | BaseException], tick: Callable[[], None]
-    ) -> Outcome:
+    def _next(self, done: queue.SimpleQueue[Outcome | BaseException], tick: Callable[[], None]) -> Outcome:
         while True:
             tick()
             try:
@@ -97,9 +95,7 @@ class Crew:
         samples = tuple(sorted({f.sample for f in ours.failures if f.sample >= 0}))
         if not samples:
             return ours
-        other = worker.check(
-            replace(case, backend=self._against, samples=samples), self._time_limit
-        )
+        other = worker.check(replace(case, backend=self._against, samples=samples), self._time_limit)
         failures: tuple[Failure, ...] = other.failures
         status = outcome.SAME_AS_CPP if same_failures(ours.failures, failures) else ours.status
         return replace(ours, status=status, cpp_failures=failures)

@@ -1,4 +1,4 @@
-"""torch's operator database: which operators and data types there are, and sample inputs for them."""
+"""torch's operator database: its operators, their data types, and sample inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def operators() -> dict[str, Any]:
 
 
 def cases(request: Request) -> list[Case]:
-    """The operators and data types of `request`, in the order of the database, one data type after the other.
+    """Operators and data types of `request`: one type after the other, in the database's order.
 
     Raises:
         HalideBackendError: a name or pattern that fits no operator.
@@ -59,7 +59,7 @@ def cases(request: Request) -> list[Case]:
 
 
 def ranges(patterns: Sequence[str], size: int) -> list[tuple[int, int]]:
-    """First and last + 1 number, in the database, of the operators that fit: `size` of them, or one that was chosen."""
+    """First and last + 1 number, in the database, of `size` operators, or of each chosen one."""
     names = list(operators())
     if not patterns:
         return [(first, min(first + size, len(names))) for first in range(0, len(names), size)]
@@ -96,7 +96,7 @@ def sample_inputs(info: Any, case: Case) -> list[tuple[int, Any]]:
     samples = info.sample_inputs(case.device, dtype, requires_grad=gradients)
     if case.samples is None:
         return list(enumerate(samples))
-    # In turn up to the last one: each takes its values from the generator where the one before left it.
+    # In turn up to the last one: each draws its values after those of the one before.
     wanted = islice(enumerate(samples), max(case.samples) + 1)
     return [(number, sample) for number, sample in wanted if number in case.samples]
 
@@ -109,13 +109,11 @@ def seed(number: int) -> None:
 
 
 def least_tolerance(info: Any, case: Case) -> tuple[float, float]:
-    """Relative and absolute tolerance below which the database itself does not go for this operator."""
+    """Relative and absolute tolerance that the database itself grants this operator."""
     from torch.testing._internal.common_device_type import toleranceOverride
 
     dtype = getattr(torch, case.dtype)
-    for decorator in info.get_decorators(
-        "TestInductorOpInfo", "test_comprehensive", case.device, dtype, {}
-    ):
+    for decorator in info.get_decorators("TestInductorOpInfo", "test_comprehensive", case.device, dtype, {}):
         if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
             return decorator.d[dtype].rtol, decorator.d[dtype].atol
     return 0.0, 0.0

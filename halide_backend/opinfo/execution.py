@@ -39,21 +39,17 @@ class Traits:
     data_dependent: bool = False
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[misc]
     """Records the traits of everything that runs under it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.traits = Traits()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         tags = func.tags
         self.traits.random |= torch.Tag.nondeterministic_seeded in tags
-        self.traits.data_dependent |= (
-            torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
-        )
+        self.traits.data_dependent |= torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
         return func(*args, **(kwargs or {}))
 
 
@@ -65,7 +61,7 @@ def run(function: Callable[..., Any], call: Call) -> tuple[Any, Forward]:
 
 
 def upstream(result: Any) -> list[torch.Tensor]:
-    """A gradient of unit norm for every differentiable result: the same ones for results of the same shapes."""
+    """A gradient of unit norm for every differentiable result: equal ones for equal shapes."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for leaf in _differentiable(result):

@@ -1,4 +1,4 @@
-"""An exception in a few lines: its own message, without torch's wrapping and advice, and where it was raised."""
+"""An exception in a few lines: its message without torch's wrapping and advice, and its place."""
 
 from __future__ import annotations
 

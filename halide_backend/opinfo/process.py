@@ -81,8 +81,9 @@ class Worker:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         for stream in (process.stdin, process.stdout, self._log):
-            with suppress(OSError):
-                stream.close()
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
 
     def _start(self) -> None:
         if self._process is not None and self._age >= LIFETIME:

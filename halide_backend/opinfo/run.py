@@ -81,7 +81,7 @@ def _cases(request: Request) -> list[Case]:
 
 
 class Progress:
-    """A line that says how far the run is, and a line for everything that is not as it should be."""
+    """A line that says how far the run is, and a line for everything that is bad."""
 
     def __init__(self, total: int, finished: int, stream: TextIO) -> None:
         self._total = total

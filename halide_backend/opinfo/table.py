@@ -1,4 +1,4 @@
-"""The results of a run as text: a row for each data type, then what failed, then what was delegated and why."""
+"""The results of a run as text: a row for each data type, failures, what was delegated and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXAMPLES = 4
 def write(outcomes: Sequence[Outcome]) -> str:
     """The whole table."""
     dtypes = list(dict.fromkeys(item.dtype for item in outcomes))
-    rows = [("dtype", "ops", *STATUSES, "native", "delegated")]
+    rows: list[tuple[str, ...]] = [("dtype", "ops", *STATUSES, "native", "delegated")]
     rows += [_row(dtype, [o for o in outcomes if o.dtype == dtype]) for dtype in dtypes]
     if len(dtypes) > 1:
         rows.append(_row("all", outcomes))
@@ -42,7 +42,8 @@ def _failure(item: Outcome) -> str:
     failure = item.failures[0]
     first = " | ".join(failure.error.splitlines()[:3])
     more = f" (and {len(item.failures) - 1} more samples)" if len(item.failures) > 1 else ""
-    line = f"  {item.op} {item.dtype}: {item.status}: sample {failure.sample}, {failure.kind}{more}: {first}"
+    line = f"  {item.op} {item.dtype}: {item.status}: sample {failure.sample}, {failure.kind}{more}"
+    line += f": {first}"
     if item.status != outcome.SAME_AS_CPP and item.cpp_failures:
         other = item.cpp_failures[0]
         line += f"\n      (cpp: {other.kind}: {other.error.splitlines()[0] if other.error else ''})"
@@ -70,6 +71,5 @@ def _reasons(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )

@@ -1,8 +1,8 @@
 """How close a compiled result has to be to eager's.
 
-The numbers are those of torch's test/inductor/test_torchinductor_opinfo.py: 1.3e-5 relative and 1.5e-5 absolute for
-float32, torch.testing's defaults for all other types, and the exceptions below. That file compares no gradients on
-the CPU; for gradients the numbers are those it has for CUDA.
+The numbers are those of torch's test/inductor/test_torchinductor_opinfo.py: 1.3e-5 relative and
+1.5e-5 absolute for float32, torch.testing's defaults for all other types, and the exceptions below.
+That file compares no gradients on the CPU; for gradients the numbers are those it has for CUDA.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Relative and absolute tolerance, None for torch.testing's default; `values` False: compare no values."""
+    """Relative and absolute tolerance, None for torch.testing's default.
+
+    With `values` False nothing is compared but shapes and data types.
+    """
 
     relative: float | None = None
     absolute: float | None = None

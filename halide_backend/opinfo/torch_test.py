@@ -1,8 +1,8 @@
-"""Runs torch's own test/inductor/test_torchinductor_opinfo.py, unmodified, with this backend selected.
+"""Runs torch's own test/inductor/test_torchinductor_opinfo.py, unmodified, with this backend.
 
-The file needs the checkout of the very torch version that is installed. It reads the range of operators it takes from
-its environment, so the database is cut into ranges, each in a process of its own: one that crashes or hangs takes
-only the rest of its range with it.
+The checkout must be of the very torch version that is installed. The file reads the range of
+operators it takes from its environment, so the database is cut into ranges, each in a process of
+its own: one that crashes or hangs takes only the rest of its range with it.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ finally:
     print("\\nhalide_backend.stats:", json.dumps(halide_backend.stats()), flush=True)
 """
 
-#: A line of unittest's verbose output.
-_LINE = re.compile(
-    r"^test_comprehensive_(?P<name>\w+?)_(?:cpu|cuda)_(?P<dtype>\w+) .*\.\.\. (?P<end>.*)$", re.M
-)
+#: Where the verbose output of unittest begins with a test. Warnings and whatever the test prints may
+#: come between that and the verdict.
+_BEGIN = re.compile(r"^test_comprehensive_(?P<name>\w+?)_(?:cpu|cuda)_(?P<dtype>\w+) \(.*?\.\.\.", re.M)
+_VERDICT = re.compile(r"(?:^|\.\.\. )(ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)$", re.M)
 
 #: The heading of a failure in unittest's report.
-_HEADING = re.compile(
-    r"^(?:FAIL|ERROR): test_comprehensive_(?P<name>\w+?)_(?:cpu|cuda)_(?P<dtype>\w+) .*$", re.M
-)
+_HEADING = re.compile(r"^(?:FAIL|ERROR): test_comprehensive_(?P<name>\w+?)_(?:cpu|cuda)_(?P<dtype>\w+) .*$", re.M)
+
+#: The line of a traceback that holds type and message.
+_RAISED = re.compile(r"^[\w.]*(Error|Exception|Unsupported|Decomp)")
 
 
 def test_file(checkout: str) -> Path:
@@ -110,19 +111,26 @@ def outcomes_of(path: Path, first: int, last: int, request: Request) -> list[Out
 def read(report: str, end: str) -> list[Outcome]:
     """The outcomes in the verbose report of unittest of a process that ended with `end`."""
     errors = _errors(report)
-    found = [
-        Outcome(name, dtype, *_status(ended, errors.get((name, dtype), "")))
-        for name, dtype, ended in _LINE.findall(report)
-    ]
-    if re.search(r"^Ran \d+ tests? in", report, re.M):
-        return found
-    # Without its last lines: the process died or was ended during a test.
-    tail = "\n".join(report.splitlines()[-10:])
-    status = outcome.TIMEOUT if end == "timeout" else outcome.CRASHED
-    started = re.findall(r"^test_comprehensive_(\w+?)_(?:cpu|cuda)_(\w+) \(.*", report, re.M)
-    name, dtype = started[-1] if started else ("(the whole range)", "")
-    lost = Outcome(name, dtype, status, failures=(Failure(0, status, f"{end}\n{tail}"),))
-    return [item for item in found if (item.op, item.dtype) != (name, dtype)] + [lost]
+    # The details of failures follow after the last test.
+    verdicts = re.split(r"^(?:={70}|-{70})$", report, maxsplit=1, flags=re.M)[0]
+    begins = list(_BEGIN.finditer(verdicts))
+    stops = [begin.start() for begin in begins[1:]] + [len(verdicts)]
+    found: list[Outcome] = []
+    for begin, stop in zip(begins, stops, strict=False):
+        name, dtype = begin["name"], begin["dtype"]
+        said = verdicts[begin.end() - 4 : stop]
+        verdict = _VERDICT.findall(said)
+        if verdict:
+            found.append(Outcome(name, dtype, *_status(verdict[-1], errors.get((name, dtype), ""))))
+        else:
+            status = outcome.TIMEOUT if end == "timeout" else outcome.CRASHED
+            error = f"{end}\n{said[-2000:]}"
+            found.append(Outcome(name, dtype, status, failures=(Failure(0, status, error),)))
+    if not found and not re.search(r"^Ran 0 tests", report, re.M):
+        error = f"{end}\n{report[-2000:]}"
+        failure = Failure(0, "raised", error)
+        found.append(Outcome("(whole range)", "", outcome.FAILED, failures=(failure,)))
+    return found
 
 
 def _counted(first: Outcome, report: str) -> Outcome:
@@ -152,10 +160,6 @@ def _errors(report: str) -> dict[tuple[str, str], str]:
     ends = [heading.start() for heading in headings[1:]] + [len(report)]
     for heading, stop in zip(headings, ends, strict=False):
         lines = report[heading.end() : stop].partition("\n\nTo execute this test")[0]
-        raised = [
-            line
-            for line in lines.splitlines()
-            if re.match(r"^[\w.]*(Error|Exception|Mismatch)", line)
-        ]
+        raised = [line for line in lines.splitlines() if _RAISED.match(line)]
         found[heading["name"], heading["dtype"]] = raised[-1] if raised else lines.strip()[-300:]
     return found

@@ -1,4 +1,4 @@
-"""Copies of sample inputs that are laid out as the originals are: strides, offsets, shared memory."""
+"""Copies of sample inputs that are laid out as the originals: strides, offsets, shared memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def twin(tree: Any) -> Any:
-    """A copy of every tensor in `tree`; tensors that share memory in `tree` share it in the copy."""
+    """A copy of every tensor in `tree`; those that share memory there share it in the copy."""
     storages: dict[int, torch.UntypedStorage] = {}
 
     def copy(leaf: Any) -> Any:
@@ -29,9 +29,7 @@ def _copied(tensor: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> 
     if original.data_ptr() not in storages:
         storages[original.data_ptr()] = original.clone()
     copied = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    copied.set_(  # type: ignore[call-overload]
-        storages[original.data_ptr()], tensor.storage_offset(), tensor.size(), tensor.stride()
-    )
+    copied.set_(storages[original.data_ptr()], tensor.storage_offset(), tensor.size(), tensor.stride())
     return copied.requires_grad_(tensor.requires_grad)
 
 
@@ -52,7 +50,7 @@ def single(tree: Any) -> Any:
 
 
 def like(tree: Any, models: Any) -> Any:
-    """The tensors of the list `tree` in the data types of those of the list `models`, where both are floats."""
+    """The list `tree` with its tensors in the data types of `models`, where both are floats."""
     return [
         value.to(model.dtype)
         if isinstance(value, torch.Tensor)

@@ -1,6 +1,7 @@
-"""`python -m halide_backend.opinfo.worker`: checks operators, one line of JSON in, some lines of JSON out.
+"""`python -m halide_backend.opinfo.worker`: a line of JSON in for each operator, some lines out.
 
-Lives until its input ends. An operator may abort this process or never return; whoever started it sees to that.
+It lives until its input ends. An operator may abort this process or never return: whoever started
+it sees to that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from halide_backend.opinfo.case import Case
 
 
 def main() -> None:
-    """Answer each case with {"sample": number} before each sample and {"outcome": ...} at the end."""
+    """Answer each case with {"sample": number} before each sample, then {"outcome": ...}."""
     answers = os.fdopen(os.dup(1), "w")
     # Whatever an operator prints belongs into the log.
     os.dup2(2, 1)
@@ -43,15 +44,13 @@ def main() -> None:
         case = Case(**{**asked, "samples": None if samples is None else tuple(samples)})
         print(f"== {case} {case.backend}", file=sys.stderr, flush=True)
         with _backend(case):
-            outcome = check(
-                operators[case.op], case, lambda number: _say(answers, {"sample": number})
-            )
+            outcome = check(operators[case.op], case, lambda number: _say(answers, {"sample": number}))
         tidy()
         _say(answers, {"outcome": replace(outcome, reasons=dict(outcome.reasons)).to_json()})
 
 
 def configure() -> None:
-    """torch's settings for the comparison: no cache but ours, no fallback that hides a missing lowering."""
+    """torch's settings: no cache but ours, no fallback that hides a missing lowering."""
     import torch._dynamo
     import torch._functorch.config
     import torch._inductor.config as inductor
@@ -70,9 +69,7 @@ def configure() -> None:
 def _backend(case: Case) -> contextlib.AbstractContextManager[Any]:
     import torch._inductor.config as inductor
 
-    patched: contextlib.AbstractContextManager[Any] = inductor.patch(
-        {f"{case.device}_backend": case.backend}
-    )
+    patched: contextlib.AbstractContextManager[Any] = inductor.patch({f"{case.device}_backend": case.backend})
     return patched
 
 

@@ -55,9 +55,7 @@ class _Application:
 
     @take.register
     def _(self, each: step.Split) -> None:
-        self.definition(each).split(
-            _var(each.old), _var(each.outer), _var(each.inner), each.factor, _TAIL
-        )
+        self.definition(each).split(_var(each.old), _var(each.outer), _var(each.inner), each.factor, _TAIL)
 
     @take.register
     def _(self, each: step.Fuse) -> None:

@@ -7,18 +7,20 @@ docs/design/schedules.md.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from halide_backend.schedule.lanes import reduce_in_lanes
 from halide_backend.schedule.legality import check
 from halide_backend.schedule.schedule import Schedule
-from halide_backend.schedule.stage import Role, Stage, StageGraph
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     ComputeAt,
     ComputeRoot,
     ComputeWith,
     Parallel,
     Reorder,
+    RFactor,
     Split,
     Step,
     Unroll,
@@ -33,6 +35,9 @@ TASK_WORK = 4_000
 
 #: Columns of a block whose accumulators stay in the first-level cache.
 COLUMN_BLOCK = 512
+
+#: Rows that a column sum adds up before it uses a second accumulator.
+ROW_CHUNK = 256
 
 #: Side of the tile through which a transposed operand is copied.
 TILE = 8
@@ -94,9 +99,7 @@ class _Rules:
         outputs = [s for s in graph.outputs if s.role is Role.OUTPUT and s.name != "status"]
         level = self._outputs(outputs) if outputs else None
         # A stage that a separate loop nest reads as well has no place in either.
-        inside = self._needed_by(outputs) - self._needed_by(
-            [stage for stage in graph.outputs if stage not in outputs]
-        )
+        inside = self._needed_by(outputs) - self._needed_by([stage for stage in graph.outputs if stage not in outputs])
         for stage in graph.stages:
             shared = stage.role in (Role.SHARED, Role.PRESERVED)
             if stage.role is Role.REDUCTION:
@@ -120,8 +123,7 @@ class _Rules:
 
     def _place(self, stage: Stage, level: _Level | None) -> None:
         """Compute reduction `stage` at `level`, or before everything else."""
-        row = {self._axis(name) for name in self.graph.row}
-        if level is not None and not row:
+        if level is not None and not self.graph.row:
             level = None
         over = [loop.axis for loop in stage.updates]
         if self.contiguous in over or not stage.loops:
@@ -138,27 +140,40 @@ class _Rules:
         self.add(ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name))
         column = next((loop for loop in stage.loops if loop.axis == self.contiguous), stage.loops[0])
         outer = [loop.name for loop in stage.loops if loop is not column]
-        updates = tuple(loop.name for loop in stage.updates)
+        self.add(*self._cascade(stage))
+        parts = [step.into for step in self.steps if isinstance(step, RFactor) and step.func == stage.name]
         lanes = self.lanes(stage.bits)
         if column.extent < lanes // 2:
             return
-        for update in (False, True):
-            pieces = self._vector(stage.name, column.name, column.extent, lanes, update)
-            inner = (*pieces, *updates) if update else pieces
-            if update:
-                self.add(Reorder(stage.name, (*inner, *outer), update=True))
+        rows = stage.updates[-1].name
+        serial = {
+            stage.name: (f"{rows}_c",) if parts else tuple(loop.name for loop in stage.updates),
+            f"{stage.name}_chunks": (*(loop.name for loop in stage.updates[:-1]), f"{rows}_i"),
+        }
+        for func in (stage.name, *parts):
+            for update in (False, True):
+                pieces = self._vector(func, column.name, column.extent, lanes, update)
+                if update:
+                    self.add(Reorder(func, (*pieces, *serial[func], *outer), update=True))
 
-    def _vector(
-        self, func: str, var: str, extent: int, lanes: int, update: bool = False
-    ) -> tuple[str, ...]:
+    def _cascade(self, stage: Stage) -> list[Step]:
+        """Add up long columns in chunks of rows: a second accumulator for what one would round away."""
+        rows = stage.updates[-1]
+        if stage.operator not in ("sum", "prod") or rows.extent < 2 * ROW_CHUNK:
+            return []
+        outer, partial = f"{rows.name}_c", f"{stage.name}_chunks"
+        return [
+            Split(stage.name, rows.name, outer, f"{rows.name}_i", ROW_CHUNK, update=True),
+            RFactor(stage.name, outer, "chunk", partial),
+            ComputeAt(partial, stage.name, outer),
+        ]
+
+    def _vector(self, func: str, var: str, extent: int, lanes: int, update: bool = False) -> tuple[str, ...]:
         """Vectorize loop `var`; returns its loops, innermost first."""
         width = min(lanes, _power_of_two(extent))
         outer, inner = f"{var}_o", f"{var}_v"
         self.add(Split(func, var, outer, inner, width, update), Vectorize(func, inner, update))
         return inner, outer
-
-    def _axis(self, name: str) -> str:
-        return name
 
     # -- outputs -----------------------------------------------------------------------------------------------
 
@@ -183,7 +198,7 @@ class _Rules:
         if not stage.loops:
             return
         inner = stage.loops[0]
-        rest = [loop for loop in stage.loops[1:]]
+        rest = list(stage.loops[1:])
         self._vector(stage.name, inner.name, inner.extent, self.lanes(stage.bits))
         if self.work >= PARALLEL_WORK:
             outer = [loop for loop in rest if loop.extent > 1]
@@ -192,15 +207,13 @@ class _Rules:
     def _rows(self, outputs: list[Stage], parent: Stage, row: list[str]) -> _Level:
         """Rows in parallel, each row's loops vectorized along memory."""
         last = _loop(parent, row[-1])
-        step_work = max(1, self.work // _product(_loop(parent, axis).extent for axis in row))
+        step_work = max(1, self.work // math.prod(_loop(parent, axis).extent for axis in row))
         chosen, grain = self._parallel_axis(parent, row, step_work)
         for stage in outputs:
             inner = [loop for loop in stage.loops if loop.axis not in row]
             order: list[str] = []
             if inner:
-                order += self._vector(
-                    stage.name, inner[0].name, inner[0].extent, self.lanes(stage.bits)
-                )
+                order += self._vector(stage.name, inner[0].name, inner[0].extent, self.lanes(stage.bits))
                 order += [loop.name for loop in inner[1:]]
             order += self._row_loops(stage, row, chosen, grain)
             self.add(Reorder(stage.name, tuple(order)))
@@ -220,7 +233,7 @@ class _Rules:
         if chosen is None:
             chosen = max(row, key=lambda axis: _loop(parent, axis).extent)
         below = row[row.index(chosen) + 1 :]
-        inside = step_work * _product(_loop(parent, axis).extent for axis in below)
+        inside = step_work * math.prod(_loop(parent, axis).extent for axis in below)
         extent = _loop(parent, chosen).extent
         grain = min(max(1, TASK_WORK // inside), max(1, extent // 16))
         return chosen, grain
@@ -266,7 +279,7 @@ class _Rules:
 
     def _block(self, extent: int, lanes: int, others: list[str], parent: Stage) -> int:
         """Columns of one block: small enough to share out, large enough to be worth a task."""
-        rows = _product(_loop(parent, axis).extent for axis in others)
+        rows = math.prod(_loop(parent, axis).extent for axis in others)
         if self.work < PARALLEL_WORK or rows >= 16:
             wanted = extent
         else:
@@ -283,9 +296,7 @@ class _Rules:
         axes = {loop.axis for loop in parent.loops}
         return [s for s in loads if {loop.axis for loop in s.loops} <= axes and _along(s) != column]
 
-    def _tiles(
-        self, outputs: list[Stage], parent: Stage, column: str, loads: list[Stage]
-    ) -> _Level:
+    def _tiles(self, outputs: list[Stage], parent: Stage, column: str, loads: list[Stage]) -> _Level:
         """Square tiles: the transposed operands are read along their own memory into a small copy."""
         across = _along(loads[0])
         for stage in outputs:
@@ -311,8 +322,9 @@ class _Rules:
             self.add(
                 ComputeAt(load.name, level.parent, level.var),
                 Reorder(load.name, (inner, *(v.name for v in load.loops if v.name != inner))),
-                Vectorize(load.name, inner) if inner == across else ComputeAt(load.name, level.parent, level.var),
             )
+            if inner == across:
+                self.add(Vectorize(load.name, inner))
         return level
 
     # -- stages and scatters -----------------------------------------------------------------------------------
@@ -336,9 +348,7 @@ class _Rules:
         column = columns[0]
         block = max(self.lanes(stage.bits), -(-column.extent // 4 // 16) * 16)
         self.add(Split(stage.name, column.name, f"{column.name}_b", f"{column.name}_i", block, True))
-        vector = self._vector(
-            stage.name, f"{column.name}_i", block, self.lanes(stage.bits), update=True
-        )
+        vector = self._vector(stage.name, f"{column.name}_i", block, self.lanes(stage.bits), update=True)
         updates = tuple(loop.name for loop in stage.updates)
         self.add(Reorder(stage.name, (*vector, *updates, f"{column.name}_b"), update=True))
         if self.work >= PARALLEL_WORK:
@@ -349,7 +359,7 @@ def _has(stage: Stage, axis: str) -> bool:
     return any(loop.axis == axis for loop in stage.loops)
 
 
-def _loop(stage: Stage, axis: str):  # type: ignore[no-untyped-def]
+def _loop(stage: Stage, axis: str) -> Loop:
     return next(loop for loop in stage.loops if loop.axis == axis)
 
 
@@ -360,13 +370,6 @@ def _along(stage: Stage) -> str:
 
 def _same_loops(stage: Stage, other: Stage) -> bool:
     return {loop.axis for loop in stage.loops} == {loop.axis for loop in other.loops}
-
-
-def _product(numbers) -> int:  # type: ignore[no-untyped-def]
-    result = 1
-    for number in numbers:
-        result *= number
-    return result
 
 
 def _power_of_two(extent: int) -> int:

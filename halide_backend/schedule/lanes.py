@@ -27,9 +27,7 @@ CHUNK = 16_384
 _HORIZONTAL = frozenset({"min", "max"})
 
 
-def reduce_in_lanes(
-    stage: Stage, *, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool
-) -> list[Step]:
+def reduce_in_lanes(stage: Stage, *, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool) -> list[Step]:
     """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`.
 
     `at` is the (consumer, variable) inside which it is computed, None for before everything else; `parallel` shares
@@ -39,9 +37,7 @@ def reduce_in_lanes(
 
 
 class _Lanes:
-    def __init__(
-        self, stage: Stage, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool
-    ) -> None:
+    def __init__(self, stage: Stage, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool) -> None:
         self.steps: list[Step] = []
         self.at = at
         self.lanes = lanes
@@ -57,26 +53,24 @@ class _Lanes:
     def _place(self, func: str) -> None:
         self.steps.append(ComputeAt(func, *self.at) if self.at else ComputeRoot(func))
 
-    def _chunks(
-        self, func: str, loop: Loop, others: list[Loop], parallel: bool
-    ) -> tuple[str, Loop, list[Loop]]:
+    def _chunks(self, func: str, loop: Loop, others: list[Loop], parallel: bool) -> tuple[str, Loop, list[Loop]]:
         """Cut a long reduction into partial results; returns what is left to do inside one of them."""
         partial = f"{func}_chunks"
         total = loop.extent
         for other in others:
             total *= other.extent
         if loop.extent >= 2 * CHUNK:
-            outer, inner = f"{loop.name}_c", f"{loop.name}_i"
-            self.steps += [
-                Split(func, loop.name, outer, inner, CHUNK, update=True),
-                RFactor(func, outer, "chunk", partial),
-            ]
-            loop = Loop(inner, CHUNK, loop.axis)
+            chunks = Loop(f"{loop.name}_c", -(-loop.extent // CHUNK), loop.axis)
+            inner = Loop(f"{loop.name}_i", CHUNK, loop.axis)
+            self.steps.append(Split(func, loop.name, chunks.name, inner.name, CHUNK, update=True))
+            loop = inner
         elif total >= 2 * CHUNK and others and others[-1].extent > 1:
-            self.steps.append(RFactor(func, others[-1].name, "chunk", partial))
-            others = others[:-1]
+            chunks, others = others[-1], others[:-1]
         else:
             return func, loop, others
+        self.steps.append(RFactor(func, chunks.name, "chunk", partial))
+        # The parts are themselves many: they are added up in lanes as well.
+        self._accumulate(func, chunks, [])
         self._place(partial)
         if parallel:
             self.steps += [Parallel(partial, "chunk", update=True)]
@@ -94,12 +88,9 @@ class _Lanes:
             Split(func, loop.name, outer, inner, width, update=True),
             RFactor(func, inner, "lane", lanes),
         ]
-        self._place_intermediate(lanes)
+        self._place(lanes)
         self._vectors(lanes, "lane", width, (outer, *(other.name for other in others)))
         self._combine(func, inner, width)
-
-    def _place_intermediate(self, func: str) -> None:
-        self._place(func)
 
     def _vectors(self, func: str, var: str, width: int, serial: tuple[str, ...]) -> None:
         """Both definitions of `func` in vectors along `var`, the update's loops `serial` around them."""
@@ -133,7 +124,7 @@ class _Lanes:
                 Split(func, rvar, outer, inner, narrow, update=True),
                 RFactor(func, inner, f"lane{number}", part),
             ]
-            self._place_intermediate(part)
+            self._place(part)
             self.steps += [
                 Vectorize(part, f"lane{number}"),
                 Vectorize(part, f"lane{number}", update=True),

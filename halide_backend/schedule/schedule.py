@@ -48,8 +48,6 @@ class Schedule:
 
 def _step(document: dict[str, Any]) -> Step:
     arguments = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in document.items()
-        if name != "step"
+        name: tuple(value) if isinstance(value, list) else value for name, value in document.items() if name != "step"
     }
     return Step.kinds[document["step"]](**arguments)

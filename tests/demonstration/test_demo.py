@@ -125,6 +125,4 @@ def test_progress_in_a_file_is_a_line_a_job_and_a_heartbeat(
     for clock[0] in (0.5, 21.0, 22.0, 30.0):
         progress.tick("half-way")
     progress.end("done")
-    assert stream.getvalue() == (
-        "[ 1/1] only: still running after 21 s\n[ 1/1] only: done (30.0 s)\n"
-    )
+    assert stream.getvalue() == ("[ 1/1] only: still running after 21 s\n[ 1/1] only: done (30.0 s)\n")

@@ -27,9 +27,7 @@ def test_contestants_take_turns_and_each_is_charged_its_own_time(
         turns.append(name)
         clock.pass_(seconds)
 
-    times = rounds.alternate(
-        {"a": lambda: step("a", 0.25), "b": lambda: step("b", 0.5)}, seconds=7.5
-    )
+    times = rounds.alternate({"a": lambda: step("a", 0.25), "b": lambda: step("b", 0.5)}, seconds=7.5)
     assert turns == ["a", "b"] * (len(turns) // 2)
     assert times["a"] == Times(median=250, lower_quartile=250, upper_quartile=250, samples=11)
     assert times["b"].median == 500

@@ -77,8 +77,4 @@ def test_a_session_that_hangs_is_ended(
 
 def children() -> list[int]:
     """Processes that this one started and has not waited for."""
-    return [
-        int(word)
-        for task in Path("/proc/self/task").iterdir()
-        for word in (task / "children").read_text().split()
-    ]
+    return [int(word) for task in Path("/proc/self/task").iterdir() for word in (task / "children").read_text().split()]

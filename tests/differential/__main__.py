@@ -29,9 +29,12 @@ def main() -> int:
         for name in ("native", "elements", "unproved"):
             totals[name] += int(result.get(name, 0))  # type: ignore[call-overload]
         reasons.update(result.get("delegated", {}))  # type: ignore[arg-type]
+        if result["kind"] == "equal" and result["delegated"]:
+            result["kind"] = "delegated"
+            totals["delegated"] += 1
         if result["kind"] not in ("equal", "eager"):
             finds.append(result)
-            print(f"seed {result['seed']}: {result['kind']}: {str(result['message'])[:300]}", flush=True)
+            print(f"seed {result['seed']}: {result['kind']}: {str(result['message'] or result['delegated'])[:300]}", flush=True)
         if totals["programs"] % 50 == 0:
             rate = (time.time() - started) / totals["programs"]
             print(f"{totals['programs']}/{arguments.programs} {rate:.2f} s each, {len(finds)} finds", flush=True)

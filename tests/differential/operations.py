@@ -408,8 +408,11 @@ def inplace(g: Generator) -> None:
     g.add(text, [x, y], keeps=keeps, inplace=True)
 
 
-def swap(g: Generator) -> None:
-    """Old values that are needed after their memory is overwritten."""
+def overwritten(g: Generator) -> None:
+    """Old values that are needed after their memory is overwritten.
+
+    (x.copy_(y) followed by y.copy_(old x) is not drawn: Inductor itself drops the copy of x, for every backend.)
+    """
     if g.gradients:
         return
     x = g.pick(min_dim=1, nonempty=True)
@@ -419,7 +422,7 @@ def swap(g: Generator) -> None:
     if not fitting:
         return
     y = g.choose(fitting)
-    if g.add("{0}.clone()", [x], keeps=True):
+    if g.add("torch.maximum({0}, {1})", [x, y], keeps=True):
         old = g.variables[-1]
         g.add("{0}.copy_({1})", [x, y], keeps=True, inplace=True)
         g.add("{0}.copy_({1})", [y, old], keeps=True, inplace=True)
@@ -430,5 +433,5 @@ TABLE: tuple[Callable[[Generator], None], ...] = (
     *[comparison] * 2, test, *[selection] * 3, *[mixed] * 2, *[cast] * 2,
     *[float_reduction] * 5, *[integer_reduction] * 2, *[position] * 2, product, *[normalisation] * 3, masked_softmax,
     *[permutation] * 3, *[section] * 3, *[reshape] * 2, expansion, *[arrangement] * 2, *[joined] * 2, padding,
-    *[gathered] * 2, scattered, *[inplace] * 3, swap,
+    *[gathered] * 2, scattered, *[inplace] * 3, overwritten,
 )  # fmt: skip

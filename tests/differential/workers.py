@@ -69,7 +69,7 @@ class _Worker:
         else:
             return None
         self.process.join()
-        result = {"seed": self.seed, "kind": kind, "message": ""}
+        result = {"seed": self.seed, "kind": kind, "message": "", "delegated": {}}
         self._start()
         return result
 
@@ -101,5 +101,8 @@ def _work(seeds, results, arguments: dict[str, object]) -> None:  # type: ignore
                 program = shrink(program, lambda smaller: check(smaller, backend).kind == outcome.kind)  # noqa: B023
                 result["message"] = check(program, backend).message
             result["program"] = str(program)
+        elif outcome.delegated:
+            result["program"] = str(program)
+        if outcome.kind in ("mismatch", "error"):
             result["cpp"] = check(program, "cpp").kind
         results.put(result)

@@ -46,9 +46,7 @@ def test_a_typed_error_is_a_message_and_exit_code_1(
 
     monkeypatch.setattr(doctor, "run", broken)
     assert cli.main(["doctor"]) == 1
-    assert capsys.readouterr().err == (
-        "halide-backend: here: it is broken\n  What to do: Mend it.\n"
-    )
+    assert capsys.readouterr().err == ("halide-backend: here: it is broken\n  What to do: Mend it.\n")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

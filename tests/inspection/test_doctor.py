@@ -86,9 +86,7 @@ def test_a_target_this_processor_lacks_fails(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Target, "check_runs_here", refuse)
     (check,) = [c for c in checks.all_checks() if c.title == "target"]
-    assert check == checks.Check(
-        "target", checks.FAIL, "target: this processor lacks avx9", "Buy one."
-    )
+    assert check == checks.Check("target", checks.FAIL, "target: this processor lacks avx9", "Buy one.")
 
 
 def test_a_foreign_halide_library_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

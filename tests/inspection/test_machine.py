@@ -13,9 +13,7 @@ def test_versions_are_those_of_the_installed_distributions() -> None:
     assert machine.version("no-such-distribution") == ""
 
 
-def test_a_compiler_is_found_by_cxx_or_as_gxx(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_compiler_is_found_by_cxx_or_as_gxx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     assert machine.cxx_compiler() == ""

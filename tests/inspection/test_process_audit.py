@@ -66,7 +66,6 @@ def test_replacing_a_forked_process_is_seen_before_it_happens() -> None:
 
 def test_counts_of_several_processes_add_up() -> None:
     report = counted(
-        "other = {'workers': 2, 'sessions': 1, 'others': {'g++ x.cpp': 3}}\n"
-        "started.add(other)\nstarted.add(other)\n"
+        "other = {'workers': 2, 'sessions': 1, 'others': {'g++ x.cpp': 3}}\nstarted.add(other)\nstarted.add(other)\n"
     )
     assert report == {"workers": 4, "sessions": 2, "others": {"g++ x.cpp": 6}}

@@ -23,9 +23,7 @@ def test_the_page_of_options_is_current() -> None:
 
 
 def test_the_page_of_errors_lists_every_error_with_its_python_meaning() -> None:
-    rows = dict(
-        re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? ?\|", (REFERENCE / "errors.md").read_text(), re.M)
-    )
+    rows = dict(re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? ?\|", (REFERENCE / "errors.md").read_text(), re.M))
     base = errors.HalideBackendError
     defined = {
         name: next((b.__name__ for b in cls.__bases__ if not issubclass(b, base)), "")
@@ -39,9 +37,7 @@ def test_the_page_of_errors_lists_every_error_with_its_python_meaning() -> None:
     ("program", "parser"),
     [("halide-backend", cli._parser()), ("kernels-cache", cache_cli._parser())],
 )
-def test_the_page_of_commands_lists_every_command_and_option(
-    program: str, parser: argparse.ArgumentParser
-) -> None:
+def test_the_page_of_commands_lists_every_command_and_option(program: str, parser: argparse.ArgumentParser) -> None:
     text = (REFERENCE / "cli.md").read_text()
     page = text[text.index(f"\n## {program}") :].partition("\n## ")[2]
     (commands,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]

@@ -50,9 +50,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
                 _FIGURES[identity] = (claim, text)
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     rows = sorted(_FIGURES.items(), key=lambda row: [int(row[0].split(".")[0][1:]), row[0]])
     if not rows:
         return

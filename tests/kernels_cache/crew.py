@@ -22,15 +22,13 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 # A guard against a deadlock, not a claim about speed.
-DEADLOCK_S = 300.0
+DEADLOCK_S = 1800.0
 
 
 def scenario(module: str, function: str, prefix: Iterable[str] = (), **arguments: Any) -> Any:
     """Run `function` of `scenario_<module>` in a fresh interpreter and return its result."""
     environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("HALIDE_BACKEND_", "PYTEST_"))
+        name: value for name, value in os.environ.items() if not name.startswith(("HALIDE_BACKEND_", "PYTEST_"))
     }
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(HERE)])
     done = subprocess.run(

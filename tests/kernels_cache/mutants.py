@@ -148,9 +148,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--limit-s", type=float, default=1500.0, help="a mutant that hangs is noticed"
-    )
+    parser.add_argument("--limit-s", type=float, default=1500.0, help="a mutant that hangs is noticed")
     options = parser.parse_args()
     possible = [
         (path, number, how)

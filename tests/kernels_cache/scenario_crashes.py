@@ -85,9 +85,7 @@ def kills(root: str, repeats: int) -> dict[str, Any]:
         for point, arm in POINTS.items():
             key = Key("cpu-object", {"point": point, "repeat": repeat})
             content = {"kernel.o": bytes([repeat + 1]) * (1000 * repeat + 77), "log.txt": b"."}
-            status, _ = result(
-                *fork(lambda key=key, arm=arm, content=content: _put(root, key, arm, content))
-            )
+            status, _ = result(*fork(lambda key=key, arm=arm, content=content: _put(root, key, arm, content)))
             report["kills"] += status == -signal.SIGKILL
             problems = _examine(root, key, content, report)
             report["bad"] += [f"{point} {repeat}: {problem}" for problem in problems]

@@ -50,9 +50,7 @@ def audited(root: str) -> dict[str, Any]:
     listening = False
     prefixes = ("pickle.", "marshal.", "ctypes.", "subprocess.", "socket.connect", "urllib.")
     code = [
-        event
-        for event in seen
-        if event.startswith(prefixes) or event in ("exec", "compile", "import", "os.system")
+        event for event in seen if event.startswith(prefixes) or event in ("exec", "compile", "import", "os.system")
     ]
     # The counter works: this is what the hook would have seen.
     listening, before = True, len(seen)

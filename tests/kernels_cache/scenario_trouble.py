@@ -17,9 +17,7 @@ def full_disk(root: str) -> dict[str, Any]:
         warnings.simplefilter("always")
         store = Store.open(root, strict=False)
         for number, content in contents.items():
-            entry, _ = store.get_or_build(
-                Key("k", {"number": number}), lambda content=content: content
-            )
+            entry, _ = store.get_or_build(Key("k", {"number": number}), lambda content=content: content)
             answer["right"] += dict(entry.files) == content
             answer["asked"] += 1
     answer["warnings"] = len(given)

@@ -39,9 +39,8 @@ def present(root: Path, numbers: range) -> list[int]:
     return [number for number in numbers if entry_path(root, number).exists()]
 
 
-@pytest.mark.parametrize("puts", [60, pytest.param(1250, marks=pytest.mark.long)])
-def test_eight_writers_and_one_bound(root: Path, figure: Figure, puts: int) -> None:
-    bound = 100_000
+@pytest.mark.parametrize(("puts", "bound"), [(60, 100_000), pytest.param(1250, 1_000_000, marks=pytest.mark.long)])
+def test_eight_writers_and_one_bound(root: Path, figure: Figure, puts: int, bound: int) -> None:
     answer = scenario("bounds", "writers", root=str(root), processes=8, puts=puts, max_bytes=bound)
     assert answer["failed"] == 0
     assert answer["stored"] == 8 * puts + 1
@@ -54,8 +53,7 @@ def test_eight_writers_and_one_bound(root: Path, figure: Figure, puts: int) -> N
     figure(
         "K10",
         f"8 writers, {8 * puts} puts, bound {bound} bytes",
-        f"{answer['highest']} bytes at the most ({answer['measured']} measurements), "
-        f"{answer['evicted']} evicted",
+        f"{answer['highest']} bytes at the most ({answer['measured']} measurements), {answer['evicted']} evicted",
     )
 
 

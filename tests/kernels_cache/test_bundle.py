@@ -83,9 +83,7 @@ def test_import_leaves_out_what_the_machine_cannot_run(tmp_path: Path, path: Pat
     used = Store.open(tmp_path / "b", strict=True)
     done = bundle.import_bundle(used, str(path), provides=AVX2)
     assert done.stored == (key("avx2").digest,)
-    assert done.refused == {
-        key("avx512").digest: Refusal("cpu_features", ["avx512f"], ["avx", "avx2", "fma"])
-    }
+    assert done.refused == {key("avx512").digest: Refusal("cpu_features", ["avx512f"], ["avx", "avx2", "fma"])}
     assert used.get(key("avx512")) is None
 
 
@@ -144,14 +142,10 @@ def test_a_run_moves_to_another_user_and_place(figure: Figure) -> None:
             os.chown(base / name, uid, -1)
         base.chmod(0o755)
         path = base / "a" / "run.bundle"
-        made = scenario(
-            "rights", "export", uid=first, root=str(base / "a" / "cache"), path=str(path)
-        )
+        made = scenario("rights", "export", uid=first, root=str(base / "a" / "cache"), path=str(path))
         assert (made["entries"], made["uid"]) == (40, first)
         # The other run's entry stayed behind, and no place or name of this machine is in there.
-        content = b"".join(
-            zipfile.ZipFile(path).read(name) for name in zipfile.ZipFile(path).namelist()
-        )
+        content = b"".join(zipfile.ZipFile(path).read(name) for name in zipfile.ZipFile(path).namelist())
         for secret in (str(base), str(Path.home()) + "/", "another run", f'"{first}"'):
             assert secret.encode() not in content + path.read_bytes()
         used = scenario(
@@ -166,9 +160,7 @@ def test_a_run_moves_to_another_user_and_place(figure: Figure) -> None:
         shutil.rmtree(base)
     assert (used["imported"], used["builds"], used["wrong"]) == (40, 0, 0)
     assert used["uid"] == second
-    assert used["refused"] == [
-        "cpu_features: requires ['avx512'], this machine has ['avx', 'avx2']"
-    ]
+    assert used["refused"] == ["cpu_features: requires ['avx512'], this machine has ['avx', 'avx2']"]
     figure(
         "K15",
         "40 kernels exported, imported by another user in another place",

@@ -54,9 +54,7 @@ class Attack:
         self.quarantined += self.store.statistics.quarantined - before == 1 and not path.exists()
         made, hit = self.store.get_or_build(wanted, lambda: good)
         again = self.store.get(wanted)
-        self.rebuilt += (
-            not hit and again is not None and dict(again.files) == good == dict(made.files)
-        )
+        self.rebuilt += not hit and again is not None and dict(again.files) == good == dict(made.files)
         for item in (self.root / "quarantine").iterdir():
             item.unlink()
 

@@ -10,9 +10,7 @@ from crew import scenario
 
 
 @pytest.mark.parametrize("repeats", [4, pytest.param(25, marks=pytest.mark.long)])
-def test_kills_at_every_point_of_a_put(
-    root: Path, figure: Callable[[str, str, str], None], repeats: int
-) -> None:
+def test_kills_at_every_point_of_a_put(root: Path, figure: Callable[[str, str, str], None], repeats: int) -> None:
     report = scenario("crashes", "kills", root=str(root), repeats=repeats)
     assert report["bad"] == []
     assert report["kills"] == 12 * repeats

@@ -132,9 +132,7 @@ def test_a_manifest_longer_than_the_first_read(store: Store) -> None:
     assert dict(found.sizes) == {"a": 100_000}
 
 
-def test_a_file_that_shrinks_while_it_is_read(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_shrinks_while_it_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put(KEY, FILES)
     path, real = store.root.entry(KEY.digest), os.read
     reads = iter([50, 60])
@@ -338,9 +336,7 @@ if pid == 0:
     os._exit(counter.snapshot().hits)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "1", done.stderr
 
 
@@ -348,10 +344,7 @@ def test_counts_from_many_threads() -> None:
     import threading
 
     counter = Counter()
-    crew = [
-        threading.Thread(target=lambda: [counter.add("hits", 2) for _ in range(500)])
-        for _ in range(8)
-    ]
+    crew = [threading.Thread(target=lambda: [counter.add("hits", 2) for _ in range(500)]) for _ in range(8)]
     for thread in crew:
         thread.start()
     for thread in crew:
@@ -366,9 +359,7 @@ def test_the_statistics_of_a_store(root: Path) -> None:
     store.get_or_build(KEY, lambda: FILES)
     store.put(Key("k", {"a": 2}), FILES, requires={"x": 1})
     store.get(Key("k", {"a": 2}), provides={})
-    assert store.statistics == kernels_cache.Statistics(
-        hits=1, misses=3, stored=2, built=1, refused=1
-    )
+    assert store.statistics == kernels_cache.Statistics(hits=1, misses=3, stored=2, built=1, refused=1)
 
 
 def test_an_entry_that_came_while_we_waited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,9 +92,7 @@ def test_matching(filled: Store) -> None:
     assert digests("nowhere") == set()
 
 
-def test_why_a_key(
-    filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_why_a_key(filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     wanted = changed(abi=3)
     text = json.dumps({"kind": wanted.kind, "fields": dict(wanted.fields)})
     status, output = run(capsys, root, "why", text)
@@ -181,18 +179,14 @@ def test_verify_and_prune(filled: Store, root: Path, capsys: pytest.CaptureFixtu
     assert run(capsys, root, "ls") == (0, "")
 
 
-def test_ls_of_what_cannot_be_read(
-    filled: Store, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ls_of_what_cannot_be_read(filled: Store, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path(filled.root.entry(changed().digest)).write_bytes(b"not an entry")
     assert "unreadable" in run(capsys, root, "ls", "--long")[1]
     assert "unreadable" in run(capsys, root, "du")[1]
     assert run(capsys, root, "why", "avx2")[0] == 0
 
 
-def test_export_and_import(
-    filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_export_and_import(filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     target, other = str(tmp_path / "bundle"), tmp_path / "other"
     status, output = run(capsys, root, "export", target, "--match", "cpu-object")
     assert status == 0
@@ -202,9 +196,7 @@ def test_export_and_import(
     assert status == 2
     assert "not the one expected" in output
     provides = '{"cpu_features": []}'
-    status, output = run(
-        capsys, other, "import", target, "--sha256", sha256, "--provides", provides
-    )
+    status, output = run(capsys, other, "import", target, "--sha256", sha256, "--provides", provides)
     assert status == 0
     assert f"{changed().digest[:16]}  refused: cpu_features: requires ['avx2']" in output
     assert output.endswith("2 entries stored, 1 refused, 0 skipped\n")
@@ -212,9 +204,7 @@ def test_export_and_import(
     assert run(capsys, root, "export", target, "--used-within", "1")[1].startswith("3 entries")
 
 
-def test_import_of_another_schema(
-    root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_import_of_another_schema(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     import zipfile
 
     from kernels_cache import entry
@@ -259,9 +249,7 @@ def test_the_command_in_a_shell(filled: Store, root: Path) -> None:
     listed = subprocess.run([*command, "ls"], env=environment, capture_output=True, text=True)
     assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 4)
     # A reader that stops early is no reason for a traceback.
-    gone = subprocess.Popen(
-        [*command, "ls"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    gone = subprocess.Popen([*command, "ls"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     gone.stdout.close()
     assert (gone.wait(), gone.stderr.read()) == (0, b"")
     gone.stderr.close()

@@ -211,10 +211,7 @@ PLAIN = strategies.recursive(
     | strategies.integers(-(2**63), 2**63)
     | strategies.floats(allow_nan=False, allow_infinity=False)
     | strategies.text(),
-    lambda inner: (
-        strategies.lists(inner, max_size=4)
-        | strategies.dictionaries(strategies.text(), inner, max_size=4)
-    ),
+    lambda inner: strategies.lists(inner, max_size=4) | strategies.dictionaries(strategies.text(), inner, max_size=4),
     max_leaves=12,
 )
 

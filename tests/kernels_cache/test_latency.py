@@ -41,9 +41,7 @@ def fill(store: Store, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [10, 1000, 10_000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_get_is_fast(
-    root: Path, figure: Figure, count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_get_is_fast(root: Path, figure: Figure, count: int, capsys: pytest.CaptureFixture[str]) -> None:
     fill(Store.open(root, strict=True), count)
     store = Store.open(root, strict=True)
     choose = random.Random(5)
@@ -80,10 +78,8 @@ def test_get_is_fast(
     assert min(ls_processor) < 0.3 * max(1.0, count / 10_000)
     figure(
         f"K17.{len(str(count)) - 1}",
-        f"gets of 8 kB entries among {count:,}: best of {ROUNDS} rounds of {GETS}, "
-        f"{left_out} preempted ones left out",
-        f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms; open {min(opening) * 1e3:.3f} ms; "
-        f"ls {min(ls):.2f} s",
+        f"gets of 8 kB entries among {count:,}: best of {ROUNDS} rounds of {GETS}, {left_out} preempted ones left out",
+        f"p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms; open {min(opening) * 1e3:.3f} ms; ls {min(ls):.2f} s",
     )
 
 

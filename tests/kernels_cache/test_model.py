@@ -105,10 +105,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.after_put(number, content, before)
 
     def sizes(self) -> dict[int, tuple[float, int]]:
-        return {
-            number: (self.path(number).stat().st_mtime, self.path(number).stat().st_size)
-            for number in self.model
-        }
+        return {number: (self.path(number).stat().st_mtime, self.path(number).stat().st_size) for number in self.model}
 
     def after_put(self, number: int, content: bytes, before: dict[int, tuple[float, int]]) -> None:
         assert self.path(number).exists()
@@ -211,9 +208,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert {path.name[:64] for path in files} == {KEYS[each].digest for each in self.model}
 
 
-@pytest.mark.parametrize(
-    ("examples", "steps"), [(40, 25), pytest.param(200, 50, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("examples", "steps"), [(40, 25), pytest.param(200, 50, marks=pytest.mark.long)])
 def test_the_store_behaves_like_a_dict(
     figure: Callable[[str, str, str], None],
     monkeypatch: pytest.MonkeyPatch,

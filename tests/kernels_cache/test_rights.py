@@ -36,9 +36,7 @@ def base() -> Iterator[Path]:
 
 
 def ask(root: Path | None, **more: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = scenario(
-        "rights", "outcome", uid=USER, root=None if root is None else str(root), **more
-    )
+    answer: dict[str, Any] = scenario("rights", "outcome", uid=USER, root=None if root is None else str(root), **more)
     # In every case: the program has its result, as the user we meant, with one warning at most.
     assert answer["content"] == "code"
     assert answer["uid"] == USER
@@ -128,9 +126,7 @@ def test_a_root_that_others_can_write(base: Path) -> None:
 
 def test_a_root_that_others_can_replace(base: Path) -> None:
     above = owned(base / "above", 0o777)
-    refused(
-        ask(owned(above / "cache", 0o700)), "others can replace the cache directory (mode 0777)"
-    )
+    refused(ask(owned(above / "cache", 0o700)), "others can replace the cache directory (mode 0777)")
     sticky = owned(base / "sticky", 0o1777)
     assert ask(owned(sticky / "cache", 0o700))["strict"] is None
 
@@ -217,9 +213,7 @@ def test_nothing_needs_to_be_executable(tmp_path: Path) -> None:
     assert answer == {"noexec": True, "hits": [False, True], "content": "code", "troubles": 0}
 
 
-def test_a_shared_root_may_belong_to_anybody_but_not_be_writable(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_shared_root_may_belong_to_anybody_but_not_be_writable(root: Path, tmp_path: Path) -> None:
     fleet = tmp_path / "fleet"
     Store.open(fleet, strict=True).put(KEY, FILES)
     if ROOT:

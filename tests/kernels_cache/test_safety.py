@@ -86,9 +86,7 @@ import kernels_cache, kernels_cache.cli, kernels_cache.bundle, kernels_cache.exp
 assert not any(name.split(".")[0] == "halide_backend" for name in sys.modules)
 print(kernels_cache.__version__)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == kernels_cache.__version__, done.stderr
 
 

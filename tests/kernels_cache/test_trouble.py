@@ -92,9 +92,7 @@ def damaged(root: Path) -> Store:
 
 
 @pytest.mark.parametrize("prepared", [cold, warm, full, damaged])
-@pytest.mark.parametrize(
-    "codes", [[errno.ENOSPC, errno.EACCES], pytest.param(ERRORS, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("codes", [[errno.ENOSPC, errno.EACCES], pytest.param(ERRORS, marks=pytest.mark.long)])
 def test_any_call_may_fail(
     tmp_path: Path,
     figure: Figure,
@@ -153,9 +151,7 @@ def test_a_failure_is_never_cached(store: Store) -> None:
     assert store.statistics.built == 1
 
 
-def test_every_trouble_after_the_first_is_only_logged(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_trouble_after_the_first_is_only_logged(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     root.write_text("a file")
     with pytest.warns(CacheWarning) as given, caplog.at_level(logging.DEBUG, "kernels_cache"):
         for _ in range(3):
@@ -167,9 +163,7 @@ def test_every_trouble_after_the_first_is_only_logged(
     assert len(caplog.records) == 3
 
 
-def test_warnings_as_errors_do_not_break_the_program(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_warnings_as_errors_do_not_break_the_program(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     root.write_text("a file")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -223,8 +217,7 @@ def test_a_real_full_disk(tmp_path: Path, figure: Figure) -> None:
     figure(
         "K5.tmpfs",
         "12 entries of 150 KiB on a real 1 MiB file system",
-        f"{answer['right']} right results, {answer['warnings']} warning, "
-        f"{answer['damaged']} damaged",
+        f"{answer['right']} right results, {answer['warnings']} warning, {answer['damaged']} damaged",
     )
 
 

@@ -25,9 +25,7 @@ class Code:
         self.owners = owners
 
 
-def buffer(
-    name: str, *dims: tuple[int, int] | int, code: int = 2, bits: int = 32, offset: int = 0
-) -> dict[str, Any]:
+def buffer(name: str, *dims: tuple[int, int] | int, code: int = 2, bits: int = 32, offset: int = 0) -> dict[str, Any]:
     """A manifest's buffer argument; a bare extent is a dim of stride 1; `offset` in bytes."""
     pairs = [[d, 1] if isinstance(d, int) else list(d) for d in dims]
     return {
@@ -72,9 +70,7 @@ def link_ir() -> Callable[[str, str], tuple[int, Code]]:
 def compile_halide(tmp_path: Path) -> Callable[..., tuple[int, Code, bytes]]:
     """Compiles and links a pipeline: (inputs, outputs, asserts) -> (address, owner, object)."""
 
-    def compile(
-        inputs: Sequence[Any], outputs: Sequence[hl.Func], asserts: bool = False
-    ) -> tuple[int, Code, bytes]:
+    def compile(inputs: Sequence[Any], outputs: Sequence[hl.Func], asserts: bool = False) -> tuple[int, Code, bytes]:
         feature = hl.TargetFeature
         target = hl.get_host_target().with_feature(feature.NoRuntime)
         target = target.with_feature(feature.StrictFloat)

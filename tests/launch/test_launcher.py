@@ -1,13 +1,9 @@
-"""Launcher: right values, typed errors for wrong calls and failed checks, pending, no leaks."""
+"""Launcher: right values, failed checks, malformed descriptions, references, configuration."""
 
 from __future__ import annotations
 
 import gc
-import pickle
 import sys
-import threading
-import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -106,159 +102,6 @@ def test_offset_and_strides_reach_the_right_elements(compile_halide: Build) -> N
     assert torch.equal(memory, expected)
 
 
-def test_numbers_are_passed_by_value(compile_halide: Build) -> None:
-    wide, narrow, real = hl.Param(hl.Int(64)), hl.Param(hl.Int(32)), hl.Param(hl.Float(64))
-    x, whole, part = hl.Var("x"), hl.Func("whole"), hl.Func("part")
-    whole[x] = wide + hl.i64(narrow) + hl.i64(x)
-    part[x] = real * hl.f64(x)
-    address, code, _ = compile_halide([wide, narrow, real], [whole, part])
-    arguments = [
-        {"kind": "int64", "name": "wide"},
-        {"kind": "int32", "name": "narrow"},
-        {"kind": "float64", "name": "real"},
-        buffer("whole", 5, code=0, bits=64),
-        buffer("part", 5, bits=64),
-    ]
-    kernel = make_launcher("numbers", [Pipeline(address, arguments, range(5), (), False, code)], 5)
-    whole_out, part_out = torch.zeros(5, dtype=torch.int64), torch.zeros(5, dtype=torch.float64)
-    for w, n, r in ((2**62, -(2**31), 1e300), (-(2**63) + 2**31, 2**31 - 1, -0.5), (True, 0, 3)):
-        kernel(w, n, r, whole_out, part_out)
-        assert whole_out.tolist() == [w + n + k for k in range(5)]
-        assert part_out.tolist() == [r * k for k in range(5)]
-    for w, n, r in ((2**63, 0, 0.0), (0, 2**31, 0.0), (0, -(2**31) - 1, 0.0), (10**40, 0, 0.0)):
-        with pytest.raises(errors.KernelArgumentError, match=r"numbers.*does not fit (32|64) bits"):
-            kernel(w, n, r, whole_out, part_out)
-    with pytest.raises(errors.KernelArgumentError, match="'real' is too large"):
-        kernel(0, 0, 10**400, whole_out, part_out)
-    for bad in (1.5, None, "1", torch.tensor(3)):
-        with pytest.raises(errors.KernelArgumentError, match="'wide' must be an integer"):
-            kernel(bad, 0, 0.0, whole_out, part_out)
-    for bad in (None, "1", torch.tensor(3.0)):
-        with pytest.raises(errors.KernelArgumentError, match="'real' must be a number"):
-            kernel(0, 0, bad, whole_out, part_out)
-
-
-def test_parameter_and_subclass_are_tensors(add_pipeline: Build) -> None:
-    class Tagged(torch.Tensor):
-        pass
-
-    kernel = make_launcher("add", [add_pipeline(64)], 3)
-    a, b = torch.nn.Parameter(torch.randn(64)), torch.randn(64).as_subclass(Tagged)
-    for _ in range(2):
-        out = torch.zeros(64)
-        kernel(a, b, out)
-        assert torch.equal(out, a.detach() + b.as_subclass(torch.Tensor))
-
-
-def test_empty_tensors_need_no_memory(add_pipeline: Build) -> None:
-    kernel = make_launcher("add", [add_pipeline(0)], 3)
-    for _ in range(2):
-        kernel(torch.empty(0), torch.empty(0), torch.empty(0))
-
-
-def test_empty_input_is_no_bounds_query(compile_halide: Build) -> None:
-    """Halide takes a buffer without memory for a question about bounds, and computes nothing."""
-    a, empty, n = (
-        hl.ImageParam(hl.Float(32), 1),
-        hl.ImageParam(hl.Float(32), 1),
-        hl.Param(hl.Int(32)),
-    )
-    x, out, r = hl.Var("x"), hl.Func("out"), hl.RDom([(0, n)], "r")
-    out[x] = a[x]
-    out[x] += empty[r.x]
-    address, code, _ = compile_halide([a, empty, n], [out], asserts=True)
-    arguments = [buffer("a", 8), buffer("empty", 0), {"kind": "int32", "name": "n"}]
-    arguments.append(buffer("out", 8))
-    kernel = make_launcher("cat", [Pipeline(address, arguments, range(4), (), False, code)], 4)
-    source, result = torch.randn(8), torch.zeros(8)
-    kernel(source, torch.empty(0), 0, result)
-    assert torch.equal(result, source)
-
-
-def test_wrong_arguments_name_kernel_and_argument(add_pipeline: Build) -> None:
-    a, b, out = torch.randn(64), torch.randn(64), torch.zeros(64)
-
-    def refused(kernel: Any, *arguments: object) -> str:
-        with pytest.raises(errors.KernelArgumentError) as caught:
-            kernel(*arguments)
-        assert isinstance(caught.value, TypeError)
-        assert caught.value.where == "kernel add"
-        assert caught.value.cure
-        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-        return caught.value.what
-
-    for checked in (False, True):
-        kernel = make_launcher("add", [add_pipeline(64)], 3)
-        if checked:
-            kernel(a, b, out)
-        assert refused(kernel, a, b) == "takes 3 arguments, got 2"
-        assert refused(kernel, a, b, out, 1) == "takes 3 arguments, got 4"
-        assert refused(kernel) == "takes 3 arguments, got 0"
-        for bad in (None, 3, 2**80, 1.5, "x", [1.0], a.numpy()):
-            assert refused(kernel, a, bad, out).startswith("argument 'b' must be a tensor, not")
-        if not checked:
-            assert "without memory" in refused(kernel, a, torch.randn(64).to_sparse(), out)
-        assert "meta" in refused(kernel, a, b, torch.empty(64, device="meta"))
-        with pytest.raises(errors.KernelArgumentError, match="keyword"):
-            kernel(a, b, out=out)
-        with torch._subclasses.FakeTensorMode() as mode:
-            fake = mode.from_tensor(b)
-        assert refused(kernel, a, fake, out).startswith("argument 'b'")
-        kernel(a, b, out)
-        assert torch.equal(out, a + b)
-
-
-def test_first_call_checks_dtype_device_and_memory(add_pipeline: Build) -> None:
-    a, b, out = torch.randn(64), torch.randn(64), torch.zeros(64)
-    kernel = make_launcher("add", [add_pipeline(64)], 3)
-    cases = [
-        ((a, b.double(), out), r"'b' is of torch.float64, but holds float32 elements"),
-        ((a.int(), b, out), r"'a' is of torch.int32"),
-        ((a, b, out.bfloat16()), r"'out' is of torch.bfloat16"),
-        ((a, b[:63].clone(), out), r"'b' of shape \(63,\) starts at byte 0 of 252 .* 0 to 256"),
-        ((a, b, torch.zeros(128)[65:]), r"'out' of shape \(63,\) starts at byte 260 of 512"),
-        ((a, b, out.to("meta")), r"'out' is on meta, but the kernel runs on the CPU"),
-    ]
-    for arguments, message in cases:
-        with pytest.raises(errors.KernelArgumentError, match=message):
-            kernel(*arguments)
-    assert torch.equal(out, torch.zeros(64)), "a refused call wrote to its output"
-    kernel(a, b, out)
-    assert torch.equal(out, a + b)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "code", "bits", "fits"),
-    [
-        (torch.bool, 1, 8, True),
-        (torch.bool, 1, 1, True),
-        (torch.int64, 0, 64, True),
-        (torch.int64, 0, 32, False),
-        (torch.uint8, 0, 8, True),
-        (torch.float16, 2, 16, True),
-        (torch.float16, 1, 16, True),
-        (torch.float16, 3, 16, False),
-        (torch.bfloat16, 3, 16, True),
-        (torch.bfloat16, 1, 16, True),
-        (torch.bfloat16, 2, 16, False),
-        (torch.float32, 0, 32, False),
-        (torch.complex64, 2, 32, True),
-        (torch.float8_e4m3fn, 1, 8, True),
-        (torch.float8_e4m3fn, 2, 8, False),
-    ],
-)
-def test_element_types(
-    kernel_of_ir: Build, dtype: torch.dtype, code: int, bits: int, fits: bool
-) -> None:
-    kernel = kernel_of_ir(RETURN.format(code=0), [buffer("a", 4, code=code, bits=bits)])
-    tensor = torch.empty(4, dtype=dtype)
-    if fits:
-        kernel(tensor)
-    else:
-        with pytest.raises(errors.KernelArgumentError, match="'a' is of torch"):
-            kernel(tensor)
-
-
 @pytest.mark.parametrize("release_gil", [False, True])
 def test_failed_checks_become_torch_errors(kernel_of_ir: Build, release_gil: bool) -> None:
     kernel = kernel_of_ir(CHECK, CHECK_ARGUMENTS, CHECKS, release_gil, "halide_fused_index_0")
@@ -292,9 +135,7 @@ def test_index_check_of_a_halide_kernel(compile_halide: Build) -> None:
         {"kind": "status", "name": "status"},
     ]
     checks = [{"error": "IndexError", "message": "index out of range"}]
-    kernel = make_launcher(
-        "gather", [Pipeline(address, arguments, range(3), checks, True, code)], 3
-    )
+    kernel = make_launcher("gather", [Pipeline(address, arguments, range(3), checks, True, code)], 3)
     values, result = torch.randn(n), torch.zeros(50)
     good = torch.randint(0, n, (50,))
     kernel(values, good, result)
@@ -313,9 +154,7 @@ def test_error_code_of_a_kernel(kernel_of_ir: Build) -> None:
             kernel()
 
 
-def test_later_pipelines_do_not_run_after_a_failure(
-    kernel_of_ir: Build, link_ir: Build, add_pipeline: Build
-) -> None:
+def test_later_pipelines_do_not_run_after_a_failure(kernel_of_ir: Build, link_ir: Build, add_pipeline: Build) -> None:
     address, code = link_ir(RETURN.format(code=5), "kernel")
     failing = Pipeline(address, [], (), (), False, code)
     kernel = make_launcher("stops", [failing, add_pipeline(8)], 3)
@@ -367,66 +206,6 @@ def test_malformed_descriptions_name_the_kernel(add_pipeline: Build) -> None:
         native().Launcher("malformed", None, 3)
 
 
-def test_pending_kernel_is_resolved_once_by_whichever_thread(add_pipeline: Build) -> None:
-    calls = []
-
-    def obtain() -> list[Pipeline]:
-        calls.append(threading.get_ident())
-        time.sleep(0.05)
-        return [add_pipeline(64)]
-
-    kernel = make_launcher("later", obtain, 3)
-    assert kernel.pending
-    assert not calls
-    a, b = torch.randn(64), torch.randn(64)
-    outs = [torch.zeros(64) for _ in range(8)]
-    threads = [threading.Thread(target=kernel, args=(a, b, out)) for out in outs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
-    assert len(calls) == 1
-    assert not kernel.pending
-    assert all(torch.equal(out, a + b) for out in outs)
-
-
-def test_pending_kernel_that_cannot_be_resolved(add_pipeline: Build) -> None:
-    answers: list[Any] = [
-        errors.WorkerCrashed("the worker died", where="kernel later"),
-        errors.WorkerCrashed("the worker died again", where="kernel later"),
-        [add_pipeline(64)._replace(address=0)],
-        [add_pipeline(64)],
-    ]
-
-    def obtain() -> list[Pipeline]:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    kernel = make_launcher("later", obtain, 3)
-    a, b, out = torch.randn(64), torch.randn(64), torch.zeros(64)
-    with pytest.raises(errors.KernelArgumentError, match="takes 3"):
-        kernel(a)
-    with pytest.raises(errors.WorkerCrashed, match="died"):
-        kernel(a, b, out)
-    with pytest.raises(errors.WorkerCrashed, match="died again"):
-        kernel(a, b, out)
-    with pytest.raises(ValueError, match="kernel later: a pipeline's address is 0"):
-        kernel(a, b, out)
-    assert kernel.pending
-    kernel(a, b, out)
-    assert torch.equal(out, a + b)
-
-
-def test_resolve_that_calls_its_own_kernel_is_an_error() -> None:
-    kernel = make_launcher("loop", lambda: kernel(), 0)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="kernel loop was called by its own resolve"):
-            kernel()
-
-
 def test_calls_keep_no_references(add_pipeline: Build, kernel_of_ir: Build) -> None:
     kernel = make_launcher("add", [add_pipeline(64)], 3)
     a, b, out, name = torch.randn(64), torch.randn(64), torch.zeros(64), kernel.__name__
@@ -451,37 +230,6 @@ def test_calls_keep_no_references(add_pipeline: Build, kernel_of_ir: Build) -> N
     after = [sys.getrefcount(s) for s in subjects]
     growth = [y - x for x, y in zip(before, after, strict=True)]
     assert all(abs(g) < 20 for g in growth), growth
-
-
-def test_launchers_are_freed_with_their_code(add_pipeline: Build) -> None:
-    class Owner:
-        def __init__(self, code: object) -> None:
-            self.code = code
-
-    pipeline = add_pipeline(8)
-    owner = Owner(pipeline.code)
-    alive = weakref.ref(owner)
-    kernel = make_launcher("add", [pipeline._replace(code=owner)], 3)
-    del owner, pipeline
-    gc.collect()
-    assert alive() is not None
-    kernel(torch.ones(8), torch.ones(8), torch.ones(8))
-    del kernel
-    gc.collect()
-    assert alive() is None
-
-    # A cycle through resolve() is found by the collector, before and after it was resolved.
-    for resolved in (False, True):
-        pipeline = add_pipeline(8)
-        holder: Any = Owner(pipeline.code)
-        alive = weakref.ref(holder)
-        pipeline = pipeline._replace(code=holder)
-        holder.kernel = make_launcher("cycle", lambda p=pipeline: [p], 3)
-        if resolved:
-            holder.kernel(torch.ones(8), torch.ones(8), torch.ones(8))
-        del holder, pipeline
-        gc.collect()
-        assert alive() is None, f"leaked while resolved={resolved}"
 
 
 def test_missing_extension_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,7 @@ from halide_backend.launch.launcher import Pipeline, make_launcher, native
 Build = Callable[..., Any]
 MIB = 1 << 20
 
-malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(
-    native().symbols()["halide_malloc"]
-)
+malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(native().symbols()["halide_malloc"])
 free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(native().symbols()["halide_free"])
 
 

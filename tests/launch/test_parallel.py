@@ -133,9 +133,7 @@ FAILURES = {
 @pytest.mark.parametrize("release_gil", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("message", FAILURES)
-def test_error_of_a_task_is_raised(
-    kernel_of_ir: Build, message: str, threads: int, release_gil: bool
-) -> None:
+def test_error_of_a_task_is_raised(kernel_of_ir: Build, message: str, threads: int, release_gil: bool) -> None:
     text = LOOP.format(task=FAILURES[message])
     text += "define i32 @inner(ptr %c, i32 %i, ptr %o) { ret i32 17 }"
     torch.set_num_threads(threads)
@@ -316,9 +314,7 @@ assert loop(None, failing, 3, 5, None) == -3
 assert seen[-1] == 3
 print("serial")
 """
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert answer.stdout == "serial\n", answer.stderr
 
 

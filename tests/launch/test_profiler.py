@@ -61,10 +61,7 @@ def test_other_threads_run_while_it_profiles(add_pipeline: Build) -> None:
     outs = [torch.zeros(64) for _ in range(4)]
     one = torch.ones(64)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        threads = [
-            threading.Thread(target=lambda o=out: [kernel(one, one, o) for _ in range(200)])
-            for out in outs
-        ]
+        threads = [threading.Thread(target=lambda o=out: [kernel(one, one, o) for _ in range(200)]) for out in outs]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -82,7 +79,5 @@ profiler._is_profiler_enabled = True
 profiler._is_profiler_enabled = False
 print({NAME!r})
 """
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
-    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert answer.stdout.strip() == NAME, answer.stderr

@@ -19,12 +19,13 @@ def _wrong(x: torch.Tensor) -> torch.Tensor:
 
 
 def _wrong_gradient(x: torch.Tensor) -> torch.Tensor:
-    return x.detach() * 2 if torch.compiler.is_compiling() else x + x.detach()
+    return x * 3 - 2 * x.detach() if torch.compiler.is_compiling() else x * 1
 
 
 def _changes_input(x: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return x.add_(0 if torch.compiler.is_compiling() else 1) + 0 * x
+    if torch.compiler.is_compiling():
+        return x.detach() + 1
+    return x.detach().add_(1) * 1
 
 
 def _raises(x: torch.Tensor) -> torch.Tensor:
@@ -47,6 +48,7 @@ def _eager_raises(x: torch.Tensor) -> torch.Tensor:
 
 
 SABOTAGED = {
+    "abs": _changes_input,
     "sin": _wrong,
     "cos": _raises,
     "tan": _aborts,

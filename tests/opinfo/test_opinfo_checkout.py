@@ -1,4 +1,4 @@
-"""--pytorch-checkout: a test file of the shape of torch's runs with this backend selected, range by range."""
+"""--pytorch-checkout: a test file of the shape of torch's, run range by range."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import os, unittest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-chosen = op_db[int(os.environ["PYTORCH_TEST_RANGE_START"]):int(os.environ["PYTORCH_TEST_RANGE_END"])]
+first, last = (int(os.environ["PYTORCH_TEST_RANGE_" + end]) for end in ("START", "END"))
 
 
 class TestInductorOpInfoCPU(unittest.TestCase):
     pass
 
 
-for info in chosen:
+for info in op_db[first:last]:
     def test(self, info=info):
         if info.name == "cos":
             self.fail("a difference")
@@ -61,10 +61,17 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
         runner.run(Request(checkout=str(tmp_path)))
 
 
+def test_a_file_that_cannot_be_imported_is_no_success() -> None:
+    (found,) = read("Traceback (most recent call last):\nImportError: no name x", "exit code 1")
+    assert found.status == "failed" and "no name x" in found.failures[0].error
+
+
 def test_expected_failures_and_skips_of_the_file_are_understood() -> None:
     report = """\
 test_comprehensive_T_cpu_bool (__main__.TestInductorOpInfoCPU.test_comprehensive_T_cpu_bool) ... ok
-test_comprehensive_nn_functional_gelu_cpu_float16 (__main__.X) ... expected failure
+test_comprehensive_nn_functional_gelu_cpu_float16 (__main__.X) ... /a/b.py:365: Warning: old
+  warnings.warn(
+expected failure
 test_comprehensive_nn_functional_gelu_cpu_float32 (__main__.X) ... skipped 'flaky'
 test_comprehensive_nn_functional_gelu_cpu_float64 (__main__.X) ... unexpected success
 

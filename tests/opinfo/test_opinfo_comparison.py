@@ -23,18 +23,14 @@ FLOAT32 = tolerances.forward("sin", "float32")
         ([1.0, float("inf")], False),
     ],
 )
-def test_float32_is_compared_to_the_tolerance_of_torchs_test(
-    actual: list[float], same: bool
-) -> None:
+def test_float32_is_compared_to_the_tolerance_of_torchs_test(actual: list[float], same: bool) -> None:
     expected = torch.tensor([1.0, float("nan")])
     found = Comparison((0.0, 0.0)).difference([torch.tensor(actual)], [expected], FLOAT32)
     assert (found == "") is same
 
 
 def test_the_data_type_counts() -> None:
-    found = Comparison((0.0, 0.0)).difference(
-        [torch.ones(2, dtype=torch.float64)], [torch.ones(2)], FLOAT32
-    )
+    found = Comparison((0.0, 0.0)).difference([torch.ones(2, dtype=torch.float64)], [torch.ones(2)], FLOAT32)
     assert "dtype" in found
 
 
@@ -75,9 +71,7 @@ def test_the_table_counts_statuses_kernels_and_reasons() -> None:
     text = table.write(
         [
             Outcome("sin", "float32", "passed", samples=1, native=2),
-            Outcome(
-                "zeta", "float32", "passed", native=1, delegated=3, reasons={"operation zeta": 3}
-            ),
+            Outcome("zeta", "float32", "passed", native=1, delegated=3, reasons={"operation zeta": 3}),
             Outcome("cos", "int32", "failed", failures=(Failure(0, "values", "1 != 2"),)),
         ]
     )

@@ -1,4 +1,4 @@
-"""The runner: what fails, crashes or hangs is recorded as that, everything else goes on, and a run resumes."""
+"""The runner: failures, crashes and hangs are recorded, the rest goes on, and a run resumes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sabotaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("opinfo") / "results.json"
     request = Request(
         dtypes=("float32",),
-        ops=("sin", "cos", "tan", "exp", "log", "sqrt", "neg"),
+        ops=("abs", "sin", "cos", "tan", "exp", "log", "sqrt", "neg"),
         gradients=True,
         output=str(path),
         time_limit=60.0,
@@ -51,7 +51,8 @@ def test_a_right_operator_passes_with_its_gradient(sabotaged: dict[str, Any]) ->
         ("cos", "failed", "raised", "Observed exception"),
         ("tan", "crashed", "crashed", "SIGABRT"),
         ("exp", "timeout", "timeout", "in _hangs"),
-        ("log", "failed", "gradients raised", ""),
+        ("log", "failed", "gradients", "not close"),
+        ("abs", "failed", "values", "changed inputs"),
     ],
 )
 def test_damage_is_recorded_as_what_it_is(
@@ -75,16 +76,12 @@ def test_a_finished_run_is_resumed_without_running_anything(sabotaged: dict[str,
     assert outcomes(sabotaged["path"])["tan float32"]["status"] == "crashed"
 
 
-def test_an_unfinished_run_is_resumed_with_the_rest(
-    sabotaged: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_unfinished_run_is_resumed_with_the_rest(sabotaged: dict[str, Any], tmp_path: Path) -> None:
     data = json.loads(sabotaged["path"].read_text())
     data["outcomes"] = [item for item in data["outcomes"] if item["op"] not in ("neg", "exp")]
     path = tmp_path / "partial.json"
     path.write_text(json.dumps(data))
-    request = Request(
-        dtypes=("float32",), ops=("sin", "neg"), gradients=True, output=str(path), resume=True
-    )
+    request = Request(dtypes=("float32",), ops=("sin", "neg"), gradients=True, output=str(path), resume=True)
     assert runner.run(request) == 1
     found = outcomes(path)
     assert found["neg float32"]["status"] == "passed"

@@ -1,4 +1,7 @@
-"""Vector mathematics: functions from hl.Expr to hl.Expr, Float(32) or Float(64), made of arithmetic, selects and bit moves only."""
+"""Vector mathematics: functions of Float(32) or Float(64) Exprs, made of arithmetic, selects and bit moves only.
+
+They are right under StrictFloat, whether or not the code generator contracts a*b+c. Accuracy: tests/algorithm/mathematics.
+"""
 
 from __future__ import annotations
 

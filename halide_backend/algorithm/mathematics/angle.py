@@ -6,6 +6,7 @@ products of binary64 that are exact by construction, binary64 with integers of 3
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import halide as hl
@@ -40,9 +41,7 @@ def _segments(dropped: int) -> tuple[float, float, float]:
     """2/pi without its first `dropped` bits, as a sum of 29, 29 and 53 bits."""
     starts = (dropped, dropped + 29, dropped + 58)
     counts = (29, 29, 53)
-    a, b, c = (
-        math.ldexp(_bits_of_two_over_pi(s, n), -s - n) for s, n in zip(starts, counts, strict=True)
-    )
+    a, b, c = (math.ldexp(_bits_of_two_over_pi(s, n), -s - n) for s, n in zip(starts, counts, strict=True))
     return a, b, c
 
 
@@ -84,13 +83,12 @@ def reduce_angle_64(x: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
     shift = position & hl.u64(63)
     # A shift by 64 is undefined: the bits of the next word come by 1 and 63 - shift.
     aligned = [
-        (word << shift) | ((later >> hl.u64(1)) >> (hl.u64(63) - shift))
-        for word, later in zip(window, window[1:], strict=False)
+        (word << shift) | ((later >> hl.u64(1)) >> (hl.u64(63) - shift)) for word, later in itertools.pairwise(window)
     ]
     w = [half for word in aligned for half in (word >> hl.u64(32), word & low32)]
     low = [v * m_low for v in w]  # of word i, i = 0 the top one
     high = [v * m_high for v in w]
-    words = []
+    words: list[hl.Expr] = []
     carry = hl.u64(0)
     for i in (3, 2, 1, 0):
         total = carry + (low[i] & low32) + (low[i + 1] >> hl.u64(32))
@@ -132,10 +130,8 @@ def _window(index: hl.Expr) -> list[hl.Expr]:
     last = index == hl.u64(16)  # 15 + 1
     for step in (8, 4, 2, 1):
         ahead = last | ((index & hl.u64(step)) != hl.u64(0))
-        words = [
-            hl.select(ahead, later, word) for word, later in zip(words, words[step:], strict=False)
-        ]
-    return [hl.select(last, later, word) for word, later in zip(words[:4], words[1:5], strict=True)]
+        words = [hl.select(ahead, later, word) for word, later in zip(words, words[step:], strict=False)]
+    return [hl.select(last, later, word) for word, later in itertools.pairwise(words)]
 
 
 def _scaled_word(word: hl.Expr, places: int) -> hl.Expr:

@@ -1,7 +1,7 @@
 """erf, erfc, erfcx.
 
-erfc(a) = exp(-a**2) P(t)/(1 + 2 a), t = (a-4)/(a+4), for a >= 0.5; the square is split by `head`, so that the exponential
-keeps its relative accuracy. Coefficients by tests/algorithm/mathematics/minimax.py.
+erfc(a) = exp(-a**2) P(t)/(1 + 2 a), t = (a-4)/(a+4), for a >= 0.5; the square is split by `head`, so that the
+exponential keeps its relative accuracy. Coefficients by tests/algorithm/mathematics/fits.py.
 """
 
 from __future__ import annotations

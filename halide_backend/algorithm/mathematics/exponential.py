@@ -1,7 +1,7 @@
 """exp, exp2, expm1, sigmoid.
 
 Cody-Waite reduction x = k ln2 + r, |r| <= ln2/2, with ln2 in two parts of which k times the first is exact; minimax
-polynomials by tests/algorithm/mathematics/minimax.py.
+polynomials by tests/algorithm/mathematics/fits.py.
 """
 
 from __future__ import annotations
@@ -159,5 +159,3 @@ def sigmoid(x: hl.Expr) -> hl.Expr:
     f = float_format(x)
     e = exp(negate(hl.abs(x)))
     return hl.select(x < f.value(0), e, f.value(1)) / (e + 1)
-
-

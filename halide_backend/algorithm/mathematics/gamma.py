@@ -1,8 +1,8 @@
 """lgamma and digamma, in binary64; binary32 results are those rounded.
 
 Rational minimax approximations on (0, 3) and [3, 8 or 10), asymptotic series beyond, reflection for negative arguments.
-Coefficients by tests/algorithm/mathematics/minimax.py. Next to a zero (lgamma: negative non-integers; digamma: negative
-non-integers, and 1.46 in the positive, where it is kept) the relative error of binary64 grows as the absolute one does not.
+Coefficients by tests/algorithm/mathematics/fits.py. Next to their zeros at negative arguments the absolute error stays,
+so the relative error of binary64 grows there; next to the zeros at 1, 2 and 1.46 it does not.
 """
 
 from __future__ import annotations

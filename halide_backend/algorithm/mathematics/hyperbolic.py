@@ -1,4 +1,4 @@
-"""sinh, cosh, tanh; coefficients by tests/algorithm/mathematics/minimax.py."""
+"""sinh, cosh, tanh; coefficients by tests/algorithm/mathematics/fits.py."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ def tanh(x: hl.Expr) -> hl.Expr:
     """Odd polynomial for |x| < 0.625, 1 - 2/(exp(2|x|) + 1) beyond."""
     f = float_format(x)
     a = hl.abs(x)
-    z = x * x
+    z = a * a
     if f is BINARY32:
-        small = x * z * polynomial(z, TANH_32) + x
+        small = a * z * polynomial(z, TANH_32) + a
     else:
-        small = x * z * (polynomial(z, TANH_64_P) / polynomial(z, TANH_64_Q)) + x
+        small = a * z * (polynomial(z, TANH_64_P) / polynomial(z, TANH_64_Q)) + a
     e = small_exponential(at_most(a, 22.0) * 2)
-    large = with_sign_of(f.value(1) - f.value(2) / (e + 1), x)
-    return hl.select(a < f.value(0.625), small, large)
+    large = f.value(1) - f.value(2) / (e + 1)
+    return with_sign_of(hl.select(a < f.value(0.625), small, large), x)
 
 
 def sinh(x: hl.Expr) -> hl.Expr:
     """Odd polynomial for |x| < 1, E - 1/(4 E) with E = exp(|x|)/2 beyond."""
     f = float_format(x)
     a = hl.abs(x)
-    z = x * x
-    small = x * z * polynomial(z, SINH_32 if f is BINARY32 else SINH_64) + x
+    z = a * a
+    small = a * z * polynomial(z, SINH_32 if f is BINARY32 else SINH_64) + a
     half = _half_exponential(a)
-    large = with_sign_of(half - f.value(0.25) / half, x)
-    return hl.select(a < f.value(1), hl.select(x == f.value(0), x, small), large)
+    large = half - f.value(0.25) / half
+    return with_sign_of(hl.select(a < f.value(1), small, large), x)
 
 
 def cosh(x: hl.Expr) -> hl.Expr:

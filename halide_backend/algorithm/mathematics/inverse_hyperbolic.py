@@ -1,6 +1,6 @@
 """asinh, acosh, atanh, in binary64; binary32 results are those rounded.
 
-Rational minimax approximations (tests/algorithm/mathematics/minimax.py) where the result is small, logarithms beyond.
+Rational minimax approximations (tests/algorithm/mathematics/fits.py) where the result is small, logarithms beyond.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """asin, acos, atan, atan2, in binary64; binary32 results are those rounded.
 
 Interval reductions of fdlibm's e_asin.c and s_atan.c, rational minimax approximations by
-tests/algorithm/mathematics/minimax.py.
+tests/algorithm/mathematics/fits.py.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _angle(a: hl.Expr, b: hl.Expr, left: hl.Expr) -> hl.Expr:
     both_infinite = is_infinite(a) & is_infinite(b)
     both_zero = (a == hl.f64(0)) & (b == hl.f64(0))
     huge = (a > hl.f64(2.0**1020)) | (b > hl.f64(2.0**1020))
-    scale = hl.select(huge, hl.f64(0.125), hl.f64(1))
+    tiny = (a < hl.f64(2.0**-900)) & (b < hl.f64(2.0**-900))
+    scale = hl.select(huge, hl.f64(0.125), hl.select(tiny, hl.f64(2.0**200), hl.f64(1)))
     a = hl.select(both_infinite, hl.f64(1), a * scale)
     b = hl.select(both_infinite | both_zero, hl.f64(1), b * scale)
     c, high, low = hl.f64(0), hl.f64(0), hl.f64(0)

@@ -1,7 +1,7 @@
 """log, log2, log10, log1p.
 
 x = m 2**e with m in [sqrt(1/2), sqrt(2)); log(1+f), f = m - 1, by a minimax polynomial (binary32) or Sun's series in
-s = f/(2+f) (binary64, method of fdlibm's e_log.c); coefficients by tests/algorithm/mathematics/minimax.py.
+s = f/(2+f) (binary64, method of fdlibm's e_log.c); coefficients by tests/algorithm/mathematics/fits.py.
 """
 
 from __future__ import annotations

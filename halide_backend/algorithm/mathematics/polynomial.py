@@ -1,4 +1,8 @@
-"""Polynomials with constant coefficients."""
+"""Polynomials with constant coefficients.
+
+The errors quoted beside coefficients are before their rounding to the format; those after it stand in
+tests/algorithm/mathematics/fits.py, which also solves every approximation anew.
+"""
 
 from __future__ import annotations
 

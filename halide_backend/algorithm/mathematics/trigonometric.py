@@ -1,6 +1,6 @@
 """sin, cos, tan.
 
-Minimax polynomials on |r| <= pi/4 by tests/algorithm/mathematics/minimax.py, after the reduction of angle.py.
+Minimax polynomials on |r| <= pi/4 by tests/algorithm/mathematics/fits.py, after the reduction of angle.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
 # (sin(r) - r) / r**3 in z = r**2 <= 0.63, relative error 2**-27.9 and 2**-57.8.
-SIN_32 = (-0.0001950810809774966, 0.008332131168672253, -0.16666654217720483)
+SIN_32 = (-0.0001951080809774966, 0.008332131168672253, -0.16666654217720483)
 SIN_64 = (
     1.5893595102991658e-10,
     -2.5050704231405284e-08,
@@ -66,7 +66,7 @@ def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
     """sin(x + turn pi/2); NaN for infinities."""
     f = float_format(x)
     if f is BINARY32:
-        quadrant, wide = reduce_angle_32(x)
+        quadrant, wide = reduce_angle_32(hl.abs(x))
         quadrant = hl.cast(hl.UInt(32), quadrant) + turn
         r = hl.cast(hl.Float(32), wide)
         sine, cosine = _sine_32(r), _cosine_32(r)
@@ -76,8 +76,8 @@ def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
         sine, cosine = _sine_64(r, low), _cosine_64(r, low)
     y = hl.select((quadrant & f.word(1)) == f.word(0), sine, cosine)
     flip = (quadrant & f.word(2)) << f.word(f.width - 2)
-    if turn == 0 and f is not BINARY32:
-        flip = flip ^ sign_bits(x)  # its reduction is of |x|
+    if turn == 0:
+        flip = flip ^ sign_bits(x)  # the reduction is of |x|
     y = from_bits(to_bits(y) ^ flip)
     return hl.select(hl.abs(x) < f.value(math.inf), y, f.value(math.nan))
 
@@ -124,7 +124,7 @@ def tan(x: hl.Expr) -> hl.Expr:
 
 
 def _tangent_64(r: hl.Expr, low: hl.Expr, odd: hl.Expr) -> hl.Expr:
-    """tan(r + low), or minus its reciprocal where odd. The reciprocal as in fdlibm's k_tan.c: of a head, then corrected."""
+    """tan(r + low), or minus its reciprocal where odd: its head, then a correction (fdlibm's k_tan.c)."""
     z = r * r
     w = r * z * (polynomial(z, TAN_64_P) / polynomial(z, TAN_64_Q)) + (z * low + low)
     t = r + w

@@ -33,7 +33,7 @@ def specials(bits: int) -> Floats:
 
 
 def arguments(bits: int, count: int, stride: int = 0, seed: int = 0) -> Floats:
-    """A mixture, length a multiple of 16; for 32 bits `stride` walks through all bit patterns instead of drawing them."""
+    """A mixture, length a multiple of 16; `stride` (32 bits) walks through all bit patterns, else they are drawn."""
     word, kind = _WORD[bits], _FLOAT[bits]
     random = np.random.default_rng(seed)
     if stride:

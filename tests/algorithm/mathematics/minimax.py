@@ -1,12 +1,7 @@
-"""Minimax polynomials, the source of the coefficients in `halide_backend.algorithm.mathematics`.
-
-Run it by hand: `python tests/algorithm/mathematics/minimax.py` prints every fit of the table, or only those named as arguments.
-Remez exchange in 60 digits (mpmath); rational fits are linearised (Loeb) and re-exchanged.
-"""
+"""Minimax polynomials and rationals: Remez exchange in 60 digits, rational ones linearised (Loeb) in every step."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import mpmath as mp
@@ -44,16 +39,11 @@ def minimax(
     nodes = [(lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * i / (size - 1)) for i in range(size)]
     gap = (hi - lo) / size
     nodes = [x if abs(x) > gap / 4 else x + gap / 4 for x in nodes]  # a weight may vanish at 0
-    grid = [
-        (lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * (i + mp.mpf(1) / 2) / (24 * size))
-        for i in range(24 * size)
-    ]
+    grid = [(lo + hi) / 2 - (hi - lo) / 2 * mp.cos(mp.pi * (i + mp.mpf(1) / 2) / (24 * size)) for i in range(24 * size)]
     values = [(g(x), w(x)) for x in grid]
     den: list[mp.mpf] = [mp.mpf(1)]
     for _ in range(12):
-        num, den = _solve(
-            g, w, nodes, m, n, lambda x, d=den: mp.polyval(d[::-1], x)
-        )
+        num, den = _solve(g, w, nodes, m, n, lambda x, d=den: mp.polyval(d[::-1], x))
         err = [
             wx * (mp.polyval(num[::-1], x) / mp.polyval(den[::-1], x) - gx)
             for x, (gx, wx) in zip(grid, values, strict=True)
@@ -74,15 +64,3 @@ def minimax(
         if peak < low * 1.02:
             break
     return [float(c) for c in num[::-1]], [float(c) for c in den[::-1]], float(peak)
-
-
-def series(f: Function, tail: int) -> Function:
-    """f with its Taylor coefficients below `tail` removed and divided by x**tail (exact near 0 too)."""
-    c = mp.taylor(f, 0, tail + 30)
-
-    def g(x: mp.mpf) -> mp.mpf:
-        if abs(x) < 0.01:
-            return mp.polyval(c[tail:][::-1], x)
-        return (f(x) - mp.polyval(c[:tail][::-1], x)) / x**tail
-
-    return g

@@ -1,7 +1,8 @@
-"""Every function against an independent truth: largest error in ulps, special values, no call out of the vector code."""
+"""Every function against an independent truth: largest error in ulps, special values, no call to anything."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -69,6 +70,8 @@ BOUNDS = {
     "tan": Bound(0.51, 1.2),
     "tanh": Bound(1.4, 1.4),
 }
+#: torch.fmod yields NaN for large quotients, torch.log1p yields 0 for denormals; numpy asks the C library.
+EAGER_IS_WRONG: dict[str, Callable[..., Floats]] = {"fmod": np.fmod, "log1p": np.log1p}
 TARGETS = {"host": HOST, "without_fma": WITHOUT_FMA}
 
 
@@ -100,9 +103,7 @@ def test_binary32(name: str, target: str) -> None:
     x = inputs_of(name, 32, 1 << (18 if target == "host" else 14), stride)
     values = kernel(name, 32, TARGETS[target])(*x)
     bound = BOUNDS[name]
-    assert_within(
-        bound.binary32, ulps_32(values, float64_truth(name, *x), bound.floor), values, *x
-    )
+    assert_within(bound.binary32, ulps_32(values, float64_truth(name, *x), bound.floor), values, *x)
 
 
 @pytest.mark.long
@@ -111,9 +112,7 @@ def test_binary32_of_many(name: str) -> None:
     x = inputs_of(name, 32, 1 << 22, LONG_STRIDE_32)
     values = kernel(name, 32, HOST)(*x)
     bound = BOUNDS[name]
-    assert_within(
-        bound.binary32, ulps_32(values, float64_truth(name, *x), bound.floor), values, *x
-    )
+    assert_within(bound.binary32, ulps_32(values, float64_truth(name, *x), bound.floor), values, *x)
 
 
 @cache
@@ -126,9 +125,7 @@ def errors_64(name: str, count: int, target: Target) -> None:
     x, truth = truth_64(name, count)
     values = kernel(name, 64, target)(*x)
     bound = BOUNDS[name]
-    errors = np.array(
-        [ulp_64(v, t, bound.floor) for v, t in zip(values.tolist(), truth, strict=True)]
-    )
+    errors = np.array([ulp_64(v, t, bound.floor) for v, t in zip(values.tolist(), truth, strict=True)])
     assert_within(bound.binary64, errors, values, *x)
 
 
@@ -152,12 +149,14 @@ def test_special_values_are_eager(name: str, bits: int) -> None:
     if BOUNDS[name].arity == 2:
         x = tuple(padded(a.ravel()) for a in np.meshgrid(*x, *x))
     values = kernel(name, bits, HOST)(*x)
-    eager = torch_function(name)(*(torch.from_numpy(a) for a in x)).numpy()
+    if name in EAGER_IS_WRONG:
+        with np.errstate(all="ignore"):
+            eager = EAGER_IS_WRONG[name](*x)
+    else:
+        eager = torch_function(name)(*(torch.from_numpy(a) for a in x)).numpy()
     for what in (np.isnan, np.isinf, lambda v: v == 0, lambda v: np.signbit(v) & ~np.isnan(v)):
         differ = what(values) != what(eager)
-        assert not differ.any(), [
-            (*(a[i] for a in x), values[i], eager[i]) for i in np.flatnonzero(differ)[:8]
-        ]
+        assert not differ.any(), [(*(a[i] for a in x), values[i], eager[i]) for i in np.flatnonzero(differ)[:8]]
 
 
 @pytest.mark.parametrize("bits", [32, 64])

@@ -23,19 +23,22 @@ def torch_function(name: str) -> Callable[..., torch.Tensor]:
 
 def float64_truth(name: str, *inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """The function in float64 of float32 arguments: right to 2**-50 or so."""
-    wide = [torch.from_numpy(a.astype(np.float64)) for a in inputs]
+    with np.errstate(all="ignore"):
+        wide = [torch.from_numpy(a.astype(np.float64)) for a in inputs]
     return np.asarray(torch_function(name)(*wide).numpy())
 
 
 def mpmath_truth(name: str, *inputs: npt.NDArray[np.float64]) -> list[Number]:
-    """The function of each element (of float64 arguments) to many more digits than asked."""
-    function = FUNCTIONS[name]
+    """The function of each element (of float64 arguments) to many more digits than asked.
+
+    Where an argument is zero, infinite or NaN it is torch's value: mpmath has no signed zero and no C99.
+    """
+    function, rough = FUNCTIONS[name], float64_truth(name, *inputs)
+    plain = np.all([np.isfinite(a) & (a != 0) for a in inputs], axis=0)
     with mp.workprec(PRECISION.get(name, USUAL_PRECISION)):
         return [
-            NAN
-            if any(np.isnan(row)) and name not in ("pow", "hypot")
-            else function(*(mp.mpf(float(v)) for v in row))
-            for row in zip(*inputs, strict=True)
+            function(*(mp.mpf(float(v)) for v in row)) if exact else mp.mpf(float(value))
+            for row, value, exact in zip(zip(*inputs, strict=True), rough, plain, strict=True)
         ]
 
 
@@ -44,25 +47,12 @@ def _bounded(function: Callable[[Number], Number], limit: float) -> Callable[[Nu
     return lambda x: function(max(min(x, mp.mpf(limit)), mp.mpf(-limit)))
 
 
-def _positive(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    def logarithm(x: Number) -> Number:
-        return -INF if x == 0 else NAN if x < 0 else x if x == INF else function(x)
-
-    return logarithm
-
-
-def _inside(
-    function: Callable[[Number], Number], lowest: float, highest: float
-) -> Callable[[Number], Number]:
+def _inside(function: Callable[[Number], Number], lowest: float, highest: float) -> Callable[[Number], Number]:
     return lambda x: function(x) if lowest <= x <= highest else NAN
 
 
-def _finite(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    return lambda x: NAN if mp.isinf(x) else function(x)
-
-
 def _log1p(x: Number) -> Number:
-    return -INF if x == -1 else NAN if x < -1 else x if x == INF else mp.log1p(x)
+    return -INF if x == -1 else NAN if x < -1 else mp.log1p(x)
 
 
 def _atanh(x: Number) -> Number:
@@ -70,7 +60,7 @@ def _atanh(x: Number) -> Number:
 
 
 def _rsqrt(x: Number) -> Number:
-    return NAN if x < 0 else INF if x == 0 else 1 / mp.sqrt(x)
+    return NAN if x < 0 else 1 / mp.sqrt(x)
 
 
 def _erfinv(x: Number) -> Number:
@@ -91,12 +81,12 @@ def _erfinv(x: Number) -> Number:
 
 def _erfcx(x: Number) -> Number:
     if x > 1e4:
-        return (1 - 1 / (2 * x * x) + 3 / (4 * x**4)) / (x * mp.sqrt(mp.pi)) if x < INF else 0 * x
+        return (1 - 1 / (2 * x * x) + 3 / (4 * x**4)) / (x * mp.sqrt(mp.pi))
     return INF if x < -27 else mp.exp(x * x) * mp.erfc(x)
 
 
 def _lgamma(x: Number) -> Number:
-    if mp.isinf(x) or x == 0 or (x < 0 and x == mp.floor(x)):
+    if x < 0 and x == mp.floor(x):
         return INF
     if x > 1e20:
         return (x - 0.5) * mp.log(x) - x + mp.log(2 * mp.pi) / 2
@@ -106,10 +96,8 @@ def _lgamma(x: Number) -> Number:
 
 
 def _digamma(x: Number) -> Number:
-    if x == 0 or x == INF:
-        return INF  # the sign of zero is tested apart
     if x < 0:
-        pole = x == mp.floor(x) or x == -INF
+        pole = x == mp.floor(x)
         return NAN if pole else _digamma(-x) - 1 / x - mp.pi * mp.cospi(x) / mp.sinpi(x)
     return mp.log(x) - 1 / (2 * x) if x > 1e20 else mp.digamma(x)
 
@@ -117,24 +105,18 @@ def _digamma(x: Number) -> Number:
 def _pow(x: Number, y: Number) -> Number:
     with np.errstate(all="ignore"):
         rough = float(np.float_power(float(x), float(y)))
-    if rough != rough or rough == 0 or abs(rough) == float("inf") or mp.isinf(y):
+    if rough != rough or rough == 0 or abs(rough) == float("inf"):
         return mp.mpf(rough)
     return mp.sign(x) ** int(abs(y) % 2) * abs(x) ** y if x < 0 else x**y
 
 
-def _hypot(x: Number, y: Number) -> Number:
-    return INF if mp.isinf(x) or mp.isinf(y) else mp.sqrt(x * x + y * y)
-
-
 def _fmod(x: Number, y: Number) -> Number:
-    if mp.isinf(x) or y == 0:
-        return NAN
-    return x if mp.isinf(y) else mp.sign(x) * (abs(x) % abs(y))
+    return mp.sign(x) * (abs(x) % abs(y))
 
 
 def _atan2(y: Number, x: Number) -> Number:
     """C99's, by numpy where an argument is zero or infinite: those are exact to half an ulp there."""
-    if x == 0 or y == 0 or mp.isinf(x) or mp.isinf(y):
+    if x == 0 or y == 0 or mp.isinf(x):
         return mp.mpf(float(np.arctan2(float(y), float(x))))
     return mp.atan2(y, x)
 
@@ -145,9 +127,9 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "asin": _inside(mp.asin, -1, 1),
     "asinh": mp.asinh,
     "atan": mp.atan,
-    "atan2": _atan2,
+    "atan2": mp.atan2,
     "atanh": _atanh,
-    "cos": _finite(mp.cos),
+    "cos": mp.cos,
     "cosh": _bounded(mp.cosh, 2000),
     "digamma": _digamma,
     "erf": _bounded(mp.erf, 40),
@@ -158,18 +140,18 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "exp2": _bounded(lambda x: mp.mpf(2) ** x, 2000),
     "expm1": _bounded(mp.expm1, 2000),
     "fmod": _fmod,
-    "hypot": _hypot,
+    "hypot": mp.hypot,
     "lgamma": _lgamma,
-    "log": _positive(mp.log),
+    "log": _inside(mp.log, 0, float("inf")),
     "log1p": _log1p,
-    "log2": _positive(lambda x: mp.log(x) / mp.log(2)),
-    "log10": _positive(lambda x: mp.log(x) / mp.log(10)),
+    "log2": _inside(lambda x: mp.log(x) / mp.log(2), 0, float("inf")),
+    "log10": _inside(mp.log10, 0, float("inf")),
     "pow": _pow,
     "rsqrt": _rsqrt,
     "sigmoid": _bounded(lambda x: 1 / (1 + mp.exp(-x)), 2000),
-    "sin": _finite(mp.sin),
+    "sin": mp.sin,
     "sinh": _bounded(mp.sinh, 2000),
     "sqrt": _inside(mp.sqrt, 0, float("inf")),
-    "tan": _finite(mp.tan),
+    "tan": mp.tan,
     "tanh": _bounded(mp.tanh, 2000),
 }

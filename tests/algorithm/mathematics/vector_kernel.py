@@ -81,9 +81,7 @@ class VectorKernel:
         assert arrays[0].size % BLOCK == 0
         assert arrays[0].itemsize * 8 == self.bits
         dimension = ctypes.pointer(_Dimension(0, arrays[0].size, 1, 0))
-        buffers = [
-            _Buffer(0, None, a.ctypes.data, 0, 2, self.bits, 1, 1, dimension, None) for a in arrays
-        ]
+        buffers = [_Buffer(0, None, a.ctypes.data, 0, 2, self.bits, 1, 1, dimension, None) for a in arrays]
         run = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * len(buffers))
         assert run(self.loaded.address)(*(ctypes.addressof(b) for b in buffers)) == 0
         return arrays[-1]

@@ -1,0 +1,96 @@
+"""Values from and to memory, between dtypes, and from loop coordinates."""
+
+from __future__ import annotations
+
+import halide as hl
+
+from halide_backend.algorithm.element_types import COMPUTE, logical_bits
+
+
+def constant(dtype: str, value: float | int | bool) -> hl.Expr:
+    """A number of the torch dtype `dtype`."""
+    target = COMPUTE[dtype]
+    if dtype == "bool":
+        return hl.cast(hl.UInt(1), hl.u8(int(value)))
+    if dtype in ("float32", "float16", "bfloat16"):
+        return hl.f32(value)
+    if dtype == "float64":
+        return hl.f64(value)
+    if target.bits() == 64:
+        # Python hands numbers over as int64; a uint64 keeps its bits.
+        signed = int(value) - 2**64 if int(value) >= 2**63 else int(value)
+        return hl.cast(target, hl.i64(signed))
+    return hl.cast(target, hl.i64(int(value)))
+
+
+def load(dtype: str, element: hl.Expr) -> hl.Expr:
+    """The value of a memory element of torch dtype `dtype`."""
+    if dtype == "bool":
+        return element != hl.u8(0)
+    if dtype == "bfloat16":
+        return hl.reinterpret(hl.Float(32), hl.cast(hl.UInt(32), element) << 16)
+    if dtype == "float16":
+        return hl.cast(hl.Float(32), element)
+    return element
+
+
+def stored(dtype: str, value: hl.Expr) -> hl.Expr:
+    """`value` as a memory element of torch dtype `dtype`."""
+    if dtype == "bool":
+        return hl.cast(hl.UInt(8), value)
+    if dtype == "bfloat16":
+        return _bfloat16_bits(value)
+    if dtype == "float16":
+        return hl.cast(hl.Float(16), value)
+    return value
+
+
+def _bfloat16_bits(value: hl.Expr) -> hl.Expr:
+    # Round to nearest even on the integer bits: vcvtneps2bf16 would flush denormals, and a NaN whose payload is rounded
+    # away would become infinity.
+    bits = hl.reinterpret(hl.UInt(32), value)
+    rounded = (bits + hl.u32(0x7FFF) + ((bits >> 16) & hl.u32(1))) >> 16
+    return hl.cast(hl.UInt(16), hl.select(hl.is_nan(value), (bits >> 16) | hl.u32(0x40), rounded))
+
+
+def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
+    """torch's conversion between dtypes, rounding to float16 and bfloat16."""
+    if target == "bool":
+        return value != hl.cast(value.type(), hl.i32(0)) if source != "bool" else value
+    if target in ("bfloat16", "float16"):
+        single = hl.cast(hl.Float(32), value)
+        return load(target, stored(target, single))
+    kind = COMPUTE[target]
+    if not (source.startswith(("float", "bfloat")) and not target.startswith("float")):
+        return hl.cast(kind, value)
+    # Out of range is undefined in C; these are the steps of torch's own conversion, as x86 executes them.
+    if target in ("int8", "int16"):
+        return hl.cast(kind, hl.cast(hl.Int(32), value))
+    if target.startswith("uint"):
+        return hl.cast(kind, hl.cast(hl.Int(64), value))
+    return hl.cast(kind, value)
+
+
+def bitcast(source: str, target: str, value: hl.Expr) -> hl.Expr:
+    """The bits of a memory element of dtype `source`, read as dtype `target`."""
+    bits = logical_bits(source)
+    element = hl.reinterpret(hl.UInt(bits), stored(source, value)) if source != "bool" else stored(source, value)
+    if target in ("bfloat16", "bool"):
+        return load(target, element)
+    if target == "float16":
+        return load(target, hl.reinterpret(hl.Float(16), element))
+    return hl.reinterpret(COMPUTE[target], element)
+
+
+def position(dtype: str, index: hl.Expr | hl.Var) -> hl.Expr:
+    """A loop coordinate as a value of torch dtype `dtype`."""
+    return hl.cast(COMPUTE[dtype], index) if dtype != "bool" else hl.cast(hl.Int(32), index) != 0
+
+
+def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
+    """An index read from data as an int32 coordinate in [0, size); negative ones count from the end."""
+    # Compared in the index's own type: cutting a large int64 down first could bring it back into range.
+    wide = hl.cast(hl.Int(64), index)
+    if wrap_negative:
+        wide = hl.select(wide < 0, wide + hl.i64(size), wide)
+    return hl.cast(hl.Int(32), hl.clamp(wide, hl.i64(0), hl.i64(size - 1)))

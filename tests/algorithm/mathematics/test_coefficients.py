@@ -1,0 +1,23 @@
+"""The coefficients, in exact arithmetic, against the functions they approximate: a digit lost in copying shows here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import mpmath as mp
+import pytest
+from fits import FITS, Fit
+
+
+@pytest.mark.parametrize("fit", FITS, ids=lambda fit: fit.numerator)
+def test_error_is_as_claimed(fit: Fit) -> None:
+    module = import_module(f"halide_backend.algorithm.mathematics.{fit.module}")
+    p = getattr(module, fit.numerator)
+    q = getattr(module, fit.denominator) if fit.denominator else (1.0,)
+    assert (len(p), len(q)) == (fit.p + 1, fit.q + 1)
+    worst = mp.mpf(0)
+    for i in range(101):
+        x = mp.mpf(fit.lo) + (mp.mpf(fit.hi) - fit.lo) * (1 - mp.cos(mp.pi * i / 100)) / 2
+        error = mp.polyval(p, x) / mp.polyval(q, x) - fit.function(x)
+        worst = max(worst, abs(fit.weight(x) * error))
+    assert mp.log(worst, 2) <= fit.error + 0.15
