@@ -55,7 +55,7 @@ class Option:
             allowed = f"must be of type {self.type.__name__}"
         elif self.choices and value not in self.choices:
             allowed = f"must be one of {', '.join(map(repr, self.choices))}"
-        elif self.minimum is not None and not float(value) >= self.minimum:
+        elif self.minimum is not None and isinstance(value, (int, float)) and not value >= self.minimum:
             allowed = f"must be at least {self.minimum:g}"
         else:
             return value

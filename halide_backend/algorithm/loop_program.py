@@ -111,6 +111,19 @@ class Reduction:
 
 
 @dataclass(frozen=True)
+class Number:
+    """Attributes of a "constant". It compares by its bits: 0.0 and -0.0, 1 and True are different values."""
+
+    value: float | int | bool
+    bits: str
+
+    @staticmethod
+    def of(value: float | int | bool) -> Number:
+        """NaN, which is not equal to itself, is held by its bits alone."""
+        return Number(0 if value != value else value, repr(value))
+
+
+@dataclass(frozen=True)
 class Indirect:
     """Attributes of an "indirect" value: an index read from data, wrapped if negative, clamped to [0, size)."""
 
@@ -122,8 +135,8 @@ class Indirect:
 class Value:
     """One operation. `operands` are positions in `LoopProgram.values`, always smaller than the value's own.
 
-    `attribute` is what the operation needs besides values: a `Load`, `Reduction` or `Indirect`, the Python number of
-    a "constant", the index expression of an "index".
+    `attribute` is what the operation needs besides values: a `Load`, `Reduction`, `Indirect` or `Number`, or the index
+    expression of an "index".
     """
 
     operation: str

@@ -144,6 +144,9 @@ def lt(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 
 def le(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    # Halide's x86 code for a vector a <= b is "not b < a": true for NaN.
+    if a.type().is_float():
+        return (a < b) | (a == b)
     return _widened(a) <= _widened(b)
 
 
@@ -152,7 +155,7 @@ def gt(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 
 def ge(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return _widened(a) >= _widened(b)
+    return le(b, a)
 
 
 def _widened(x: hl.Expr) -> hl.Expr:

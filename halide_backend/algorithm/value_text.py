@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 
 from halide_backend.algorithm.index_text import index_text, with_indirect
-from halide_backend.algorithm.loop_program import Indirect, Load, LoopProgram, Value
+from halide_backend.algorithm.loop_program import Indirect, Load, LoopProgram, Number, Value
 
 
 def value_text(program: LoopProgram, value: Value) -> str:
@@ -18,11 +18,11 @@ def value_text(program: LoopProgram, value: Value) -> str:
     if isinstance(attribute, Indirect):
         size = index_text(attribute.size)
         return f"ops.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
+    if isinstance(attribute, Number):
+        return f"ops.constant({value.dtype!r}, {_number(attribute)})"
+    if isinstance(attribute, sympy.Expr):
+        return _index(program, value, attribute)
     match value.operation:
-        case "constant":
-            return f"ops.constant({value.dtype!r}, {_number(attribute)})"
-        case "index":
-            return _index(program, value, attribute)
         case "to_dtype" | "bitcast":
             return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
         case "add" | "sub" | "mul" | "truediv" if "float" in value.dtype:
@@ -31,8 +31,7 @@ def value_text(program: LoopProgram, value: Value) -> str:
     return f"ops.{value.operation}({', '.join(operands)})"
 
 
-def _index(program: LoopProgram, value: Value, index: object) -> str:
-    assert isinstance(index, sympy.Expr)
+def _index(program: LoopProgram, value: Value, index: sympy.Expr) -> str:
     wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
     text = index_text(index)
     sizes = [symbol for symbol in index.free_symbols if symbol.name.startswith("n")]
@@ -67,6 +66,5 @@ def _load(program: LoopProgram, value: Value, load: Load) -> str:
     return element
 
 
-def _number(attribute: object) -> str:
-    bits = str(attribute.bits)
-    return f'float("{bits}")' if bits in ("inf", "-inf", "nan") else bits
+def _number(number: Number) -> str:
+    return f'float("{number.bits}")' if number.bits in ("inf", "-inf", "nan") else number.bits

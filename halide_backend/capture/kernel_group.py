@@ -70,7 +70,7 @@ class KernelGroup:
         arguments = list(dict.fromkeys(argument for each in bound for argument in each))
         pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(self.texts, bound)]
         body = _call_text(pipelines, len(arguments))
-        name = wrapper.src_to_kernel.get(body)
+        name: str | None = wrapper.src_to_kernel.get(body)
         if name is None:
             fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
             name = "_".join(["halide", fused, wrapper.next_kernel_suffix()])
@@ -93,7 +93,7 @@ class KernelGroup:
     def _name(self, memory: str) -> str:
         """The wrapper's name of the memory: its last reuse, since earlier names are gone by the time of the call."""
         reused = self.args.inplace_buffers.get(memory)
-        return reused.other_names[-1] if isinstance(reused, InplacedBuffer) else memory
+        return str(reused.other_names[-1]) if isinstance(reused, InplacedBuffer) else memory
 
 
 def _call_text(pipelines: Sequence[tuple[str, tuple[int, ...]]], arity: int) -> str:

@@ -16,6 +16,7 @@ from halide_backend.algorithm.loop_program import (
     Load,
     LoopProgram,
     Nest,
+    Number,
     Reduction,
     Store,
     Value,
@@ -72,8 +73,8 @@ class ProgramBuilder:
         value = self.values[position]
         while value.operation == "to_dtype":
             value = self.values[value.operands[0]]
-        if value.operation == "constant":
-            return value.attribute.number  # type: ignore[attr-defined, no-any-return]
+        if isinstance(value.attribute, Number):
+            return value.attribute.value
         if value.operation == "index" and isinstance(value.attribute, sympy.Integer):
             return int(value.attribute)
         return None

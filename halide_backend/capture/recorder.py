@@ -13,7 +13,7 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promot
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.loop_program import Extent, Indirect, Load, Nest, Reduction
+from halide_backend.algorithm.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
 from halide_backend.algorithm.operation_names import (
     COMPARISONS,
     FLOAT_ONLY,
@@ -67,7 +67,7 @@ class Recorder(DefaultHandler):
             number = bool(value)
         else:
             number = int(value)
-        return self.value("constant", dtype, attribute=_Number.of(number))
+        return self.value("constant", dtype, attribute=Number.of(number))
 
     def number(self, operand: Any, dtype: torch.dtype) -> Recorded:
         return operand if isinstance(operand, Recorded) else self.constant(operand, dtype)
@@ -102,7 +102,7 @@ class Recorder(DefaultHandler):
         stored = self.builder.stored(name, index)
         if stored is not None:
             return Recorded(stored, dtype)
-        split = ()
+        split: tuple[Coordinate, ...] = ()
         masks = () if self.mask is None else (self.mask,)
         buffer = self.builder.read(name)
         if self.mask is not None and not self._in_bounds(index, self.builder.extent(name)):
@@ -121,7 +121,7 @@ class Recorder(DefaultHandler):
     def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:
         span = value_range(index, self.extents)
         known = span is not None and isinstance(size, int)
-        return known and span[0] >= 0 and span[1] < size  # type: ignore[index, operator]
+        return known and span[0] >= 0 and span[1] < size  # type: ignore[index]
 
     def store(self, name: str, index: sympy.Expr, value: Recorded | float, mode: str | None = None) -> None:
         dtype = V.graph.get_dtype(name)
@@ -332,18 +332,6 @@ class Recorder(DefaultHandler):
         if known is not None and known != 0:
             return
         self.check(self.eq(divisor, 0), "ZeroDivisionError", "integer division or remainder by zero")
-
-
-@dataclass(frozen=True)
-class _Number:
-    """A constant that compares by its bits: 0.0 and -0.0, 1 and True are different values."""
-
-    number: float | int | bool
-    bits: str
-
-    @staticmethod
-    def of(number: float | int | bool) -> _Number:
-        return _Number(0 if number != number else number, repr(number))
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -65,7 +65,7 @@ class HalideScheduling(BaseScheduling):
     def fuse(self, node1: Any, node2: Any) -> FusedSchedulerNode:
         if node1.is_template() or node2.is_template() or node1.is_foreach() or node2.is_foreach():
             with self._cpp() as cpp:
-                return cpp.fuse(node1, node2)  # type: ignore[no-any-return]
+                return cpp.fuse(node1, node2)
         return FusedSchedulerNode.fuse(node1, node2)
 
     # -- code generation ---------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class HalideScheduling(BaseScheduling):
         """
         if self._ahead is None:
             self._ahead = self._start_all()
-        captured, compilation = self._ahead.pop(nodes, None) or _start(nodes)
+        captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else _start(nodes)
         compilation.artifact.result()
         self._group.commit(captured, compilation.text)
         statistics.count("native_kernels")

@@ -40,7 +40,7 @@ FULL = Shape()
 QUICK = Shape(widths=(8, 16), rows=8, steps=3)
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     """Two 3x3 convolutions with batch normalisation beside a shortcut."""
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
@@ -60,7 +60,7 @@ class Block(nn.Module):  # type: ignore[misc]
         return torch.relu(self.norm_2(self.convolution_2(inner)) + self.shortcut(x))
 
 
-class ResidualNetwork(nn.Module):  # type: ignore[misc]
+class ResidualNetwork(nn.Module):
     """A stem with max pooling, one block per width, global average pooling and a classifier."""
 
     def __init__(self, shape: Shape) -> None:

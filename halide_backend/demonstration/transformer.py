@@ -38,7 +38,7 @@ FULL = Shape()
 QUICK = Shape(layers=1, heads=2, width=32, context=32, rows=2, steps=5)
 
 
-class Attention(nn.Module):  # type: ignore[misc]
+class Attention(nn.Module):
     """Causal self-attention, written out so that its softmax is a loop kernel, no library call."""
 
     def __init__(self, shape: Shape) -> None:
@@ -62,7 +62,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         return self.project_out(mixed)
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     """Pre-norm transformer block."""
 
     def __init__(self, shape: Shape) -> None:
@@ -78,7 +78,7 @@ class Block(nn.Module):  # type: ignore[misc]
         return x + self.narrow(nn.functional.gelu(self.wide(self.norm_2(x))))
 
 
-class Transformer(nn.Module):  # type: ignore[misc]
+class Transformer(nn.Module):
     """Token and position embedding, blocks, and a head over the bytes."""
 
     def __init__(self, shape: Shape) -> None:

@@ -39,7 +39,7 @@ class Traits:
     data_dependent: bool = False
 
 
-class Watch(TorchDispatchMode):  # type: ignore[misc]
+class Watch(TorchDispatchMode):
     """Records the traits of everything that runs under it."""
 
     def __init__(self) -> None:

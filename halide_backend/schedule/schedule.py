@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from halide_backend.errors import KernelTextError
 from halide_backend.schedule.steps import Step
@@ -50,4 +50,5 @@ def _step(document: dict[str, Any]) -> Step:
     arguments = {
         name: tuple(value) if isinstance(value, list) else value for name, value in document.items() if name != "step"
     }
-    return Step.kinds[document["step"]](**arguments)
+    kind: Any = Step.kinds[document["step"]]
+    return cast(Step, kind(**arguments))

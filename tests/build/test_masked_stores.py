@@ -11,6 +11,7 @@ from halide_backend.build.masked_stores import without_single_lane_stores
 from halide_backend.build.target import Target
 
 LANES = 16
+STORE = f"llvm.masked.store.v{LANES}"
 
 
 def module(narrow: str, wide: str, lane: int, lanes: int = 1) -> str:
@@ -21,10 +22,10 @@ def module(narrow: str, wide: str, lane: int, lanes: int = 1) -> str:
 define void @f(ptr %in, ptr %p) {{
   %v = load <{LANES} x {wide}>, ptr %in, align 4
   %t = trunc <{LANES} x {wide}> %v to <{LANES} x {narrow}>
-  tail call void @llvm.masked.store.v{LANES}{narrow}.p0(<{LANES} x {narrow}> %t, ptr nonnull %p, i32 1, <{LANES} x i1> <{mask}>), !tbaa !0
+  tail call void @{STORE}{narrow}.p0(<{LANES} x {narrow}> %t, ptr nonnull %p, i32 1, <{LANES} x i1> <{mask}>), !tbaa !0
   ret void
 }}
-declare void @llvm.masked.store.v{LANES}{narrow}.p0(<{LANES} x {narrow}>, ptr captures(none), i32 immarg, <{LANES} x i1>)
+declare void @{STORE}{narrow}.p0(<{LANES} x {narrow}>, ptr captures(none), i32 immarg, <{LANES} x i1>)
 !0 = !{{!1, !1, i64 0}}
 !1 = !{{!"data", !2, i64 0}}
 !2 = !{{!"root"}}

@@ -1,6 +1,7 @@
 """Vector mathematics: functions of Float(32) or Float(64) Exprs, made of arithmetic, selects and bit moves only.
 
-They are right under StrictFloat, whether or not the code generator contracts a*b+c. Accuracy: tests/algorithm/mathematics.
+They are right under StrictFloat, whether or not the code generator contracts a*b+c.
+Accuracy: tests/algorithm/mathematics.
 """
 
 from __future__ import annotations
