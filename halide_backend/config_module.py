@@ -45,8 +45,8 @@ def install(name: str) -> None:
         def save_config_portable(self, **selection: Any) -> dict[str, Any]:
             """Options and whatever else decides what is generated, for Inductor's cache keys.
 
-            Empty while neither `cpu_backend` nor `cuda_backend` is this backend, so that installing
-            or upgrading this package leaves the cache entries of the others valid.
+            Empty while neither `cpu_backend` nor `cuda_backend` is this backend, so that upgrading this package or
+            changing its options leaves the cache entries of the other backends valid.
             """
             from halide_backend import cache_key
 
@@ -56,9 +56,7 @@ def install(name: str) -> None:
             return {**options, **cache_key.entries(self.target)}
 
     def _unknown(option_name: str) -> UnknownOptionError:
-        return UnknownOptionError(
-            f"there is no option {option_name!r}", where=name, cure=nearest(option_name, names)
-        )
+        return UnknownOptionError(f"there is no option {option_name!r}", where=name, cure=nearest(option_name, names))
 
     # Past __setattr__, which takes names of options only.
     object.__setattr__(module, "__class__", OptionsModule)

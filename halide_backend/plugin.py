@@ -51,9 +51,7 @@ def register() -> None:
         # configuration of another plugin. It also makes "halide_backend.<option>" known to
         # torch.compile(..., options=...) from torch 2.15 on.
         cpu = common.device_codegens["cpu"]
-        common.register_backend_for_device(
-            NAME, cpu.scheduling, cpu.wrapper_codegen, device_custom_config=config
-        )
+        common.register_backend_for_device(NAME, cpu.scheduling, cpu.wrapper_codegen, device_custom_config=config)
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,7 @@ class SchedulingChoice:
             raise HalideBackendError(
                 f"this version has no {self.device} backend yet",
                 where=f"{self.device}_backend",
-                cure="Set cuda_backend='triton', in torch._inductor.config or in the options of "
-                "torch.compile.",
+                cure="Set cuda_backend='triton', in torch._inductor.config or in the options of torch.compile.",
             )
         if scheduler is not None:
             _require_python_wrapper()

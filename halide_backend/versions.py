@@ -38,8 +38,7 @@ def check_versions() -> None:
         raise UnsupportedVersionError(
             f"{found}; this backend needs {requirement}",
             where="halide_backend",
-            cure=f"Run `pip install '{requirement}'`, or use Inductor's own backend "
-            "(cpu_backend='cpp').",
+            cure=f"Run `pip install '{requirement}'`, or use Inductor's own backend (cpu_backend='cpp').",
         )
 
 

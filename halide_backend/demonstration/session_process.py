@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -41,7 +41,7 @@ def run(task: Task, log: Path, tick: Callable[[str], None]) -> dict[str, Any]:
             LIMIT_SECONDS.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as errors:
+    with log.open("wb") as errors, _ends_like_an_interrupt(signal.SIGTERM):
         process = subprocess.Popen(
             [sys.executable, "-m", SESSION],
             stdin=subprocess.PIPE,
@@ -64,6 +64,19 @@ def run(task: Task, log: Path, tick: Callable[[str], None]) -> dict[str, Any]:
         raise SessionFailed(_epitaph(process.returncode, log))
     log.unlink()
     return result
+
+
+@contextmanager
+def _ends_like_an_interrupt(number: signal.Signals) -> Iterator[None]:
+    """Let a signal raise KeyboardInterrupt: a process that dies of it would leave the session running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _talk(process: subprocess.Popen[str], task: Task, tick: Callable[[str], None]) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -73,6 +74,21 @@ def test_a_session_that_hangs_is_ended(
     # Far below the 600 s that the session sleeps.
     assert time.monotonic() - begin < 60
     assert not children()
+
+
+def test_a_demo_that_is_ended_ends_its_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def tick(doing: str) -> None:
+        seen.extend(children())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setenv("ODD_SESSION", "hangs")
+    with pytest.raises(KeyboardInterrupt):
+        session_process.run(TASK, tmp_path / "log", tick)
+    assert len(seen) == 1
+    assert not children()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def children() -> list[int]:

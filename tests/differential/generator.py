@@ -272,7 +272,8 @@ def generate(draw: Draw) -> Program:
     """A program of up to 14 lines."""
     mode = draw.integer(0, 9)
     generator = Generator(draw, gradients=mode == 0)
-    low = generator.choose(FLOATS)
+    # The gradients of a low precision carry eager's own roundings, which no tolerance of its dtype covers.
+    low = generator.choose(FLOATS[:4] if generator.gradients else FLOATS)
     dtypes: list[torch.dtype] = [low, low]
     if mode in (1, 2):
         integer = generator.choose(INTEGERS)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from halide_backend import pipeline
 
 
-def keep_texts(folder: Path) -> None:
-    """Write the text of every kernel from now on into `folder`, each once."""
+@contextmanager
+def keeping_texts(folder: Path) -> Iterator[None]:
+    """Write the text of every kernel that is compiled inside into `folder`, each once."""
     folder.mkdir(parents=True, exist_ok=True)
     original = pipeline.kernel_text
 
-    def keeping(program, vector_bytes):  # type: ignore[no-untyped-def]
-        text = original(program, vector_bytes)
+    def keeping(*arguments: Any, **options: Any) -> str:
+        text = original(*arguments, **options)
         (folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.py").write_text(text)
         return text
 
     pipeline.kernel_text = keeping
+    try:
+        yield
+    finally:
+        pipeline.kernel_text = original

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,3 +78,23 @@ def compiled_source(source: str) -> Callable[..., tuple[torch.Tensor, ...]]:
     namespace: dict[str, object] = {"torch": torch, "F": F, "inf": float("inf"), "nan": float("nan")}
     exec(source, namespace)
     return namespace["program"]  # type: ignore[return-value]
+
+
+_INPUT = re.compile(r"# (\w+): (\([^)]*\)) (\w+) (\S+) (\w+) seed (\d+)")
+_NAME = re.compile(r"\b[av]\d+\b")
+
+
+def parse(text: str) -> Program:
+    """The program that was printed as `text`; its inputs must come from seeds."""
+    inputs = [
+        Tensor(name, ast.literal_eval(shape), getattr(torch, dtype), content, layout, int(seed))
+        for name, shape, dtype, content, layout, seed in _INPUT.findall(text)
+    ]
+    statements = ast.parse(text).body[0].body  # type: ignore[attr-defined]
+    lines: list[Line] = []
+    for statement in statements[:-1]:
+        target = statement.targets[0].id if isinstance(statement, ast.Assign) else ""
+        source = ast.unparse(statement.value)
+        lines.append(Line(source, target, tuple(dict.fromkeys(_NAME.findall(source)))))
+    outputs = tuple(_NAME.findall(ast.unparse(statements[-1])))
+    return Program(tuple(inputs), tuple(lines), outputs, "# with gradients" in text)

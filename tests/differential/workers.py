@@ -69,7 +69,10 @@ class _Worker:
         else:
             return None
         self.process.join()
-        result = {"seed": self.seed, "kind": kind, "message": "", "delegated": {}}
+        from .generator import program_of_seed
+
+        program = str(program_of_seed(self.seed or 0))
+        result = {"seed": self.seed, "kind": kind, "message": "", "delegated": {}, "program": program}
         self._start()
         return result
 
@@ -88,9 +91,9 @@ def _work(seeds, results, arguments: dict[str, object]) -> None:  # type: ignore
     from .shrinking import shrink
 
     if arguments["kernels"]:
-        from .kernels import keep_texts
+        from .kernels import keeping_texts
 
-        keep_texts(Path(str(arguments["kernels"])))
+        keeping_texts(Path(str(arguments["kernels"]))).__enter__()
     backend = str(arguments["backend"])
     while (seed := seeds.get()) is not None:
         program = program_of_seed(seed)

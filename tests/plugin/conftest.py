@@ -98,9 +98,7 @@ def copied(tmp_path: Path) -> Callable[..., Path]:
     def copy(**changes: str) -> Path:
         folder = tmp_path / "copy"
         for name in ("halide_backend", "kernels_cache"):
-            shutil.copytree(
-                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name, text in changes.items():
             (folder / "halide_backend" / f"{name}.py").write_text(text)
         return folder

@@ -119,9 +119,7 @@ def test_importing_the_package_imports_neither_torch_nor_halide(run: Run) -> Non
         pytest.param({"errors": "import does_not_exist"}, id="import is missing"),
     ],
 )
-def test_a_broken_package_leaves_torch_as_it_is(
-    run: Run, copied: Callable[..., Path], broken: dict[str, str]
-) -> None:
+def test_a_broken_package_leaves_torch_as_it_is(run: Run, copied: Callable[..., Path], broken: dict[str, str]) -> None:
     found = run(
         """
         import torch
@@ -139,9 +137,7 @@ def test_a_broken_package_leaves_torch_as_it_is(
     assert "What to do" in found["log"]
 
 
-def test_an_error_while_installing_leaves_import_torch_working(
-    run: Run, copied: Callable[..., Path]
-) -> None:
+def test_an_error_while_installing_leaves_import_torch_working(run: Run, copied: Callable[..., Path]) -> None:
     source = Path(autoload.__file__).read_text()
     broken = source.replace("sys.meta_path.insert(0, _Finder())", "raise OSError('no finder')")
     assert broken != source
@@ -169,9 +165,7 @@ def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
     hook = Hook("halide_backend_test_trigger")
     monkeypatch.setattr(autoload, "TRIGGER", hook.name)
     monkeypatch.setattr(autoload, "_register", hook.register)
-    monkeypatch.setattr(
-        sys, "meta_path", [f for f in sys.meta_path if not isinstance(f, autoload._Finder)]
-    )
+    monkeypatch.setattr(sys, "meta_path", [f for f in sys.meta_path if not isinstance(f, autoload._Finder)])
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / f"{hook.name}.py").write_text("import time; time.sleep(0.05); loader = __loader__")
     yield hook

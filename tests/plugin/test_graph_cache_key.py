@@ -45,9 +45,7 @@ def graph(run: Run) -> Callable[..., str]:
     return compile_graph
 
 
-def test_another_process_hits_until_something_differs(
-    graph: Callable[..., str], copied: Callable[..., Path]
-) -> None:
+def test_another_process_hits_until_something_differs(graph: Callable[..., str], copied: Callable[..., Path]) -> None:
     assert graph(PLAIN) == "miss"
     assert graph(PLAIN) == "hit"
     assert graph(PLAIN, HALIDE_BACKEND_COMPILE_TIME_LIMIT="59") == "miss"
@@ -96,7 +94,7 @@ def test_entries_are_no_options() -> None:
 
 
 def test_whoever_uses_another_backend_keeps_his_cache(run: Run) -> None:
-    """Installing or upgrading this package changes nothing in the key of a C++ or Triton graph."""
+    """Neither our options nor our sources or versions are in the key of a C++ or Triton graph."""
     found = run("""
         import torch, torch._inductor.compile_fx, halide_backend
         from torch._inductor.codegen.common import custom_backend_codegen_configs as configs

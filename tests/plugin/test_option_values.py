@@ -43,8 +43,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownOptionError) as caught:
         config.compile_wrokers = 3  # type: ignore[attr-defined]
     assert str(caught.value) == (
-        "halide_backend.config: there is no option 'compile_wrokers'\n"
-        "  What to do: Did you mean 'compile_workers'?"
+        "halide_backend.config: there is no option 'compile_wrokers'\n  What to do: Did you mean 'compile_workers'?"
     )
     with pytest.raises(UnknownOptionError, match="Did you mean 'target'"):
         _ = config.targt  # type: ignore[attr-defined]

@@ -61,9 +61,7 @@ def test_the_project_requires_what_the_code_accepts() -> None:
         ("torch", "unknown"),
     ],
 )
-def test_another_version_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, version: str | None
-) -> None:
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, version: str | None) -> None:
     def fake(distribution: str) -> str:
         if distribution != name:
             return {"torch": "2.13.0+cpu", "halide": "21.0.0", "llvmlite": "0.50.0"}[distribution]
@@ -83,17 +81,13 @@ def test_another_version_is_refused(
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.13.0+cpu", "2.15.1", "2.15.0a0+git123"])
-def test_supported_torch_versions_are_accepted(
-    monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
+def test_supported_torch_versions_are_accepted(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     present = {"torch": version, "halide": "21.0.0", "llvmlite": "0.50.0"}
     monkeypatch.setattr(metadata, "version", present.__getitem__)
     versions.check_versions()
 
 
-@pytest.mark.parametrize(
-    ("name", "version"), [("torch", "2.16.0"), ("halide", "22.1.0"), ("llvmlite", None)]
-)
+@pytest.mark.parametrize(("name", "version"), [("torch", "2.16.0"), ("halide", "22.1.0"), ("llvmlite", None)])
 def test_the_error_comes_with_use_and_only_then(run: Run, name: str, version: str | None) -> None:
     found = run(
         FAKE.format(name=name, version=version)

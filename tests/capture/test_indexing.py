@@ -1,0 +1,36 @@
+"""Index expressions: what is proved about them holds, and what does not hold is not proved."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import sympy
+
+from halide_backend.capture.indexing import Bound, affine, coordinates, value_range
+
+X, Y = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("x0", "x1"))
+EXTENTS = {X: 10, Y: 37}
+
+
+@pytest.mark.parametrize("index", [X, 3 * X + Y, X - Y + 5, 37 * X + Y, (X * 7) // 3 if False else X * 7, X - 4])
+def test_value_range_is_the_range_of_all_points(index: sympy.Expr) -> None:
+    values = [int(index.subs({X: a, Y: b})) for a, b in itertools.product(range(10), range(37))]
+    assert value_range(index, EXTENTS) == (min(values), max(values))
+
+
+def test_affine_takes_an_index_apart() -> None:
+    assert affine(5 * X - 2 * Y + 7, [X, Y]) == ({X: 5, Y: -2}, 7)
+    assert affine(X * Y, [X, Y]) is None
+
+
+def test_coordinates_of_a_padded_load() -> None:
+    bounds = (Bound(X - 1, lower=0), Bound(X - 1, upper=10), Bound(Y - 2, lower=0), Bound(Y - 2, upper=37))
+    found = coordinates(37 * (X - 1) + Y - 2, (10, 37), (37, 1), {X: 12, Y: 42}, bounds)
+    assert [(c.index, c.extent, c.stride) for c in found] == [(X - 1, 10, 37), (Y - 2, 37, 1)]
+
+
+def test_coordinates_are_refused_without_proof() -> None:
+    # The mask says nothing of the columns: clamping them one by one could change an address that is in range.
+    bounds = (Bound(X - 1, lower=0), Bound(X - 1, upper=10))
+    assert coordinates(37 * (X - 1) + Y - 2, (10, 37), (37, 1), {X: 12, Y: 42}, bounds) == ()

@@ -1,0 +1,166 @@
+"""Typical kernels, forward and backward, against eager: values, gradients, what happened to the arguments, and how
+many pipelines it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Check = Callable[..., dict[str, Any]]
+
+
+def leaf(*shape: int) -> Tensor:
+    return torch.randn(*shape, requires_grad=True)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def test_masked_softmax_is_one_pipeline(check: Check) -> None:
+    mask = torch.rand(2, 1, 1, 40) > 0.6
+    mask[0] = True  # a row of minus infinities gives NaN in eager, too
+
+    def masked(x: Tensor, m: Tensor) -> Tensor:
+        return torch.softmax(x.masked_fill(m, float("-inf")), -1)
+
+    assert check(masked, torch.randn(2, 4, 16, 40), mask)["native_kernels"] == 1
+
+
+def test_layer_norm_with_statistics_is_one_pipeline(check: Check) -> None:
+    statistics = check(
+        lambda x, w, b: torch.native_layer_norm(x, (256,), w, b, 1e-5),
+        torch.randn(64, 256),
+        torch.randn(256),
+        torch.randn(256),
+    )
+    assert statistics["native_kernels"] == 1
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (64, 256), (7, 33)], ids=str)
+def test_layer_norm_backward(check: Check, shape: tuple[int, int]) -> None:
+    # The square one: an equal extent must not make a row of a column.
+    columns = shape[1]
+    check(
+        lambda x, w, b: F.layer_norm(x, (columns,), w, b),
+        leaf(*shape),
+        leaf(columns),
+        leaf(columns),
+        tolerance=2e-5,
+    )
+
+
+def test_elementwise_outputs_and_row_reductions_are_one_pipeline(check: Check) -> None:
+    def several(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x + y, x * y, (x + y).sum(-1), (x * y).amax(-1)
+
+    assert check(several, torch.randn(40, 130), torch.randn(40, 130))["native_kernels"] == 1
+
+
+def test_residual_layer_norm(check: Check) -> None:
+    def block(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        total = x + y
+        return total, F.layer_norm(total, (96,), w)
+
+    assert check(block, torch.randn(2, 9, 96), torch.randn(2, 9, 96), torch.randn(96))["native_kernels"] == 1
+
+
+@pytest.mark.parametrize("shape", [(300, 100), (100, 300), (2000, 3), (64, 64)], ids=str)
+def test_column_sums(check: Check, shape: tuple[int, int]) -> None:
+    check(lambda x: (x.sum(0), x.amax(0), x.argmax(0)), torch.randn(*shape))
+
+
+def test_full_reductions(check: Check) -> None:
+    check(lambda x: (x.sum(), x.amax(), x.mean(), x.var(), x.argmin()), torch.randn(300, 100))
+
+
+def test_middle_axis(check: Check) -> None:
+    check(lambda x: (x.sum(1), x.softmax(1)), torch.randn(5, 33, 40))
+
+
+def test_batch_norm_training(check: Check) -> None:
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.batch_norm(x, None, None, w, b, training=True).relu()
+
+    check(norm, leaf(4, 8, 10, 10), leaf(8), leaf(8), tolerance=5e-5)
+
+
+def test_cross_entropy(check: Check) -> None:
+    check(F.cross_entropy, leaf(32, 100), torch.randint(0, 100, (32,)))
+
+
+def test_embedding_and_its_gradient(check: Check) -> None:
+    check(lambda i, w: F.embedding(i, w) * 2 + 1, torch.randint(0, 50, (4, 7)), leaf(50, 32))
+
+
+@pytest.mark.parametrize("shape", [(48, 80), (33, 65), (8, 8), (100, 17)], ids=str)
+def test_transposed_operand(check: Check, shape: tuple[int, int]) -> None:
+    check(lambda x, y: x.t().contiguous() + y, torch.randn(*shape), torch.randn(*reversed(shape)))
+
+
+def test_permute_and_views(check: Check) -> None:
+    check(lambda x: x.permute(2, 0, 1).contiguous() + 1, torch.randn(8, 12, 20))
+    check(lambda x: (x.view(4, 3, 10).transpose(0, 1).reshape(-1, 8) * 2).softmax(-1), torch.randn(12, 10))
+    check(lambda x: torch.roll(x, 3, 1) + 1, torch.randn(12, 30))
+
+
+def test_concatenation_and_padding(check: Check) -> None:
+    check(lambda x, y: torch.cat([x.relu(), y * 2], 1), torch.randn(16, 20), torch.randn(16, 33))
+    check(lambda x: F.pad(x, (2, 3, 1, 1)).relu(), torch.randn(10, 37))
+    check(lambda x: F.pad(x, (2, 3, 1, 1), mode="reflect"), torch.randn(1, 2, 7, 9))
+
+
+def test_pooling(check: Check) -> None:
+    check(lambda x: F.max_pool2d(x, 3, 2, 1), torch.randn(2, 4, 17, 17))
+    check(lambda x: F.avg_pool2d(x, 3, 2, 1), leaf(2, 4, 17, 17))
+
+
+def test_scatters(check: Check) -> None:
+    rows, values = torch.randint(0, 10, (40,)), torch.randn(40, 16)
+    check(lambda x, i, v: x.index_put((i,), v, accumulate=True), torch.zeros(10, 16), rows, values)
+    check(lambda x, i, v: x.scatter_add(0, i, v), torch.zeros(5, 6), torch.randint(0, 5, (8, 6)), torch.randn(8, 6))
+    one_row = torch.arange(5.0).reshape(1, 5)
+    check(lambda x, v: x.index_put((torch.tensor([2]),), v), torch.zeros(5, 5), one_row)
+
+
+def test_reduction_over_a_broadcast_axis(check: Check) -> None:
+    def spread(x: Tensor) -> tuple[Tensor, ...]:
+        wide = x.expand(5, 33)
+        return wide.sum(1), wide.prod(1), wide.amax(1), wide.argmax(1)
+
+    check(spread, torch.randn(5, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_other_precisions(check: Check, dtype: torch.dtype) -> None:
+    x = torch.randn(9, 65).to(dtype)
+    tolerance = {torch.float16: 1e-3, torch.bfloat16: 1.6e-2, torch.float64: 1e-7}[dtype]
+    check(lambda x: (x.softmax(-1), (x * 2).relu(), x.sum(0), x.amax(1)), x, tolerance=tolerance)
+
+
+def test_one_object_serves_all_sizes(check: Check) -> None:
+    function = torch.compile(lambda x: torch.softmax(x, -1), dynamic=True)
+    compiled = []
+    for shape in ((33, 100), (64, 1000), (7, 17), (128, 257)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(function(x), torch.softmax(x, -1), rtol=1.3e-6, atol=1e-5)
+        import halide_backend
+
+        compiled.append(halide_backend.stats()["native_kernels"])
+    assert compiled == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (0, 4)], ids=str)
+def test_extents_of_zero_and_one(shape: tuple[int, int]) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return (x + 1).relu(), x.sum(1), x.sum(0), x.t() * 2
+
+    x = torch.randn(*shape)
+    for actual, expected in zip(torch.compile(function, dynamic=False)(x), function(x)):
+        torch.testing.assert_close(actual, expected)

@@ -1,0 +1,111 @@
+"""Every defect that random programs found, as the small program that showed it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from .check import check as check_program
+from .program import parse
+
+Check = Callable[..., Any]
+SPECIAL = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-41, -1e-45, 1.0, -1.0, 65504.0, -3.3e38])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.int32], ids=str)
+@pytest.mark.parametrize("extent", [17, 33, 65])
+def test_a_tail_of_one_element_writes_one_element(dtype: torch.dtype, extent: int, compiled: Check) -> None:
+    """LLVM stored a whole 32-bit lane for the last 8 or 16 bits of a row: the next row's first element was lost."""
+    x = torch.randint(0, 2, (504, extent), dtype=torch.int64)
+    wanted = (x + 1).to(dtype)
+    for _ in range(3):
+        assert torch.equal(compiled(lambda x: (x + 1).to(dtype), x).results[0], wanted)
+
+
+def test_that_tail_stays_inside_its_buffer(compiled: Check, tmp_path: Path) -> None:
+    from .kernels import keeping_texts
+
+    with keeping_texts(tmp_path):
+        compiled(lambda x: (x.to(torch.bfloat16), x > 0, (x * 2).to(torch.int8)), torch.randn(40, 17))
+    command = [sys.executable, "-m", "tests.differential.guard", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"kernels": 1' in done.stdout
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_no_comparison_with_nan_is_true(check: Check, dtype: torch.dtype) -> None:
+    """Halide writes a vector's a <= b as not b < a."""
+    a, b = SPECIAL.repeat(11).to(dtype), SPECIAL.repeat_interleave(11).to(dtype)
+    outcome = check(lambda x, y: (x >= y, x <= y, ~(x >= y), x < y, ~(x < y), x == y, x != y), a, b)
+    assert not outcome.results[0][0]
+
+
+@pytest.mark.parametrize("dim", [0, 1, (0, 1)])
+def test_reductions_of_an_expanded_tensor(check: Check, dim: Any) -> None:
+    """A value that does not depend on the reduced axis was added once."""
+    x = torch.randn(5, 1)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = x.expand(5, 33)
+        return wide.sum(dim), wide.mean(dim), torch.var(wide, dim), wide.amax(dim)
+
+    check(function, x)
+    check(lambda x: (x.expand(5, 33).prod(1), torch.logsumexp(x.expand(5, 33), 1), x.expand(5, 33).argmax(1)), x)
+
+
+def test_sum_of_one_number_many_times(check: Check) -> None:
+    check(lambda x: (x.expand(33).sum(), F.normalize(x.expand(33), dim=0)), torch.randn(1))
+
+
+def test_scatter_into_a_view_with_other_dimensions_than_its_memory(check: Check) -> None:
+    """Sizes of the view and strides of the memory were paired."""
+    a = torch.randn(31, 1, 16).permute(2, 1, 0)
+
+    def function(a: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        v = a.clamp(min=-0.5).reshape(16, 31)
+        return v.index_put((index,), v[:2] * 2)
+
+    check(function, a, torch.tensor([3, 9]), gradients=True)
+
+
+PROGRAMS = {
+    "a check that reads what an output shares": """
+# a0: (33,) int64 whole contiguous seed 4
+# a1: (40, 33) float32 normal contiguous seed 5
+def program(a0, a1):
+    v0 = (a0.abs() + 3).clamp(0, 39)
+    v1 = a1[v0]
+    v2 = v0 * 2
+    return v1, v2
+""",
+    "deviation of one element": """
+# a0: (3, 1) float32 normal contiguous seed 4
+def program(a0):
+    v0 = torch.var(a0, dim=1)
+    v1 = torch.std(a0, dim=(0, 1))
+    return v0, v1
+""",
+    "a reduction of a slice that is empty": """
+# a0: (7, 9) float32 normal contiguous seed 4
+def program(a0):
+    v0 = a0[:, 3:3]
+    v1 = v0.sum(dim=1)
+    v2 = v0 + 1
+    v3 = torch.cat([v0, a0], 1)
+    return v1, v2, v3
+""",
+}
+
+
+@pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS)
+def test_program(text: str) -> None:
+    outcome = check_program(parse(text))
+    assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})

@@ -1,0 +1,49 @@
+"""What the rules make of typical stages."""
+
+from __future__ import annotations
+
+from halide_backend.schedule.cpu import cpu_schedule
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
+from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Vectorize
+
+
+def loops(*extents: tuple[str, int]) -> tuple[Loop, ...]:
+    return tuple(Loop(name, extent, name.split("$")[-1].replace("x_", "x")) for name, extent in extents)
+
+
+def reduction(contiguous: str) -> StageGraph:
+    """Sums of 64 rows of 1000, memory running along `contiguous`."""
+    over = Loop("r_0$x", 1000, "x1")
+    operand = Stage("operand", Role.INLINE, loops(("x1", 1000), ("x0", 64)), contiguous={contiguous: 256_000})
+    total = Stage("total", Role.REDUCTION, loops(("x0", 64)), calls=("operand",), updates=(over,), operator="sum")
+    output = Stage("out", Role.OUTPUT, loops(("x0", 64)), calls=("total",), contiguous={"x0": 256})
+    return StageGraph((operand, total, output), ("x0",))
+
+
+def test_a_row_sum_runs_in_lanes_inside_its_row() -> None:
+    schedule = cpu_schedule(reduction("x1"), 64)
+    assert any(isinstance(s, RFactor) and s.func == "total" for s in schedule)
+    assert ComputeAt("total", "out", "x0") in schedule.steps
+    assert Parallel("out", "x0") in schedule.steps
+
+
+def test_a_column_sum_is_vectorized_along_its_columns() -> None:
+    schedule = cpu_schedule(reduction("x0"), 64)
+    assert Vectorize("total", "x0_v", update=True) in schedule.steps
+    lanes = [s for s in schedule if isinstance(s, RFactor) and s.var == "lane"]
+    assert not lanes
+
+
+def test_little_work_stays_serial() -> None:
+    small = Stage("out", Role.OUTPUT, loops(("x0", 64)), contiguous={"x0": 256})
+    schedule = cpu_schedule(StageGraph((small,), ("x0",)), 64)
+    assert not any(isinstance(s, Parallel) for s in schedule)
+    assert any(isinstance(s, Vectorize) for s in schedule)
+
+
+def test_the_register_decides_the_width() -> None:
+    output = Stage("out", Role.OUTPUT, loops(("x0", 4096)), contiguous={"x0": 16_384})
+    graph = StageGraph((output,), ("x0",))
+    for vector_bytes, lanes in ((64, 16), (32, 8), (16, 4)):
+        splits = [s for s in cpu_schedule(graph, vector_bytes) if isinstance(s, Split) and s.inner.endswith("_v")]
+        assert [s.factor for s in splits] == [lanes]
