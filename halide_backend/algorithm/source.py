@@ -319,10 +319,8 @@ class _Writer:
         moving = {symbol.name for symbol in position.free_symbols} & self.axes.keys()
         where_axes = self._inner_first(moving.union(*(self.program.values[operand].axes for operand in operands)))
         where = self._func("scatter_position", Role.INLINE, where_axes, where_text, operands)
-        if not over:
-            # One place for every column: still an update, so it needs an RDom; its axis has no other use.
-            over = [Axis(f"x{len(self.axes)}", 1, 1)]
-        _, loops, places = self._rdom(over)
+        # One place for every column needs no RDom; an update it is all the same.
+        _, loops, places = self._rdom(over) if over else ("", (), {})
         columns = [name for name in layout.variables if name in self.axes]
         self.lines += [f'{name} = hl.Var("{name}")' for name in layout.variables if name not in self.axes]
         element = self._call(buffer, [*columns, self._read(where, where_axes, places)])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import sympy
+from torch._inductor.ir import MutationLayoutSHOULDREMOVE
 from torch._inductor.virtualized import V
 
 from halide_backend.algorithm.loop_program import (
@@ -129,7 +131,7 @@ class ProgramBuilder:
 
     def layout(self, name: str) -> tuple[tuple[Extent, ...], tuple[Extent, ...]]:
         """Sizes and strides (in elements) of a buffer."""
-        layout = V.graph.get_buffer(name).get_layout()
+        layout = _memory_layout(name)
         return tuple(map(extent, layout.size)), tuple(map(extent, layout.stride))
 
     def extent(self, name: str) -> Extent:
@@ -138,7 +140,7 @@ class ProgramBuilder:
         Raises:
             Unsupported: more than Halide's int32 indices can address.
         """
-        offset = extent(V.graph.get_buffer(name).get_layout().offset)
+        offset = extent(_memory_layout(name).offset)
         sizes, strides = self.layout(name)
         reach = extent(offset + sum((n - 1) * s for n, s in zip(sizes, strides)) + 1)
         if isinstance(reach, int) and reach > MAX_ELEMENTS:
@@ -214,6 +216,14 @@ class ProgramBuilder:
                 used.add(position)
                 stack += self.values[position].operands
         return sorted(used)
+
+
+def _memory_layout(name: str) -> Any:
+    layout = V.graph.get_buffer(name).get_layout()
+    if isinstance(layout, MutationLayoutSHOULDREMOVE):
+        # Its size is that of the view which is written, its strides are those of the memory behind.
+        return layout.real_layout()
+    return layout
 
 
 def _axis_names(index: sympy.Expr) -> set[str]:

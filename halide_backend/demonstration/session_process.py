@@ -21,7 +21,7 @@ from halide_backend.inspection.process_audit import SESSION
 
 #: A session that takes longer than this hangs: the slowest, C++ on one core, needs about a quarter
 #: of it.
-LIMIT_SECONDS = 300.0
+LIMIT_SECONDS = 600.0
 #: A session that has answered only has to let go of its workers.
 END_SECONDS = 30.0
 _LINGERS = "it answered but did not end"

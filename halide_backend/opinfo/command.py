@@ -57,7 +57,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         default="",
         metavar="PATH",
         help="run the test file of this PyTorch checkout itself, unmodified, in place of the "
-        "comparison above; --dtypes, --gradients and --against have no meaning then",
+        "comparison above; --dtypes, --gradients, --against and --resume have no meaning then",
     )
     parser.add_argument("--output", default="", metavar="FILE", help="write results as JSON to FILE")
     parser.add_argument("--resume", action="store_true", help="keep what FILE holds already and run the rest")

@@ -34,7 +34,7 @@ class Crew:
         """The outcomes as they come; `tick` is called twice a second while none comes.
 
         Raises:
-            RuntimeError: a worker cannot be started.
+            HalideBackendError: a worker cannot be started.
         """
         waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in cases:

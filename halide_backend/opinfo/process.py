@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dataclasses import asdict
 from select import select
 from typing import Any
 
+from halide_backend.errors import HalideBackendError
 from halide_backend.opinfo import outcome
 from halide_backend.opinfo.case import Case
 from halide_backend.opinfo.outcome import Failure, Outcome
@@ -107,7 +109,11 @@ class Worker:
         except (EOFError, TimeoutError):
             said = self._said(0)
             self.close()
-            raise RuntimeError(f"a worker process does not start:\n{said}") from None
+            raise HalideBackendError(
+                f"a worker process does not start:\n{said}",
+                where="opinfo",
+                cure=f"Run {shlex.join(self._command)} by hand; `halide-backend doctor` may tell more.",
+            ) from None
 
     def _tell(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None

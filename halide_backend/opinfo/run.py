@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import TextIO
 
 from halide_backend.opinfo import table
@@ -28,7 +29,8 @@ def run(request: Request, command: Sequence[str] = COMMAND) -> int:
     """Run `request`; returns 1 if something failed, crashed or hung that does not with cpp, too.
 
     Raises:
-        HalideBackendError: an operator that does not exist, or results that cannot be resumed.
+        HalideBackendError: an operator that does not exist, results that cannot be resumed, a worker
+            that does not start.
     """
     if request.checkout:
         return _run_checkout(request)
@@ -57,7 +59,7 @@ def _run_checkout(request: Request) -> int:
     from halide_backend.opinfo import database, torch_test
 
     path = torch_test.test_file(request.checkout)
-    results = Results(request)
+    results = Results(replace(request, resume=False))
     ranges = database.ranges(request.ops, torch_test.RANGE)
     progress = Progress(len(ranges), 0, sys.stderr)
     with ThreadPoolExecutor(request.jobs) as pool:

@@ -104,12 +104,15 @@ def outcomes_of(path: Path, first: int, last: int, request: Request) -> list[Out
             process.wait()
         report.seek(0)
         text = report.read().decode(errors="replace")
-    found = read(text, end)
+    found = read(text, end, f"operators {first} to {last - 1}")
     return [_counted(found[0], text), *found[1:]] if found else []
 
 
-def read(report: str, end: str) -> list[Outcome]:
-    """The outcomes in the verbose report of unittest of a process that ended with `end`."""
+def read(report: str, end: str, title: str) -> list[Outcome]:
+    """The outcomes in the verbose report of unittest of a process that ended with `end`.
+
+    `title` names the one outcome of a process in which not even the file could be imported.
+    """
     errors = _errors(report)
     # The details of failures follow after the last test.
     verdicts = re.split(r"^(?:={70}|-{70})$", report, maxsplit=1, flags=re.M)[0]
@@ -129,7 +132,7 @@ def read(report: str, end: str) -> list[Outcome]:
     if not found and not re.search(r"^Ran 0 tests", report, re.M):
         error = f"{end}\n{report[-2000:]}"
         failure = Failure(0, "raised", error)
-        found.append(Outcome("(whole range)", "", outcome.FAILED, failures=(failure,)))
+        found.append(Outcome(title, "", outcome.FAILED, failures=(failure,)))
     return found
 
 

@@ -355,27 +355,31 @@ def gathered(g: Generator) -> None:
 
 
 def scattered(g: Generator) -> None:
+    """The written values come from an input of their own: read from the tensor that is written, they would be the old
+    ones in eager and the new ones with Inductor, which drops the copy for every backend."""
     x = g.pick(min_dim=1, nonempty=True, boolean=False)
     if x is None:
         return
+    dim = g.draw.integer(0, x.dim - 1)
+    extent = x.shape[dim]
     kind = g.draw.integer(0, 3)
-    rows = x.shape[0]
-    keeps = not x.value.is_floating_point() or _whole(x)
+    count = g.draw.integer(1, 20)
     if kind == 0:
-        index = g.input((min(g.draw.integer(1, 20), rows),), torch.int64, f"permutation:{rows}", "contiguous")
-        g.add("{0}.index_put(({1},), {0}[: {1}.shape[0]] * 2)", [x, index], keeps=keeps)
-    elif kind == 1:
-        index = g.input((g.draw.integer(1, 20),), torch.int64, f"index:{rows}", "contiguous")
-        g.add("{0}.index_put(({1},), {0}[:1].clone(), accumulate=True)", [x, index], keeps=keeps)
-    elif kind == 2:
-        dim = g.draw.integer(0, x.dim - 1)
-        index = g.input(x.shape, torch.int64, f"index:{x.shape[dim]}", "contiguous")
-        g.add(f"{{0}}.scatter_add({dim}, {{1}}, {{0}})", [x, index], keeps=keeps)
+        count = min(count, extent)
+    if kind == 2:
+        index = g.input(x.shape, torch.int64, f"index:{extent}", "contiguous")
+        values = g.input(x.shape, x.dtype, "whole")
+        text = f"{{0}}.scatter_add({dim}, {{1}}, {{2}})"
     else:
-        dim = g.draw.integer(0, x.dim - 1)
-        index = g.input((g.draw.integer(1, 5),), torch.int64, f"index:{x.shape[dim]}", "contiguous")
-        source = f"{{0}}.narrow({dim}, 0, 1).expand({tuple(index.shape[0] if d == dim else n for d, n in enumerate(x.shape))})"
-        g.add(f"{{0}}.index_add({dim}, {{1}}, {source})", [x, index], keeps=keeps)
+        index = g.input((count,), torch.int64, f"{'permutation' if kind == 0 else 'index'}:{extent}", "contiguous")
+        shape = tuple(count if d == dim else n for d, n in enumerate(x.shape))
+        values = g.input(shape, x.dtype, "whole")
+        text = {
+            0: f"{{0}}.clone().index_put(({{1}},), {{2}})" if dim == 0 else f"torch.index_copy({{0}}, {dim}, {{1}}, {{2}})",
+            1: f"{{0}}.index_put(({{1}},), {{2}}, accumulate=True)" if dim == 0 else f"{{0}}.index_add({dim}, {{1}}, {{2}})",
+            3: f"{{0}}.index_add({dim}, {{1}}, {{2}}, alpha=2)",
+        }[kind]
+    g.add(text, [x, index, values], keeps=_whole(x))
 
 
 # -- in place ------------------------------------------------------------------------------------------------------
@@ -396,11 +400,11 @@ def inplace(g: Generator) -> None:
     if x.dtype is torch.bool:
         texts = ("{0}.logical_not_()", "{0}.copy_({1})", "{0}.logical_or_({1})", "{0}.fill_(True)")
     elif x.value.is_floating_point():
-        texts = ("{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.relu_()", "{0}.clamp_(-1, 1)", "{0}.sub_({1}, alpha=0.5)", "{0}.zero_()", "{0}.sigmoid_()", "{0}.neg_()")
+        texts = ("{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.relu_()", "{0}.clamp_(-1, 1)", "{0}.sub_({1}, alpha=0.5)", "{0}.fill_(0.5)", "{0}.sigmoid_()", "{0}.neg_()")
     else:
         texts = ("{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.clamp_(0, 50)", "{0}.bitwise_or_({1})", "{0}.fill_(3)", "{0}.neg_()")
     text = g.choose(texts)
-    keeps = not x.value.is_floating_point() or any(w in text for w in ("copy_", "relu_", "clamp_", "zero_", "neg_")) or (_whole(x) and _whole(y) and "add_" in text)
+    keeps = not x.value.is_floating_point() or any(w in text for w in ("copy_", "relu_", "clamp_", "fill_", "neg_")) or (_whole(x) and _whole(y) and "add_" in text)
     if x.dim >= 1 and x.shape[0] > 2 and g.chance(3):
         text = text.replace("{0}", "{0}[1:-1]", 1)
         if y.dim == x.dim and y.shape[0] == x.shape[0]:

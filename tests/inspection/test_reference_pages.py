@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,24 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(example.strip().splitlines()) <= 5
+    program = f"{example}\nimport halide_backend\nprint(halide_backend.stats()['native_kernels'])\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "HALIDE_BACKEND_CACHE_DIR": str(tmp_path / "halide"),
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        },
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shape, native = done.stdout.splitlines()
+    assert shape == "torch.Size([8, 64])"
+    assert int(native) > 0

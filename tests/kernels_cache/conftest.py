@@ -9,6 +9,7 @@ table between the two markers of a Markdown file:
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
@@ -51,7 +52,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    rows = sorted(_FIGURES.items(), key=lambda row: [int(row[0].split(".")[0][1:]), row[0]])
+    rows = _in_order(_FIGURES)
     if not rows:
         return
     terminalreporter.section("figures of kernels_cache")
@@ -62,19 +63,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         _write(Path(target), rows)
 
 
+def _in_order(figures: dict[str, tuple[str, str]]) -> list[tuple[str, tuple[str, str]]]:
+    return sorted(figures.items(), key=lambda row: [int(row[0].split(".")[0][1:]), row[0]])
+
+
 def _write(target: Path, rows: list[tuple[str, tuple[str, str]]]) -> None:
-    table = ["| test | what was tried | figure |", "|---|---|---|"]
-    table += [f"| {identity} | {claim} | {text} |" for identity, (claim, text) in rows]
-    made = (
-        f"Made on {platform.system()} {platform.release()}, {_processor()}, Python "
-        f"{platform.python_version()}, filelock {filelock.__version__}.\n\n"
-    )
+    """Put the rows in the table of `target`; rows of tests that did not run stay."""
     text = target.read_text(encoding="utf-8")
     begin, end = map(re.escape, _MARKERS)
-    body = _MARKERS[0] + made + "\n".join(table) + "\n" + _MARKERS[1]
-    text, count = re.subn(f"{begin}.*{end}", lambda _: body, text, flags=re.DOTALL)
-    if count != 1:
+    if re.search(f"{begin}.*{end}", text, flags=re.DOTALL) is None:
         raise SystemExit(f"{target} has no place for figures (markers {_MARKERS})")
+    old = re.findall(r"^\| (K[\w.]+) \| (.*) \| (.*) \|$", text, flags=re.MULTILINE)
+    figures = {identity: (claim, figure) for identity, claim, figure in old} | dict(rows)
+    table = ["| test | what was tried | figure |", "|---|---|---|"]
+    table += [f"| {one} | {claim} | {figure} |" for one, (claim, figure) in _in_order(figures)]
+    made = (
+        f"Made on {platform.system()} {platform.release()}, {_processor()}, {os.cpu_count()} "
+        f"processors, Python {platform.python_version()}, filelock {filelock.__version__}.\n\n"
+    )
+    body = _MARKERS[0] + made + "\n".join(table) + "\n" + _MARKERS[1]
+    text = re.sub(f"{begin}.*{end}", lambda _: body, text, flags=re.DOTALL)
     target.write_text(text, encoding="utf-8")
 
 

@@ -62,7 +62,7 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_imported_is_no_success() -> None:
-    (found,) = read("Traceback (most recent call last):\nImportError: no name x", "exit code 1")
+    (found,) = read("Traceback (most recent call last):\nImportError: no name x", "exit code 1", "all")
     assert found.status == "failed" and "no name x" in found.failures[0].error
 
 
@@ -80,7 +80,7 @@ Ran 4 tests in 1.0s
 
 FAILED (unexpected successes=1)
 """
-    found = [(item.op, item.dtype, item.status) for item in read(report, "exit code 1")]
+    found = [(item.op, item.dtype, item.status) for item in read(report, "exit code 1", "all")]
     assert found == [
         ("T", "bool", "passed"),
         ("nn_functional_gelu", "float16", "passed"),

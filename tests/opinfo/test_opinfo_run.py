@@ -97,7 +97,7 @@ def test_results_of_another_kind_of_run_are_refused(sabotaged: dict[str, Any]) -
 
 def test_a_worker_that_does_not_start_ends_the_run_with_what_it_said(tmp_path: Path) -> None:
     command = (sys.executable, "-c", "raise SystemExit('broken installation')")
-    with pytest.raises(RuntimeError, match="broken installation"):
+    with pytest.raises(HalideBackendError, match="broken installation"):
         runner.run(Request(dtypes=("float32",), ops=("sin",)), command)
 
 

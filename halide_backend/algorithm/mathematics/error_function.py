@@ -30,6 +30,8 @@ from halide_backend.algorithm.mathematics.floating_point import (
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
+# Below it erf and erfc come from erf(x)/x, above from the tail.
+CENTER = 0.85
 # (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); z <= 0.7226: 2**-65 (P/Q).
 ERF_32 = (
     -0.000609022424758399,
@@ -117,14 +119,20 @@ def erf(x: hl.Expr) -> hl.Expr:
     else:
         complement = _erfc_tail(at_most(a, 6.0))
     large = with_sign_of(f.value(1) - complement, x)
-    return hl.select(a < f.value(0.9 if f is BINARY32 else 0.85), _erf_near_zero(x), large)
+    return hl.select(a < f.value(0.9 if f is BINARY32 else CENTER), x * _erf_ratio(x) + x, large)
 
 
-def _erf_near_zero(x: hl.Expr) -> hl.Expr:
+def _erf_ratio(x: hl.Expr) -> hl.Expr:
+    """erf(x)/x - 1 for |x| < 0.9 (binary64: CENTER)."""
     z = x * x
     if float_format(x) is BINARY32:
-        return x * polynomial(z, ERF_32) + x
-    return x * (polynomial(z, ERF_64_P) / polynomial(z, ERF_64_Q)) + x
+        return polynomial(z, ERF_32)
+    return polynomial(z, ERF_64_P) / polynomial(z, ERF_64_Q)
+
+
+def _erfc_center(x: hl.Expr) -> hl.Expr:
+    """erfc(x) for |x| < CENTER; binary64. 1 - x is exact or close to the result, x ratio is small."""
+    return (hl.f64(1) - x) - x * _erf_ratio(x)
 
 
 def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
@@ -145,20 +153,22 @@ def _erfc_tail(a: hl.Expr) -> hl.Expr:
 
 
 def erfc(x: hl.Expr) -> hl.Expr:
-    """1 - erf(x) for |x| < 0.5, its own tail beyond, 2 minus that for negative x."""
-    if float_format(x) is BINARY32:
+    """1 - erf(x) near 0, its own tail beyond, 2 minus that for negative x."""
+    single = float_format(x) is BINARY32
+    if single:
         wide = hl.cast(hl.Float(64), x)
         a = at_most(hl.abs(wide), 10.5)
         y = polynomial((a - 4) / (a + 4), SCALED_ERFC_32) / (a * 2 + 1)
         k, r = reduce_exponential(negate(a * a))
         tail = y * ((r * r * polynomial(r, EXP_32) + r) + 1) * power_of_two(k)
-        center = hl.f64(1) - (wide * polynomial(a * a, ERF_32) + wide)
+        center = (hl.f64(1) - wide) - wide * polynomial(a * a, ERF_32)
     else:
         wide, a = x, at_most(hl.abs(x), 27.5)
         tail = _erfc_tail(a)
-        center = hl.f64(1) - _erf_near_zero(x)
+        center = _erfc_center(x)
+    bound = hl.f64(0.5 if single else CENTER)
     large = hl.select(wide < hl.f64(0), hl.f64(2) - tail, tail)
-    return hl.cast(float_format(x).float_type, hl.select(a < hl.f64(0.5), center, large))
+    return hl.cast(float_format(x).float_type, hl.select(a < bound, center, large))
 
 
 @in_binary64
@@ -172,9 +182,9 @@ def erfcx(x: hl.Expr) -> hl.Expr:
     u = hl.f64(1) / a
     far = u * hl.f64(1 / math.sqrt(math.pi)) * polynomial(u * u, ERFC_SERIES)
     tail = hl.select(a < hl.f64(25), y - y * c, far)
-    center = growth * (hl.f64(1) - _erf_near_zero(x))
+    center = growth * _erfc_center(x)
     large = hl.select(x < hl.f64(0), growth * 2 - tail, tail)
-    return hl.select(a < hl.f64(0.5), center, large)
+    return hl.select(a < hl.f64(CENTER), center, large)
 
 
 def square_in_two_parts(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:

@@ -155,7 +155,14 @@ def expm1(x: hl.Expr) -> hl.Expr:
 
 
 def sigmoid(x: hl.Expr) -> hl.Expr:
-    """1/(1 + exp(-|x|)) for x >= 0 and exp(-|x|)/(1 + exp(-|x|)) below: no overflow, denormal results are kept."""
+    """1/(1 + exp(-|x|)) for x >= 0 and exp(-|x|)/(1 + exp(-|x|)) below: no overflow, denormal results are kept.
+
+    The rounding error of the denominator is put right; its reciprocal is the result, or 1 minus it.
+    """
     f = float_format(x)
     e = exp(negate(hl.abs(x)))
-    return hl.select(x < f.value(0), e, f.value(1)) / (e + 1)
+    negative = x < f.value(0)
+    d = e + 1
+    y = hl.select(negative, e, f.value(1)) / d
+    reciprocal = hl.select(negative, f.value(1) - y, y)
+    return y - y * (e - (d - 1)) * reciprocal

@@ -8,8 +8,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.floating]
 _WORD = {32: np.uint32, 64: np.uint64}
 _FLOAT = {32: np.float32, 64: np.float64}
-#: Strides through all bit patterns, prime.
-STRIDE_32, LONG_STRIDE_32 = 4099, 251
+#: Stride through all bit patterns, prime.
+STRIDE_32 = 4099
 
 #: Where functions start, end, turn over or change method.
 _EDGES = (

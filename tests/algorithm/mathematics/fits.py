@@ -111,7 +111,7 @@ def erfinv_tail(s: mp.mpf) -> mp.mpf:
 
 
 def acosh_ratio(t: mp.mpf) -> mp.mpf:
-    return mp.acosh(1 + t) / mp.sqrt(2 * t) if t > 1e-12 else 1 - t / 12
+    return (mp.acosh(1 + t) / mp.sqrt(2 * t) - 1) / t if t > 1e-12 else -mp.mpf(1) / 12 + 3 * t / 160
 
 
 def lgamma_ratio(v: mp.mpf) -> mp.mpf:
@@ -257,8 +257,8 @@ FITS = (
         *(of_odd(mp.asinh), "ASINH_Q"),
     ),
     Fit(
-        *("inverse_hyperbolic", "ACOSH_P", acosh_ratio, 0, 1.001, 6, 5, -54.5),
-        *(relative(acosh_ratio), "ACOSH_Q"),
+        *("inverse_hyperbolic", "ACOSH_P", acosh_ratio, 0, 1.001, 5, 5, -57.0),
+        *(lambda t: t, "ACOSH_Q"),
     ),
     Fit(
         *("inverse_hyperbolic", "ATANH_P", odd(mp.atanh), 0, 0.2525, 5, 5, -55.0),

@@ -13,7 +13,7 @@ Number = mp.mpf
 INF, NAN = mp.inf, mp.nan
 
 #: Working precision in bits: circular functions reduce arguments up to 2**1024.
-PRECISION = {"sin": 1300, "cos": 1300, "tan": 1300, "acosh": 2200, "asinh": 2200, "fmod": 2300}
+PRECISION = {"sin": 1300, "cos": 1300, "tan": 1300, "fmod": 2300}
 USUAL_PRECISION = 300
 
 

@@ -40,6 +40,6 @@ def ulp_64(value: float, truth: mp.mpf, floor: float = 0.0) -> float:
         return 0.0 if value == float(truth) else WRONG
     clipped = max(min(truth, limit), -limit)
     seen = mp.mpf(float(value)) if np.isfinite(value) else limit * (1 if value > 0 else -1)
-    size = max(abs(float(clipped)), floor)
-    unit = 2.0**971 if not np.isfinite(size) else float(np.spacing(size))
+    size = min(max(abs(float(clipped)), floor), 2.0**1023)  # one unit up to the largest number
+    unit = float(np.spacing(size))
     return float(abs(seen - clipped) / mp.mpf(unit))

@@ -1,0 +1,125 @@
+"""300 random programs against eager, and each of their kernels between inaccessible pages.
+
+A failure names its seed; `python -m tests.differential --programs 1 --seed N --show --shrink` repeats it and makes it
+small. The long run is `python -m tests.differential --programs 20000 --jobs 2 --record FILE`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .check import check
+from .generator import generate, program_of_seed
+from .kernels import keeping_texts
+
+ROOT = Path(__file__).parents[2]
+
+#: Programs of one test: enough to share the start of a process that guards their kernels.
+CHUNK = 15
+FIRST_SEED = 100_000
+PROGRAMS = 300
+
+
+@pytest.fixture(autouse=True)
+def own_store(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(kernel_store))
+
+
+@pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + PROGRAMS, CHUNK))
+def test_random_programs(first: int, tmp_path: Path) -> None:
+    problems = []
+    with keeping_texts(tmp_path):
+        for seed in range(first, first + CHUNK):
+            program = program_of_seed(seed)
+            outcome = check(program)
+            if outcome.kind not in ("equal", "eager") or outcome.delegated:
+                problems.append(f"seed {seed}: {outcome.kind} {outcome.message} {outcome.delegated}\n{program}")
+    assert not problems, "\n".join(problems)
+    assert guarded(tmp_path)["kernels"] > CHUNK
+
+
+def guarded(folder: Path) -> dict[str, int]:
+    """Run the kernels in `folder` between guard pages; returns how many there were."""
+    command = [sys.executable, "-m", "tests.differential.guard", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    report: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    assert "not built" not in report, done.stdout
+    return report
+
+
+class DataDraw:
+    """Choices made by hypothesis, which knows how to make them smaller."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+
+    def integer(self, low: int, high: int) -> int:
+        return self._data.draw(st.integers(low, high))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_programs_that_hypothesis_draws(data: st.DataObject) -> None:
+    program = generate(DataDraw(data))
+    outcome = check(program)
+    assert outcome.kind in ("equal", "eager"), f"{outcome.message}\n{program}"
+
+
+def test_a_seed_is_a_program() -> None:
+    assert str(program_of_seed(7)) == str(program_of_seed(7))
+    assert len({str(program_of_seed(seed)) for seed in range(20)}) == 20
+
+
+def test_a_printed_program_can_be_read_back() -> None:
+    from .program import parse
+
+    for seed in range(30):
+        program = program_of_seed(seed)
+        again = parse(str(program))
+        assert ast.dump(ast.parse(again.source())) == ast.dump(ast.parse(program.source()))
+        assert (again.inputs, again.gradients) == (program.inputs, program.gradients)
+
+
+def test_a_wrong_result_is_noticed_and_made_small() -> None:
+    """The comparison and the shrinker, with a program that is made wrong on purpose."""
+    from .comparison import compare, outputs
+    from .program import Program
+    from .shrinking import shrink
+
+    def fails(program: Program) -> bool:
+        arguments = [tensor.make() for tensor in program.inputs]
+        expected = outputs(program.function(), arguments, False)
+        wrong = Program(
+            program.inputs,
+            tuple(type(line)(line.text.replace(".tanh()", ".sin()"), line.target, line.names) for line in program.lines),
+            program.outputs,
+        )
+        got = outputs(wrong.function(), [tensor.make() for tensor in program.inputs], False)
+        return bool(compare(program, got, expected).problems)
+
+    from .program import parse
+
+    program = parse(
+        """
+# a0: (5, 9) float32 normal contiguous seed 3
+# a1: (5, 9) float32 normal contiguous seed 4
+def program(a0, a1):
+    v0 = a0 + a1
+    v1 = v0.tanh()
+    v2 = a1.exp()
+    v3 = v1 + v2
+    return v3, v2
+"""
+    )
+    assert fails(program)
+    small = shrink(program, fails)
+    assert [line.text for line in small.lines] == ["v0.tanh()"]
