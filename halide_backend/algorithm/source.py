@@ -67,9 +67,19 @@ class _Writer:
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.staged = strided_loads(program, self.layouts)
         self.preserved = preserved_loads(program)
-        self.mathematics = {
-            operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
+        self.repeated = self._repeated_operands()
+
+    def _repeated_operands(self) -> set[int]:
+        """Operands that a long expression uses several times; as Funcs they are written once."""
+        found = {
+            operand for value in self.program.values if value.operation in MATHEMATICS for operand in value.operands
         }
+        # Rounding to bfloat16 looks at the same bits four times.
+        for value in self.program.values:
+            if value.operation == "to_dtype" and value.dtype == "bfloat16":
+                found.update(value.operands)
+        narrow = {buffer.name for buffer in self.program.outputs if buffer.dtype == "bfloat16"}
+        return found | {store.value for store in self.program.stores if store.buffer in narrow}
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -204,7 +214,7 @@ class _Writer:
             return None
         if position in self.shared:
             return Role.SHARED
-        if value.operation != "load" and position in self.mathematics:
+        if value.operation != "load" and position in self.repeated:
             return Role.INLINE
         return None
 

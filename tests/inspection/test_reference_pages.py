@@ -62,12 +62,18 @@ def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert len(example.strip().splitlines()) <= 5
     program = f"{example}\nimport halide_backend\nprint(halide_backend.stats()['native_kernels'])\n"
+    # What pip leaves for torch to find; the environment of the tests may run from the sources.
+    (tmp_path / "halide_backend-0.dist-info").mkdir()
+    (tmp_path / "halide_backend-0.dist-info" / "entry_points.txt").write_text(
+        "[torch_dynamo_backends]\nhalide_backend = halide_backend.plugin:compile_graph\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         env={
             **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
             "HALIDE_BACKEND_CACHE_DIR": str(tmp_path / "halide"),
             "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
         },
