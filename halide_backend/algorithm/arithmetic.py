@@ -62,7 +62,9 @@ def square(x: hl.Expr) -> hl.Expr:
 
 def abs(x: hl.Expr) -> hl.Expr:
     if x.type().is_float():
-        return hl.abs(x)
+        # Not hl.abs, which keeps the sign of a float64 -0.0.
+        word = hl.Int(x.type().bits())
+        return hl.reinterpret(x.type(), hl.reinterpret(word, x) & word.max())
     if not x.type().is_int():
         return x
     return hl.select(x < zero(x), neg(x), x)
@@ -139,7 +141,7 @@ def remainder(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 
 def pow(base: hl.Expr, exponent: hl.Expr) -> hl.Expr:
-    """Power; for integers the exponent is not negative, as torch demands."""
+    """Power; of integers only with exponents below 64 (Inductor leaves variable integer exponents to ATen)."""
     if base.type().is_float():
         return mathematics.pow(base, exponent)
     result, factor = one(base), base

@@ -244,7 +244,9 @@ class _Writer:
         text = self._reference(operand)
         axes = value.axes | {axis.name for axis in reduction.axes}
         plain = kind in ("sum", "prod") and value.dtype.startswith(("float", "bfloat"))
-        if plain and operand in self.calls and axes == value.axes:
+        # A reduction's own Func holds encoded values, order keys for example.
+        reduced = isinstance(value.attribute, Reduction)
+        if plain and not reduced and operand in self.calls and axes == value.axes:
             return self.calls[operand]
         if not plain:
             text = f"reductions.encode({kind!r}, {text})"

@@ -129,6 +129,13 @@ def test_scatters(check: Check) -> None:
     check(lambda x, v: x.index_put((torch.tensor([2]),), v), torch.zeros(5, 5), one_row)
 
 
+def test_reduction_of_a_reduction(check: Check) -> None:
+    """Fuzzer seed 10072: the sum of minima added up their order keys."""
+    check(lambda x: x.amin(3) - x.amin(3).sum(2, keepdim=True), torch.randn(3, 2, 15, 257))
+    check(lambda x: F.layer_norm(x.amax(3), (15,)), torch.randn(3, 2, 15, 257))
+    check(lambda x: x.sum(3).argmax(2) + x.any(3).sum(2), torch.randn(3, 2, 15, 33))
+
+
 def test_reduction_over_a_broadcast_axis(check: Check) -> None:
     def spread(x: Tensor) -> tuple[Tensor, ...]:
         wide = x.expand(5, 33)

@@ -39,9 +39,10 @@ def test_import_torch_gets_hardly_slower(run: Run) -> None:
         import time, torch
         from importlib.metadata import entry_points
         entry, = [e for e in entry_points(group="torch.backends") if e.name == "halide_backend"]
-        start = time.perf_counter()
+        # Time of this thread, not of the clock: other processes shall not fail this test.
+        start = time.thread_time()
         entry.load()()
-        report(milliseconds=1e3 * (time.perf_counter() - start))
+        report(milliseconds=1e3 * (time.thread_time() - start))
     """
     costs = [run(script, TORCH_DEVICE_BACKEND_AUTOLOAD="0")["milliseconds"] for _ in range(3)]
     print(f"\nimport torch gets {min(costs):.2f} ms slower (limit {LIMIT} ms)")

@@ -47,7 +47,7 @@ BOUNDS = {
     "cosh": Bound(1.6, 1.5),
     "digamma": Bound(0.6, 16.0, floor=1.0),
     "erf": Bound(1.3, 1.0),
-    "erfc": Bound(0.7, 2.1),
+    "erfc": Bound(0.7, 2.2),
     "erfcx": Bound(0.51, 2.4),
     "erfinv": Bound(0.51, 2.5),
     "exp": Bound(1.0, 1.0),
