@@ -27,9 +27,7 @@ class HalideBackendError(RuntimeError):
         return _rebuild, (type(self), self.what, self.where, self.cure)
 
 
-def _rebuild(
-    kind: type[HalideBackendError], what: str, where: str, cure: str
-) -> HalideBackendError:
+def _rebuild(kind: type[HalideBackendError], what: str, where: str, cure: str) -> HalideBackendError:
     return kind(what, where=where, cure=cure)
 
 

@@ -81,9 +81,7 @@ def export_bundle(store: Store, path: str, digests: Collection[str] | None = Non
         size, sha256 = os.path.getsize(temporary), _sha256(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        raise StorageTrouble(
-            f"cannot write the bundle: {error.strerror}", path, "Choose another."
-        ) from None
+        raise StorageTrouble(f"cannot write the bundle: {error.strerror}", path, "Choose another.") from None
     finally:
         with suppress(OSError):
             os.unlink(temporary)
@@ -180,17 +178,11 @@ def _members(bundle: zipfile.ZipFile, path: str, limit: int) -> dict[str, zipfil
         match = _MEMBER.fullmatch(info.filename)
         # orig_filename: zipfile cuts a name at its first NUL before we see it.
         if match is None or info.orig_filename != info.filename:
-            raise BundleRefused(
-                f"the member {info.orig_filename!r} is not an entry", path, "Do not use it."
-            )
+            raise BundleRefused(f"the member {info.orig_filename!r} is not an entry", path, "Do not use it.")
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-            raise BundleRefused(
-                f"the member {info.filename} is not a regular file", path, "Do not use it."
-            )
+            raise BundleRefused(f"the member {info.filename} is not a regular file", path, "Do not use it.")
         if match[1] in members:
-            raise BundleRefused(
-                f"the member {info.filename} is there twice", path, "Do not use it."
-            )
+            raise BundleRefused(f"the member {info.filename} is there twice", path, "Do not use it.")
         members[match[1]] = info
         total += info.file_size
         if total > limit:

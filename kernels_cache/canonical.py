@@ -64,6 +64,4 @@ def _plain_mapping(value: Mapping[object, object], place: str, depth: int) -> di
 
 def dumps(value: Json) -> str:
     """Return the canonical text of plain data: sorted names, no blanks, ASCII only."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -53,9 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", help="directory of the cache")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(
-        name: str, command: Callable[[Store, argparse.Namespace], int], text: str
-    ) -> argparse.ArgumentParser:
+    def add(name: str, command: Callable[[Store, argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         added.set_defaults(command=command)
         return added
@@ -66,12 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     add("du", _du, "show entries and bytes per kind")
     add("verify", _verify, "check every byte of every entry; damaged ones are set aside (status 1)")
     one = add("prune", _prune, "remove what crashes left behind, and entries beyond a bound")
-    one.add_argument(
-        "--max-bytes", type=_bytes, metavar="SIZE", help="keep at most SIZE, e.g. 500M or 0"
-    )
-    one.add_argument(
-        "--older-than", type=float, metavar="DAYS", help="remove entries unused for DAYS"
-    )
+    one.add_argument("--max-bytes", type=_bytes, metavar="SIZE", help="keep at most SIZE, e.g. 500M or 0")
+    one.add_argument("--older-than", type=float, metavar="DAYS", help="remove entries unused for DAYS")
     one = add("why", _why, "name the nearest entries and the fields that differ (status 1: none)")
     one.add_argument(
         "what",
@@ -82,15 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     one = add("export", _export, "write entries to a bundle for another machine")
     one.add_argument("bundle", help="file to write")
     one.add_argument("--match", metavar="TEXT", help="only entries that `why TEXT` would find")
-    one.add_argument(
-        "--used-within", type=float, metavar="HOURS", help="only entries used since then"
-    )
+    one.add_argument("--used-within", type=float, metavar="HOURS", help="only entries used since then")
     one = add("import", _import, "verify a bundle and store its entries")
     one.add_argument("bundle", help="file to read")
     one.add_argument("--sha256", help="refuse any other file")
-    one.add_argument(
-        "--provides", type=_json, metavar="JSON", help="what this machine has; others are refused"
-    )
+    one.add_argument("--provides", type=_json, metavar="JSON", help="what this machine has; others are refused")
     return parser
 
 
@@ -156,9 +146,7 @@ def _why(store: Store, options: argparse.Namespace) -> int:
     stored = [one for one in neighbours if not one.differences]
     print(f"{key.digest}  {key.kind}: {'stored' if stored else 'not stored'}")
     for one in stored:
-        print(
-            f"  created {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(one.manifest.created))}"
-        )
+        print(f"  created {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(one.manifest.created))}")
         for name, size in one.manifest.sizes.items():
             print(f"  file {name}: {_size(size)}")
         for name, value in one.manifest.requires.items():
@@ -184,9 +172,7 @@ def _key(what: str) -> Key | None:
         data = json.loads(what)
         return Key(data["kind"], data["fields"])
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidKey(
-            f"not a key: {error}", what[:60], 'Give {"kind": ..., "fields": {...}}.'
-        ) from None
+        raise InvalidKey(f"not a key: {error}", what[:60], 'Give {"kind": ..., "fields": {...}}.') from None
 
 
 def _export(store: Store, options: argparse.Namespace) -> int:
@@ -202,9 +188,7 @@ def _export(store: Store, options: argparse.Namespace) -> int:
 
 
 def _import(store: Store, options: argparse.Namespace) -> int:
-    done = bundle.import_bundle(
-        store, options.bundle, provides=options.provides, sha256=options.sha256
-    )
+    done = bundle.import_bundle(store, options.bundle, provides=options.provides, sha256=options.sha256)
     for digest, refusal in done.refused.items():
         print(f"{digest[:16]}  refused: {refusal}")
     for digest in done.unknown:

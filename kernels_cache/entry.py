@@ -149,9 +149,7 @@ def pack(entry: Entry) -> bytes:
 
 def header(schema: int, manifest: bytes) -> bytes:
     """Return the header line for `manifest`: the only part that every schema shares."""
-    line = (
-        f"kernels-cache {schema:04d} {len(manifest):012d} {hashlib.sha256(manifest).hexdigest()} "
-    )
+    line = f"kernels-cache {schema:04d} {len(manifest):012d} {hashlib.sha256(manifest).hexdigest()} "
     start = line.encode("ascii")
     return start + hashlib.sha256(start).hexdigest()[:16].encode("ascii") + b"\n"
 
@@ -256,6 +254,4 @@ def _manifest(data: dict[str, Json]) -> Manifest:
 
 
 def _damaged(reason: str, where: str) -> EntryDamaged:
-    return EntryDamaged(
-        f"a cache entry is damaged: {reason}", where, "It was set aside and will be built again."
-    )
+    return EntryDamaged(f"a cache entry is damaged: {reason}", where, "It was set aside and will be built again.")

@@ -59,9 +59,7 @@ def matching(store: Store, text: str) -> list[tuple[File, Manifest]]:
         for file, manifest in manifests(store)
         if file.digest.startswith(start)
         or text in manifest.kind
-        or any(
-            text in f"{name}={_text(value)}" for name, value in flat(manifest.key_fields).items()
-        )
+        or any(text in f"{name}={_text(value)}" for name, value in flat(manifest.key_fields).items())
     ]
 
 

@@ -107,9 +107,7 @@ def _acquired(path: str, timeout_s: float, poll_s: float) -> Iterator[filelock.B
 
 
 def _write_holder(path: str) -> None:
-    text = json.dumps(
-        {"pid": os.getpid(), "host": socket.gethostname(), "since": round(time.time(), 3)}
-    )
+    text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": round(time.time(), 3)})
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)
     try:

@@ -15,9 +15,7 @@ from kernels_cache import entry
 from kernels_cache.errors import EntryDamaged
 
 # O_NONBLOCK: opening a pipe that lies where an entry should be would wait for ever.
-_FLAGS = os.O_RDONLY | sum(
-    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")
-)
+_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 # Header and manifest of nearly every entry, in one read.
 _FIRST_BYTES = 16384
 
@@ -86,6 +84,4 @@ def _read(descriptor: int, size: int) -> bytes:
 
 
 def _foreign(reason: str, where: str) -> EntryDamaged:
-    return EntryDamaged(
-        f"a cache entry is not to be trusted: {reason}", where, "It will be built again."
-    )
+    return EntryDamaged(f"a cache entry is not to be trusted: {reason}", where, "It will be built again.")

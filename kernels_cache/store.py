@@ -211,9 +211,7 @@ class Store:
                 return publishing.discard(self.root, key.digest)
         return False
 
-    def prune(
-        self, max_bytes: int | None = None, limits: sweep.Limits = sweep.LIMITS
-    ) -> sweep.Swept:
+    def prune(self, max_bytes: int | None = None, limits: sweep.Limits = sweep.LIMITS) -> sweep.Swept:
         """Clean up after crashes and evict down to `max_bytes` (None: the store's bound)."""
         keep = self.max_bytes if max_bytes is None else max_bytes
         if self.root is not None:
@@ -275,9 +273,7 @@ class Store:
                 first = found
         return first or _ABSENT
 
-    def _read(
-        self, root: Root, digest: str, *, touch: bool = True, deep: bool = False
-    ) -> Entry | Miss:
+    def _read(self, root: Root, digest: str, *, touch: bool = True, deep: bool = False) -> Entry | Miss:
         path = root.entry(digest)
         try:
             if not root.usable():

@@ -15,7 +15,7 @@ import pytest
 class Compiled:
     """What one compiled call gave: everything returned and everything mutated, and how it was compiled.
 
-    `kernels` counts Halide pipelines, `launches` the calls in the wrapper, `code` is the wrapper's text (of all graphs).
+    `kernels` counts Halide pipelines, `launches` the calls in the wrapper, `code` is the wrapper's text (all graphs).
     """
 
     results: list[Any]
@@ -90,11 +90,7 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], gradients: bo
     results = function(*own)
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     if leaves:
-        loss = sum(
-            (number + 1) * result.sum()
-            for number, result in enumerate(results)
-            if result.requires_grad
-        )
+        loss = sum((number + 1) * result.sum() for number, result in enumerate(results) if result.requires_grad)
         loss.backward()  # type: ignore[union-attr]
         return [r.detach() for r in results] + [leaf.grad for leaf in leaves]
     return results + [a for a in own if isinstance(a, torch.Tensor)]

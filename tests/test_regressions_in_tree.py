@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 Check = Callable[..., Any]
 INF, NAN = float("inf"), float("nan")

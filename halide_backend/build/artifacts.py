@@ -53,9 +53,7 @@ class Limits:
     memory_limit_mb: int = 4096
 
 
-def obtain(
-    text: str, target: Target, *, name: str, limits: Limits | None = None
-) -> Future[Artifact]:
+def obtain(text: str, target: Target, *, name: str, limits: Limits | None = None) -> Future[Artifact]:
     """Return a future for the artifact of a kernel; equal kernels share one.
 
     Args:
@@ -80,9 +78,7 @@ def obtain(
             return known
         store = _store(os.environ.get("HALIDE_BACKEND_CACHE_DIR"))
         pool = worker_pool(limits.workers)
-        future = pool.threads.submit(
-            lambda: _stored_or_built(store, pool, key, text, target, name, limits)
-        )
+        future = pool.threads.submit(lambda: _stored_or_built(store, pool, key, text, target, name, limits))
         _memory.artifacts[key.digest] = future
     return future
 
@@ -114,9 +110,7 @@ def _stored_or_built(
     entry = f"kernel_{key.digest[:16]}"
 
     def build() -> dict[str, bytes]:
-        kernel = pool.compile(
-            text, target, entry, name, limits.time_limit, limits.memory_limit_mb << 20
-        )
+        kernel = pool.compile(text, target, entry, name, limits.time_limit, limits.memory_limit_mb << 20)
         count("kernels_compiled")
         count("compile_seconds", kernel.seconds)
         return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode()}

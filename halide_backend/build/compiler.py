@@ -26,10 +26,7 @@ from halide_backend.build.target import Target
 from halide_backend.errors import HalideCompileError, KernelTextError, LLVMCompileError
 
 _REFUSED = "Correct the schedule in the kernel's text, or delete the text to have it made anew."
-_INVALID = (
-    "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs); compare it with the "
-    "original."
-)
+_INVALID = "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs); compare it with the original."
 _REPORT = "Please report it with the kernel's text."
 
 #: Operations that LLVM may fuse; strict IR carries no other flags, so NaN, infinity and signed
@@ -69,9 +66,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start)
 
 
-def manifest_of(
-    namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str
-) -> dict[str, Any]:
+def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str) -> dict[str, Any]:
     """Return what the launcher must know, as plain JSON.
 
     "arguments" holds one description per argument of the entry, "checks" what each element of
@@ -157,9 +152,7 @@ def _machine(target: Target, triple: str) -> llvm.TargetMachine:
     )
 
 
-def _llvm_ir(
-    kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str
-) -> str:
+def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:
     # An anonymous file in memory: a worker that is killed leaves nothing behind.
     file = os.memfd_create(entry)
     try:
@@ -198,9 +191,7 @@ class _Text:
             and all(isinstance(part, (list, tuple)) for part in returned)
         ):
             raise self._invalid("pipeline() did not return a pair of lists (inputs, outputs)")
-        inputs, outputs = (
-            list(part) if isinstance(part, (list, tuple)) else [] for part in returned
-        )
+        inputs, outputs = (list(part) if isinstance(part, (list, tuple)) else [] for part in returned)
         for item in inputs:
             if not isinstance(item, (hl.ImageParam, hl.Param)):
                 raise self._invalid(f"pipeline() returned the input {item!r}, not a parameter")

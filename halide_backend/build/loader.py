@@ -38,16 +38,13 @@ _COMPILER_RUNTIME = """
 #: What LLVM may call on its own account: C's memory and mathematics functions, and what a
 #: processor may lack, in the compiler's runtime library.
 C_FUNCTIONS = frozenset(
-    [name + suffix for name in _MATHEMATICS.split() for suffix in ("", "f")]
-    + f"{_MEMORY} {_COMPILER_RUNTIME}".split()
+    [name + suffix for name in _MATHEMATICS.split() for suffix in ("", "f")] + f"{_MEMORY} {_COMPILER_RUNTIME}".split()
 )
 
 # llvmlite guards all of LLVM with one re-entrant lock. It must not be held by a thread that a
 # forked child does not have, or the child's first call would wait for ever.
 _lock = ffi.lib._lock
-os.register_at_fork(
-    before=_lock.__enter__, after_in_parent=_lock.__exit__, after_in_child=_lock.__exit__
-)
+os.register_at_fork(before=_lock.__enter__, after_in_parent=_lock.__exit__, after_in_child=_lock.__exit__)
 _numbers = itertools.count()
 
 

@@ -59,9 +59,7 @@ class WorkerPool:
         memory_limit: int | None = None,
     ) -> Future[CompiledKernel]:
         """Ask for a kernel and return at once; see `compile`."""
-        return self.threads.submit(
-            lambda: self.compile(text, target, entry, name, time_limit, memory_limit)
-        )
+        return self.threads.submit(lambda: self.compile(text, target, entry, name, time_limit, memory_limit))
 
     def compile(
         self,

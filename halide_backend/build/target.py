@@ -143,11 +143,7 @@ def _host() -> Target:
 
 def halide_features(llvm_features: set[str], cpu: str) -> tuple[str, ...]:
     """Translate the LLVM features that a processor has into Halide's, sorted."""
-    features = {
-        name
-        for name, needs in _REQUIRES.items()
-        if name not in _CHAIN and llvm_features.issuperset(needs)
-    }
+    features = {name for name, needs in _REQUIRES.items() if name not in _CHAIN and llvm_features.issuperset(needs)}
     for name in _CHAIN:
         if not llvm_features.issuperset(_REQUIRES[name]):
             break

@@ -60,9 +60,7 @@ class Builder:
             stride *= int(axis.extent)
         return index
 
-    def value(
-        self, operation: str, dtype: torch.dtype, operands: Sequence[int] = (), attribute: object = None
-    ) -> int:
+    def value(self, operation: str, dtype: torch.dtype, operands: Sequence[int] = (), attribute: object = None) -> int:
         axes = frozenset[str]().union(*(self.values[operand].axes for operand in operands))
         if isinstance(attribute, Load):
             axes |= {str(symbol) for symbol in attribute.index.free_symbols}

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 import torch
+from kernel import Builder, name_of
 
 from halide_backend.algorithm.operation_names import COMPARISONS, LOGICAL, MATHEMATICS, OPERATIONS
-
-from kernel import Builder, name_of
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (

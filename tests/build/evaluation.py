@@ -45,9 +45,7 @@ def call(address: int, *arrays: Floats) -> None:
     assert function(*(ctypes.addressof(buffer) for buffer in keep)) == 0
 
 
-@ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p
-)
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 def _serial_loop(context: int, task: int, start: int, size: int, closure: int) -> int:
     body = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(task)
     return max((body(context, at, closure) for at in range(start, start + size)), default=0)

@@ -103,9 +103,7 @@ def test_the_name_is_not_part_of_the_key() -> None:
 
 def test_returns_before_the_kernel_is_compiled() -> None:
     artifacts.worker_pool(2).start()
-    future = obtain(
-        "import time; time.sleep(1)\n" + DOUBLED, HOST, name="slow", limits=Limits(workers=2)
-    )
+    future = obtain("import time; time.sleep(1)\n" + DOUBLED, HOST, name="slow", limits=Limits(workers=2))
     assert not future.done()
     assert future.result(60).object
 

@@ -68,9 +68,7 @@ def test_without_the_flag_nothing_contracts(monkeypatch: pytest.MonkeyPatch) -> 
         ("a * hl.f32(1)", (1e-40, -1e-45), (1e-40, -1e-45)),
     ],
 )
-def test_ieee_754_holds(
-    expression: str, values: tuple[float, ...], expected: tuple[float, ...]
-) -> None:
+def test_ieee_754_holds(expression: str, values: tuple[float, ...], expected: tuple[float, ...]) -> None:
     got = evaluate(elementwise(expression), filled(*values))
     wanted = filled(*expected)
     assert np.array_equal(got, wanted, equal_nan=True)
@@ -98,9 +96,8 @@ def test_every_function_is_for_the_target_processor() -> None:
         in compiler.for_processor(text, host)
     )
     level = Target("x86-64-linux", "x86-64-v3", "")
-    assert (
-        '"target-cpu"="x86-64-v3" "target-features"="+fma,+prefer-no-gather" }'
-        in compiler.for_processor(text, level)
+    assert '"target-cpu"="x86-64-v3" "target-features"="+fma,+prefer-no-gather" }' in compiler.for_processor(
+        text, level
     )
 
 
@@ -109,9 +106,7 @@ def test_halide_still_writes_the_attributes_that_are_replaced(
 ) -> None:
     seen: list[str] = []
     emit = compiler.emit_object
-    monkeypatch.setattr(
-        compiler, "emit_object", lambda ir, *rest: (seen.append(ir), emit(ir, *rest))[1]
-    )
+    monkeypatch.setattr(compiler, "emit_object", lambda ir, *rest: (seen.append(ir), emit(ir, *rest))[1])
     compile_kernel(ROW_SUMS, HOST, "k")
     assert seen[0].count(f'"target-cpu"="{HOST.cpu}" "target-features"=') >= 2
     assert seen[0].count('"target-cpu"=') == seen[0].count(f'"target-features"="{HOST.features}"')
@@ -215,9 +210,7 @@ def test_what_halide_refuses_is_a_typed_error(text: str, where: str) -> None:
     assert "Error:" not in caught.value.what
 
 
-@pytest.mark.parametrize(
-    "ir", ["this is no IR", "define i32 @f() {\n ret float 0.0\n}", "define i32 @f() {\n}"]
-)
+@pytest.mark.parametrize("ir", ["this is no IR", "define i32 @f() {\n ret float 0.0\n}", "define i32 @f() {\n}"])
 def test_what_llvm_refuses_is_a_typed_error(ir: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "with_contraction", lambda _: ir)
     with pytest.raises(LLVMCompileError, match="kernel halide_fused_add_0"):

@@ -68,9 +68,7 @@ def test_build_id_is_the_note_in_the_library() -> None:
     assert found is not None and len(found) == 40
     # The note as the linker writes it: name size 4, id size 20, type 3, "GNU".
     with path.open("rb") as library:
-        assert b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0" + bytes.fromhex(found) in library.read(
-            1 << 16
-        )
+        assert b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0" + bytes.fromhex(found) in library.read(1 << 16)
 
 
 def test_build_id_of_something_else_is_none(tmp_path: Path, image: bytes) -> None:

@@ -68,9 +68,7 @@ def test_absent_package_is_a_typed_error() -> None:
     assert "pip install no_such_package" in caught.value.cure
 
 
-def test_sources_are_those_that_compile_kernels(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_sources_are_those_that_compile_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("algorithm", "schedule", "build", "capture"):
         (tmp_path / package / "inner").mkdir(parents=True)
         (tmp_path / package / "inner" / "part.py").write_text("x = 1\n")

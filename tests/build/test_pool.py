@@ -152,9 +152,7 @@ def test_kernels_compile_at_the_same_time(own_pool: WorkerPool, tmp_path: Path) 
         ),
     ],
 )
-def test_a_bad_kernel_is_a_typed_error(
-    pool: WorkerPool, text: str, error: type[Exception], message: str
-) -> None:
+def test_a_bad_kernel_is_a_typed_error(pool: WorkerPool, text: str, error: type[Exception], message: str) -> None:
     pool.start()
     worker = pool.process_id
     beside = submit(pool, DOUBLED)
@@ -166,9 +164,7 @@ def test_a_bad_kernel_is_a_typed_error(
     assert pool.process_id == worker
 
 
-@pytest.mark.parametrize(
-    "text", ["while True: pass", SLEEPING, "import re; re.match('(a*)*b', 'a' * 40)"]
-)
+@pytest.mark.parametrize("text", ["while True: pass", SLEEPING, "import re; re.match('(a*)*b', 'a' * 40)"])
 def test_a_kernel_that_runs_for_ever_is_stopped(pool: WorkerPool, text: str) -> None:
     pool.start()
     worker = pool.process_id
@@ -182,9 +178,7 @@ def test_a_kernel_that_runs_for_ever_is_stopped(pool: WorkerPool, text: str) -> 
     good(pool)
 
 
-def test_what_a_kernel_prints_reaches_nobody(
-    pool: WorkerPool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_kernel_prints_reaches_nobody(pool: WorkerPool, capfd: pytest.CaptureFixture[str]) -> None:
     noise = [
         "import os",
         "print('garbage ' * 50)",
@@ -207,9 +201,7 @@ def test_halides_warnings_are_messages(pool: WorkerPool, capfd: pytest.CaptureFi
 
 def test_standard_input_is_empty(pool: WorkerPool) -> None:
     with pytest.raises(KernelTextError, match="ValueError: nothing to read: ''"):
-        submit(
-            pool, "import sys\nraise ValueError(f'nothing to read: {sys.stdin.read()!r}')"
-        ).result(60)
+        submit(pool, "import sys\nraise ValueError(f'nothing to read: {sys.stdin.read()!r}')").result(60)
 
 
 # --- harm from outside --------------------------------------------------------------------------
@@ -253,9 +245,7 @@ def test_retried_only_once(own_pool: WorkerPool) -> None:
     good(own_pool)
 
 
-def test_a_worker_that_stands_still_is_replaced(
-    own_pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_stands_still_is_replaced(own_pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_S", 0.2)
     own_pool.start()
     worker = own_pool.process_id

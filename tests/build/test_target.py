@@ -73,8 +73,7 @@ def test_json_round_trip() -> None:
         (
             [*ZEN4, "avxvnni"],
             "znver5",
-            "avx avx2 avx512 avx512_cannonlake avx512_skylake avx512_zen4 avx512_zen5 avxvnni "
-            "f16c fma sse41",
+            "avx avx2 avx512 avx512_cannonlake avx512_skylake avx512_zen4 avx512_zen5 avxvnni f16c fma sse41",
         ),
     ],
 )

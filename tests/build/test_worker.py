@@ -198,8 +198,7 @@ def test_ready_soon() -> None:
     # The aim is 0.2 s on an idle machine; a shared one is given room, an import of torch (2 s)
     # or of sympy and numpy beside the rest is not. User time, for others use the machine too.
     running = script(
-        "import resource\npool.start(); pool.close()\n"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)"
+        "import resource\npool.start(); pool.close()\nprint(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)"
     )
     out, err = running.communicate(timeout=60)
     assert err == "" and float(out) < 0.5

@@ -34,7 +34,10 @@ def main() -> int:
             totals["delegated"] += 1
         if result["kind"] not in ("equal", "eager"):
             finds.append(result)
-            print(f"seed {result['seed']}: {result['kind']}: {str(result['message'] or result['delegated'])[:300]}", flush=True)
+            print(
+                f"seed {result['seed']}: {result['kind']}: {str(result['message'] or result['delegated'])[:300]}",
+                flush=True,
+            )
         if totals["programs"] % 50 == 0:
             rate = (time.time() - started) / totals["programs"]
             print(f"{totals['programs']}/{arguments.programs} {rate:.2f} s each, {len(finds)} finds", flush=True)

@@ -40,9 +40,7 @@ def outputs(function, arguments: list[torch.Tensor], gradients: bool) -> list[to
     leaves = [a.requires_grad_() if a.is_floating_point() else a for a in arguments]
     results = list(function(*leaves))
     loss = sum(
-        (result * weights(result)).sum()
-        for result in results
-        if result.is_floating_point() and result.requires_grad
+        (result * weights(result)).sum() for result in results if result.is_floating_point() and result.requires_grad
     )
     if isinstance(loss, torch.Tensor):
         loss.backward()
@@ -63,7 +61,11 @@ def compare(program: Program, got: list[torch.Tensor], expected: list[torch.Tens
         comparison.problems.append(f"{len(got)} results instead of {len(expected)}")
         return comparison
     for number, (mine, eager) in enumerate(zip(got, expected)):
-        name = program.outputs[number] if number < len(program.outputs) else f"input or gradient {number - len(program.outputs)}"
+        name = (
+            program.outputs[number]
+            if number < len(program.outputs)
+            else f"input or gradient {number - len(program.outputs)}"
+        )
         facts = [(t.shape, t.dtype) for t in (mine, eager)]
         if facts[0] != facts[1]:
             comparison.problems.append(f"{name}: {facts[0]} instead of {facts[1]}")

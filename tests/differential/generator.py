@@ -204,18 +204,14 @@ class Generator:
             if operand.storage in copies:
                 operand.value.untyped_storage().copy_(copies[operand.storage])
 
-    def _unpack(
-        self, text: str, names: tuple[str, ...], values: tuple[torch.Tensor, ...], exact: bool
-    ) -> bool:
+    def _unpack(self, text: str, names: tuple[str, ...], values: tuple[torch.Tensor, ...], exact: bool) -> bool:
         for number, value in enumerate(values):
             name = f"v{len(self.lines)}"
             self.lines.append(Line(f"{text}[{number}]", name, names))
             self._define(name, value, exact or not value.is_floating_point(), ())
         return True
 
-    def _define(
-        self, name: str, value: torch.Tensor, exact: bool, operands: Sequence[Variable]
-    ) -> None:
+    def _define(self, name: str, value: torch.Tensor, exact: bool, operands: Sequence[Variable]) -> None:
         self.namespace[name] = value
         if value.numel() and any(v.storage == value.untyped_storage().data_ptr() and not v.exact for v in operands):
             exact = False

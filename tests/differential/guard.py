@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import mmap
+import operator
 import os
 import sys
 from collections import Counter
@@ -83,9 +85,7 @@ def guarded(argument: Mapping[str, Any], at_end: bool, written: bool, seed: int)
     start = _libc.mmap(None, (pages + 2) * _PAGE, 3, 0x22, -1, 0)
     _libc.mprotect(start, _PAGE, 0)
     _libc.mprotect(start + (pages + 1) * _PAGE, _PAGE, 0)
-    room = np.ctypeslib.as_array(
-        ctypes.cast(start + _PAGE, ctypes.POINTER(ctypes.c_uint8)), (pages * _PAGE,)
-    )
+    room = np.ctypeslib.as_array(ctypes.cast(start + _PAGE, ctypes.POINTER(ctypes.c_uint8)), (pages * _PAGE,))
     room[:] = _CANARY
     place = pages * _PAGE - nbytes if at_end else 0
     data = room[place : place + nbytes]
@@ -122,11 +122,7 @@ def run(address: int, manifest: Mapping[str, Any], written: list[bool], at_end: 
     result = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)(ctypes.addressof(places))
     if result:
         return f"returned {result}"
-    wrong = [
-        argument["name"]
-        for argument, m in zip(manifest["arguments"], memory)
-        if m.violated()
-    ]
+    wrong = [argument["name"] for argument, m in zip(manifest["arguments"], memory) if m.violated()]
     return f"wrote beside {', '.join(wrong)}" if wrong else ""
 
 
@@ -162,7 +158,10 @@ def main() -> int:
             print(f"{path.name}: not built: {str(error)[:200]}", flush=True)
             continue
         described = artifact.manifest["arguments"]
-        if any(a["kind"] not in ("buffer", "status") or 0 in sum(a.get("dims", []), []) for a in described):
+        if any(
+            a["kind"] not in ("buffer", "status") or 0 in functools.reduce(operator.iadd, a.get("dims", []), [])
+            for a in described
+        ):
             counts["dynamic"] += 1
             continue
         namespace: dict[str, Any] = {}

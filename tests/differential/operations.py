@@ -31,9 +31,24 @@ BINARY_FLOAT = (
     "torch.atan2({0}, {1}.abs() + 1)", "({0}.abs() + 0.5).pow({1}.clamp(-2, 2))", "torch.hypot({0}, {1})",
     "torch.addcmul({0}, {0}, {1}, value=0.5)", "torch.logaddexp({0}, {1})", "1.5 - {0} * {1}",
 )  # fmt: skip
-EXACT_BINARY = ("torch.maximum({0}, {1})", "torch.minimum({0}, {1})", "torch.copysign({0}, {1})", "torch.fmax({0}, {1})")
+EXACT_BINARY = (
+    "torch.maximum({0}, {1})",
+    "torch.minimum({0}, {1})",
+    "torch.copysign({0}, {1})",
+    "torch.fmax({0}, {1})",
+)
 
-INTEGER_UNARY = ("-{0}", "{0}.abs()", "~{0}", "{0}.sign()", "{0} * 3 + 1", "{0}.square()", "{0}.clamp(-5, 100)", "{0} >> 2", "{0} << 1")
+INTEGER_UNARY = (
+    "-{0}",
+    "{0}.abs()",
+    "~{0}",
+    "{0}.sign()",
+    "{0} * 3 + 1",
+    "{0}.square()",
+    "{0}.clamp(-5, 100)",
+    "{0} >> 2",
+    "{0} << 1",
+)
 INTEGER_BINARY = (
     "{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} & {1}", "{0} | {1}", "{0} ^ {1}", "torch.maximum({0}, {1})",
     "torch.minimum({0}, {1})", "{0} << ({1} & 7)", "{0} >> ({1} & 7)",
@@ -107,7 +122,21 @@ def logical(g: Generator) -> None:
     x = g.pick(boolean=True)
     y = g.partner(x) if x else None
     if x and y:
-        g.add(g.choose(("{0} & {1}", "{0} | {1}", "{0} ^ {1}", "~{0}", "{0} == {1}", "{0} + {1}", "torch.logical_xor({0}, {1})")), [x, y], keeps=True)
+        g.add(
+            g.choose(
+                (
+                    "{0} & {1}",
+                    "{0} | {1}",
+                    "{0} ^ {1}",
+                    "~{0}",
+                    "{0} == {1}",
+                    "{0} + {1}",
+                    "torch.logical_xor({0}, {1})",
+                )
+            ),
+            [x, y],
+            keeps=True,
+        )
 
 
 def comparison(g: Generator) -> None:
@@ -120,7 +149,13 @@ def comparison(g: Generator) -> None:
 def test(g: Generator) -> None:
     x = g.pick(exact=True, floating=True)
     if x:
-        g.add(g.choose(("{0}.isnan()", "{0}.isinf()", "{0}.isfinite()", "{0} > 0", "{0}.signbit()", "{0}.bool()", "{0} != 0")), [x], keeps=True)
+        g.add(
+            g.choose(
+                ("{0}.isnan()", "{0}.isinf()", "{0}.isfinite()", "{0} > 0", "{0}.signbit()", "{0}.bool()", "{0} != 0")
+            ),
+            [x],
+            keeps=True,
+        )
 
 
 def selection(g: Generator) -> None:
@@ -144,7 +179,20 @@ def cast(g: Generator) -> None:
     x = g.pick()
     if x is None:
         return
-    target = g.choose((torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool))
+    target = g.choose(
+        (
+            torch.float32,
+            torch.float64,
+            torch.float16,
+            torch.bfloat16,
+            torch.int64,
+            torch.int32,
+            torch.int16,
+            torch.int8,
+            torch.uint8,
+            torch.bool,
+        )
+    )
     if x.value.is_floating_point() and not target.is_floating_point:
         low = 0 if target is torch.uint8 else -100
         value = x.value.detach()
@@ -175,7 +223,17 @@ def float_reduction(g: Generator) -> None:
     x = g.pick(floating=True, nonempty=True)
     if x is None:
         return
-    text = g.choose(("{{0}}.sum({})", "{{0}}.mean({})", "{{0}}.amax({})", "{{0}}.amin({})", "torch.var({{0}}, {})", "torch.std({{0}}, {})", "({{0}} / 8).tanh().sum({})"))
+    text = g.choose(
+        (
+            "{{0}}.sum({})",
+            "{{0}}.mean({})",
+            "{{0}}.amax({})",
+            "{{0}}.amin({})",
+            "torch.var({{0}}, {})",
+            "torch.std({{0}}, {})",
+            "({{0}} / 8).tanh().sum({})",
+        )
+    )
     exact = "amax" in text or "amin" in text
     dims = _dims(g, x)
     if not dims and ("var" in text or "std" in text):
@@ -220,11 +278,17 @@ def normalisation(g: Generator) -> None:
     last = x.shape[-1]
     dim = g.draw.integer(-x.dim, x.dim - 1)
     g.add(
-        g.choose((
-            f"torch.softmax({{0}}, {dim})", f"torch.log_softmax({{0}}, {dim})", f"torch.logsumexp({{0}}, {dim})",
-            f"F.layer_norm({{0}}, ({last},))", f"F.rms_norm({{0}}, ({last},))", f"F.normalize({{0}}, dim={dim})",
-            f"({{0}} - {{0}}.mean({dim}, keepdim=True))",
-        )),  # fmt: skip
+        g.choose(
+            (
+                f"torch.softmax({{0}}, {dim})",
+                f"torch.log_softmax({{0}}, {dim})",
+                f"torch.logsumexp({{0}}, {dim})",
+                f"F.layer_norm({{0}}, ({last},))",
+                f"F.rms_norm({{0}}, ({last},))",
+                f"F.normalize({{0}}, dim={dim})",
+                f"({{0}} - {{0}}.mean({dim}, keepdim=True))",
+            )
+        ),
         [x],
         keeps=False,
     )
@@ -301,7 +365,16 @@ def arrangement(g: Generator) -> None:
     shift = g.draw.integer(-3, 5)
     repeats = tuple(g.choose((1, 1, 2)) for _ in range(x.dim))
     g.add(
-        g.choose((f"{{0}}.flip({dim})", f"torch.roll({{0}}, {shift}, {dim})", f"{{0}}.repeat({repeats})", "{0}.contiguous()", "{0}.clone()", f"{{0}}.movedim({dim}, 0)")),
+        g.choose(
+            (
+                f"{{0}}.flip({dim})",
+                f"torch.roll({{0}}, {shift}, {dim})",
+                f"{{0}}.repeat({repeats})",
+                "{0}.contiguous()",
+                "{0}.clone()",
+                f"{{0}}.movedim({dim}, 0)",
+            )
+        ),
         [x],
         keeps=True,
     )
@@ -375,8 +448,8 @@ def scattered(g: Generator) -> None:
         shape = tuple(count if d == dim else n for d, n in enumerate(x.shape))
         values = g.input(shape, x.dtype, "whole")
         text = {
-            0: f"{{0}}.clone().index_put(({{1}},), {{2}})" if dim == 0 else f"torch.index_copy({{0}}, {dim}, {{1}}, {{2}})",
-            1: f"{{0}}.index_put(({{1}},), {{2}}, accumulate=True)" if dim == 0 else f"{{0}}.index_add({dim}, {{1}}, {{2}})",
+            0: "{0}.clone().index_put(({1},), {2})" if dim == 0 else f"torch.index_copy({{0}}, {dim}, {{1}}, {{2}})",
+            1: "{0}.index_put(({1},), {2}, accumulate=True)" if dim == 0 else f"{{0}}.index_add({dim}, {{1}}, {{2}})",
             3: f"{{0}}.index_add({dim}, {{1}}, {{2}}, alpha=2)",
         }[kind]
     g.add(text, [x, index, values], keeps=_whole(x))
@@ -400,11 +473,33 @@ def inplace(g: Generator) -> None:
     if x.dtype is torch.bool:
         texts = ("{0}.logical_not_()", "{0}.copy_({1})", "{0}.logical_or_({1})", "{0}.fill_(True)")
     elif x.value.is_floating_point():
-        texts = ("{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.relu_()", "{0}.clamp_(-1, 1)", "{0}.sub_({1}, alpha=0.5)", "{0}.fill_(0.5)", "{0}.sigmoid_()", "{0}.neg_()")
+        texts = (
+            "{0}.add_({1})",
+            "{0}.mul_({1})",
+            "{0}.copy_({1})",
+            "{0}.relu_()",
+            "{0}.clamp_(-1, 1)",
+            "{0}.sub_({1}, alpha=0.5)",
+            "{0}.fill_(0.5)",
+            "{0}.sigmoid_()",
+            "{0}.neg_()",
+        )
     else:
-        texts = ("{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.clamp_(0, 50)", "{0}.bitwise_or_({1})", "{0}.fill_(3)", "{0}.neg_()")
+        texts = (
+            "{0}.add_({1})",
+            "{0}.mul_({1})",
+            "{0}.copy_({1})",
+            "{0}.clamp_(0, 50)",
+            "{0}.bitwise_or_({1})",
+            "{0}.fill_(3)",
+            "{0}.neg_()",
+        )
     text = g.choose(texts)
-    keeps = not x.value.is_floating_point() or any(w in text for w in ("copy_", "relu_", "clamp_", "fill_", "neg_")) or (_whole(x) and _whole(y) and "add_" in text)
+    keeps = (
+        not x.value.is_floating_point()
+        or any(w in text for w in ("copy_", "relu_", "clamp_", "fill_", "neg_"))
+        or (_whole(x) and _whole(y) and "add_" in text)
+    )
     if x.dim >= 1 and x.shape[0] > 2 and g.chance(3):
         text = text.replace("{0}", "{0}[1:-1]", 1)
         if y.dim == x.dim and y.shape[0] == x.shape[0]:
@@ -424,7 +519,11 @@ def overwritten(g: Generator) -> None:
     x = g.pick(min_dim=1, nonempty=True)
     if x is None or x.overlaps:
         return
-    fitting = [v for v in g.variables if v.dtype is x.dtype and v.shape == x.shape and v.storage != x.storage and not v.overlaps]
+    fitting = [
+        v
+        for v in g.variables
+        if v.dtype is x.dtype and v.shape == x.shape and v.storage != x.storage and not v.overlaps
+    ]
     if not fitting:
         return
     y = g.choose(fitting)

@@ -66,7 +66,7 @@ def _given(program: Program, number: int) -> Program | None:
     line = program.lines[number]
     if any(not other.target for other in program.lines[:number]):
         return None
-    prefix = Program(program.inputs, program.lines[:number] + (line,), (line.target,))
+    prefix = Program(program.inputs, (*program.lines[:number], line), (line.target,))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -75,6 +75,4 @@ def _given(program: Program, number: int) -> Program | None:
         return None
     given = Given(line.target, value.detach().clone())
     rest = program.lines[:number] + program.lines[number + 1 :]
-    return _alive(
-        Program((*program.inputs, given), rest, program.outputs, program.gradients), program.outputs
-    )
+    return _alive(Program((*program.inputs, given), rest, program.outputs, program.gradients), program.outputs)

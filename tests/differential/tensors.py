@@ -52,15 +52,15 @@ def _content(tensor: Tensor, generator: torch.Generator) -> torch.Tensor:
         words = torch.randint(-(2**62), 2**62, shape, generator=generator) * 2
         words += torch.randint(0, 2, shape, generator=generator)
         extremes = torch.tensor([info.min, info.max, 0, 1])[torch.randint(0, 4, shape, generator=generator)]
-        return torch.where(torch.rand(shape, generator=generator) < 0.1, extremes, words.to(dtype).to(torch.int64)).to(dtype)
+        return torch.where(torch.rand(shape, generator=generator) < 0.1, extremes, words.to(dtype).to(torch.int64)).to(
+            dtype
+        )
     if kind == "whole" or not dtype.is_floating_point:
         low = -9 if dtype.is_signed else 0
         return torch.randint(low, 10, shape, generator=generator).to(dtype)
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     if kind == "special":
-        chosen = torch.tensor(SPECIAL, dtype=torch.float64)[
-            torch.randint(0, len(SPECIAL), shape, generator=generator)
-        ]
+        chosen = torch.tensor(SPECIAL, dtype=torch.float64)[torch.randint(0, len(SPECIAL), shape, generator=generator)]
         values = torch.where(torch.rand(shape, generator=generator) < 0.15, chosen, values)
     return values.to(dtype)
 

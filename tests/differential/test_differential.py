@@ -100,7 +100,9 @@ def test_a_wrong_result_is_noticed_and_made_small() -> None:
         expected = outputs(program.function(), arguments, False)
         wrong = Program(
             program.inputs,
-            tuple(type(line)(line.text.replace(".tanh()", ".sin()"), line.target, line.names) for line in program.lines),
+            tuple(
+                type(line)(line.text.replace(".tanh()", ".sin()"), line.target, line.names) for line in program.lines
+            ),
             program.outputs,
         )
         got = outputs(wrong.function(), [tensor.make() for tensor in program.inputs], False)

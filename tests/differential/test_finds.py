@@ -16,7 +16,9 @@ from .check import check as check_program
 from .program import parse
 
 Check = Callable[..., Any]
-SPECIAL = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-41, -1e-45, 1.0, -1.0, 65504.0, -3.3e38])
+SPECIAL = torch.tensor(
+    [float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-41, -1e-45, 1.0, -1.0, 65504.0, -3.3e38]
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8, torch.uint8, torch.bool, torch.int32], ids=str)

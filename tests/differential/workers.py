@@ -45,9 +45,7 @@ class _Worker:
     def _start(self) -> None:
         self.seeds = self.context.Queue()
         self.results = self.context.Queue()
-        self.process = self.context.Process(
-            target=_work, args=(self.seeds, self.results, vars(self.arguments))
-        )
+        self.process = self.context.Process(target=_work, args=(self.seeds, self.results, vars(self.arguments)))
         self.process.start()
 
     def give(self, seed: int | None) -> None:
