@@ -39,6 +39,9 @@ COLUMN_BLOCK = 512
 #: Rows that a column sum adds up before it uses a second accumulator.
 ROW_CHUNK = 256
 
+#: Such partial sums that are added up before a third accumulator is used.
+BLOCK_CHUNKS = 32
+
 #: Side of the tile through which a transposed operand is copied.
 TILE = 8
 
@@ -140,33 +143,38 @@ class _Rules:
         self.add(ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name))
         column = next((loop for loop in stage.loops if loop.axis == self.contiguous), stage.loops[0])
         outer = [loop.name for loop in stage.loops if loop is not column]
-        self.add(*self._cascade(stage))
-        parts = [step.into for step in self.steps if isinstance(step, RFactor) and step.func == stage.name]
+        serial = self._cascade(stage)
         lanes = self.lanes(stage.bits)
         if column.extent < lanes // 2:
             return
-        rows = stage.updates[-1].name
-        serial = {
-            stage.name: (f"{rows}_c",) if parts else tuple(loop.name for loop in stage.updates),
-            f"{stage.name}_chunks": (*(loop.name for loop in stage.updates[:-1]), f"{rows}_i"),
-        }
-        for func in (stage.name, *parts):
+        for func, loops in serial.items():
             for update in (False, True):
                 pieces = self._vector(func, column.name, column.extent, lanes, update)
                 if update:
-                    self.add(Reorder(func, (*pieces, *serial[func], *outer), update=True))
+                    self.add(Reorder(func, (*pieces, *loops, *outer), update=True))
 
-    def _cascade(self, stage: Stage) -> list[Step]:
-        """Add up long columns in chunks of rows: a second accumulator for what one would round away."""
+    def _cascade(self, stage: Stage) -> dict[str, tuple[str, ...]]:
+        """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
+        round away. Returns the Funcs that result and the loops over rows of each one's update, innermost first."""
         rows = stage.updates[-1]
+        others = tuple(loop.name for loop in stage.updates[:-1])
         if stage.operator not in ("sum", "prod") or rows.extent < 2 * ROW_CHUNK:
-            return []
-        outer, partial = f"{rows.name}_c", f"{stage.name}_chunks"
-        return [
-            Split(stage.name, rows.name, outer, f"{rows.name}_i", ROW_CHUNK, update=True),
-            RFactor(stage.name, outer, "chunk", partial),
-            ComputeAt(partial, stage.name, outer),
-        ]
+            return {stage.name: (*others, rows.name)}
+        total, blocks, chunks = stage.name, f"{stage.name}_blocks", f"{stage.name}_chunks"
+        chunk, inner = f"{rows.name}_c", f"{rows.name}_i"
+        serial: dict[str, tuple[str, ...]] = {}
+        self.add(Split(total, rows.name, chunk, inner, ROW_CHUNK, update=True))
+        if rows.extent >= 2 * ROW_CHUNK * BLOCK_CHUNKS:
+            block, member = f"{rows.name}_b", f"{rows.name}_m"
+            self.add(
+                Split(total, chunk, block, member, BLOCK_CHUNKS, update=True),
+                RFactor(total, block, "block", blocks),
+                ComputeAt(blocks, total, block),
+            )
+            serial[total] = (block,)
+            total, chunk = blocks, member
+        self.add(RFactor(total, chunk, "chunk", chunks), ComputeAt(chunks, total, chunk))
+        return serial | {total: (chunk,), chunks: (*others, inner)}
 
     def _vector(self, func: str, var: str, extent: int, lanes: int, update: bool = False) -> tuple[str, ...]:
         """Vectorize loop `var`; returns its loops, innermost first."""
