@@ -109,4 +109,4 @@ def copy_of(tensor: Any) -> Any:
 def launches(code: str) -> int:
     """Kernel calls in Inductor's wrapper."""
     calls = [line.strip() for line in code.splitlines() if line.startswith(" ")]
-    return sum(line.startswith(("halide_fused_", "halide_")) and "(" in line for line in calls)
+    return sum(line.startswith(("halide_", "cpp_fused_")) and "(" in line for line in calls)
