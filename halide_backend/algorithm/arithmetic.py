@@ -26,30 +26,31 @@ def _wrapping(x: hl.Expr) -> bool:
 
 
 def _unsigned(x: hl.Expr) -> hl.Expr:
-    return hl.cast(hl.UInt(x.type().bits()), x)
+    # Not a cast: Halide folds a float's cast to int32 and on to uint32 into one, which negative values do not survive.
+    return hl.reinterpret(hl.UInt(x.type().bits()), x)
 
 
 def add(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     if a.type() == _1:
         return a | b
-    return hl.cast(a.type(), _unsigned(a) + _unsigned(b)) if _wrapping(a) else a + b
+    return hl.reinterpret(a.type(), _unsigned(a) + _unsigned(b)) if _wrapping(a) else a + b
 
 
 def sub(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return hl.cast(a.type(), _unsigned(a) - _unsigned(b)) if _wrapping(a) else a - b
+    return hl.reinterpret(a.type(), _unsigned(a) - _unsigned(b)) if _wrapping(a) else a - b
 
 
 def mul(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     if a.type() == _1:
         return a & b
-    return hl.cast(a.type(), _unsigned(a) * _unsigned(b)) if _wrapping(a) else a * b
+    return hl.reinterpret(a.type(), _unsigned(a) * _unsigned(b)) if _wrapping(a) else a * b
 
 
 def neg(x: hl.Expr) -> hl.Expr:
     if x.type().is_float():
         # Halide's own minus is 0 - x, which turns 0.0 into 0.0.
         return x * hl.cast(x.type(), hl.i32(-1))
-    return hl.cast(x.type(), hl.cast(hl.UInt(x.type().bits()), hl.i32(0)) - _unsigned(x))
+    return hl.reinterpret(x.type(), hl.cast(hl.UInt(x.type().bits()), hl.i32(0)) - _unsigned(x))
 
 
 def fma(a: hl.Expr, b: hl.Expr, c: hl.Expr) -> hl.Expr:

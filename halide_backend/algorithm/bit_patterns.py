@@ -101,8 +101,8 @@ def bitwise_left_shift(x: hl.Expr, distance: hl.Expr) -> hl.Expr:
     distance = hl.cast(hl.Int(64), distance)
     inside = (distance >= 0) & (distance < bits)
     word = hl.UInt(bits)
-    shifted = hl.cast(word, x) << hl.cast(word, hl.clamp(distance, 0, bits - 1))
-    return hl.select(inside, hl.cast(x.type(), shifted), zero(x))
+    shifted = hl.reinterpret(word, x) << hl.cast(word, hl.clamp(distance, 0, bits - 1))
+    return hl.select(inside, hl.reinterpret(x.type(), shifted), zero(x))
 
 
 def bitwise_right_shift(x: hl.Expr, distance: hl.Expr) -> hl.Expr:

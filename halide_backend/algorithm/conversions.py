@@ -63,11 +63,12 @@ def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
     kind = COMPUTE[target]
     if not (source.startswith(("float", "bfloat")) and not target.startswith("float")):
         return hl.cast(kind, value)
-    # Out of range is undefined in C; these are the steps of torch's own conversion, as x86 executes them.
+    # Out of range is undefined in C; these are the steps of torch's own conversion, as x86 executes them. The
+    # reinterpretation keeps Halide from folding both casts into one.
     if target in ("int8", "int16"):
-        return hl.cast(kind, hl.cast(hl.Int(32), value))
+        return hl.cast(kind, hl.reinterpret(hl.UInt(32), hl.cast(hl.Int(32), value)))
     if target.startswith("uint"):
-        return hl.cast(kind, hl.cast(hl.Int(64), value))
+        return hl.cast(kind, hl.reinterpret(hl.UInt(64), hl.cast(hl.Int(64), value)))
     return hl.cast(kind, value)
 
 

@@ -16,7 +16,7 @@ def encode(kind: str, value: hl.Expr) -> hl.Expr:
         return hl.cast(hl.UInt(8), value)
     if kind == "xor_sum" or (kind in ("sum", "prod") and value.type().is_int()):
         # Signed overflow is undefined in Halide and wraps in torch.
-        return hl.cast(hl.UInt(value.type().bits()), value)
+        return hl.reinterpret(hl.UInt(value.type().bits()), value)
     if kind in ("max", "min", "argmax", "argmin") and value.type().is_float():
         return order_key(value, nan_is_largest=kind in ("max", "argmax"))
     if value.type() == hl.UInt(1):

@@ -136,6 +136,17 @@ def test_reduction_of_a_reduction(check: Check) -> None:
     check(lambda x: x.sum(3).argmax(2) + x.any(3).sum(2), torch.randn(3, 2, 15, 33))
 
 
+def test_negative_floats_become_integers_that_wrap(check: Check) -> None:
+    """Fuzzer seed 100112: Halide made one cast to uint32 of a cast to int32 and the reinterpretation for wrapping."""
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        whole = x.to(torch.int32)
+        bytes_ = x.to(torch.int64).to(torch.uint8)
+        return whole * 3 + 1, whole.sum(), -whole, whole << 1, x.to(torch.int8), x.to(torch.int16) * 2, bytes_
+
+    check(function, torch.randn(1, 37) * 30)
+
+
 def test_reduction_over_a_broadcast_axis(check: Check) -> None:
     def spread(x: Tensor) -> tuple[Tensor, ...]:
         wide = x.expand(5, 33)
