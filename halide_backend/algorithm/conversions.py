@@ -63,13 +63,22 @@ def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
     kind = COMPUTE[target]
     if not (source.startswith(("float", "bfloat")) and not target.startswith("float")):
         return hl.cast(kind, value)
-    # Out of range is undefined in C; these are the steps of torch's own conversion, as x86 executes them. The
-    # reinterpretation keeps Halide from folding both casts into one.
+    # Out of range is undefined in C; these are the steps of torch's own conversion, as x86 executes them.
     if target in ("int8", "int16"):
-        return hl.cast(kind, hl.reinterpret(hl.UInt(32), hl.cast(hl.Int(32), value)))
+        return hl.cast(kind, _truncated(value, 32))
     if target.startswith("uint"):
-        return hl.cast(kind, hl.reinterpret(hl.UInt(64), hl.cast(hl.Int(64), value)))
-    return hl.cast(kind, value)
+        return hl.cast(kind, _truncated(value, 64))
+    return _truncated(value, kind.bits())
+
+
+def _truncated(value: hl.Expr, bits: int) -> hl.Expr:
+    """A float as a signed integer, the smallest one for NaN (what x86 gives).
+
+    The selection also keeps Halide from folding this cast with one to an unsigned type around it, which negative
+    values would not survive: it makes one cast to uint32 of a cast to int32 and a reinterpretation.
+    """
+    kind = hl.Int(bits)
+    return hl.select(hl.is_nan(value), kind.min(), hl.cast(kind, value))
 
 
 def bitcast(source: str, target: str, value: hl.Expr) -> hl.Expr:
