@@ -33,7 +33,7 @@ def own_store(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(kernel_store))
 
 
-# Long until its open finds are mended: seed 100112 gives one wrong element, others are delegated (see CHANGELOG).
+# Long until its open finds are mended: some programs are delegated or compile too long (see CHANGELOG.md).
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + PROGRAMS, CHUNK))
 def test_random_programs(first: int, tmp_path: Path) -> None:
