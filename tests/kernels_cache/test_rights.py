@@ -14,7 +14,7 @@ import pytest
 from crew import scenario
 from test_trouble import mount_prefix
 
-from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, Store
+from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, StorageTrouble, Store
 from kernels_cache import root as roots
 
 Figure = Callable[[str, str, str], None]
@@ -161,6 +161,19 @@ def test_a_root_that_is_a_file(base: Path) -> None:
     refused(ask(base / "cache"), "not a directory")
 
 
+@pytest.mark.parametrize("place", ["/proc/nope", "/proc/self/fd/no/such", "/dev/null/x", "x" * 300])
+def test_a_place_where_no_directory_can_be(tmp_path: Path, place: str) -> None:
+    """/proc says of a new directory that it is not found, though all above it is there."""
+    store = Store.open(tmp_path / place, strict=False)
+    with pytest.warns(CacheWarning, match="HALIDE_BACKEND_CACHE_DIR") as given:
+        for _ in range(2):
+            entry, hit = store.get_or_build(KEY, lambda: FILES)
+            assert (dict(entry.files), hit) == (FILES, False)
+    assert len(given) == 1
+    with pytest.raises(StorageTrouble):
+        Store.open(tmp_path / place, strict=True).put(KEY, FILES)
+
+
 def test_a_symbolic_link_as_lock(root: Path) -> None:
     """The link's target is not touched; the caller builds uncached."""
     store = Store.open(root, strict=True)
@@ -229,6 +242,18 @@ def test_a_shared_root_may_belong_to_anybody_but_not_be_writable(root: Path, tmp
     store = Store.open(root, readonly_roots=[fleet], strict=False)
     with pytest.warns(CacheWarning, match="others can write"):
         assert store.get(KEY) is None
+
+
+def test_the_environment_names_shared_roots(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, second = tmp_path / "fleet", tmp_path / "second"
+    Store.open(second, strict=True).put(KEY, FILES)
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_SHARED", f"{fleet}{os.pathsep}{os.pathsep}{second}")
+    store = Store.open(root, strict=True)
+    assert [shared.path for shared in store.shared] == [str(fleet), str(second)]
+    assert store.get_or_build(KEY, dict)[1] is True
+    assert not root.exists() and not fleet.exists()
+    # Who names them in a program does not mean the environment's.
+    assert Store.open(root, readonly_roots=(), strict=True).get(KEY) is None
 
 
 def test_the_private_root_comes_first(root: Path, tmp_path: Path) -> None:
