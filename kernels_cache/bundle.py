@@ -200,7 +200,7 @@ def _members(bundle: zipfile.ZipFile, path: str, limit: int) -> dict[str, zipfil
             raise BundleRefused(
                 f"it unpacks to more than {limit} bytes",
                 path,
-                "Raise the bound of the store if you trust the bundle.",
+                "Export fewer entries at a time, or import it with a larger max_bytes.",
             )
     return members
 

@@ -73,6 +73,10 @@ def test_compiled_stored_and_runs(fresh: Path) -> None:
     assert stored is not None
     assert stored.files["kernel.o"] == artifact.object
     assert json.loads(stored.files["manifest.json"]) == artifact.manifest
+    # Nothing in it says where it was made, so it can go anywhere.
+    (file,) = fresh.rglob("*.v1")
+    for place in (str(fresh), str(Path.home()), str(Path(artifacts.__file__).parents[2]), sys.prefix):
+        assert place.encode() not in file.read_bytes()
 
 
 def test_a_second_process_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

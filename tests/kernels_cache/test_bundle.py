@@ -376,7 +376,7 @@ def test_a_bundle_of_random_damage(store: Store, path: Path) -> None:
     text[directory + 9] |= 0x08  # the name is UTF-8
     text[directory + 46] = 0xFF
     blobs = [bytes(text)]
-    for _ in range(600):
+    for _ in range(300):
         altered = bytearray(good)
         for _ in range(choose.choice([1, 2, 4])):
             altered[choose.randrange(directory, len(good))] = choose.choice([0, 255, choose.randrange(256)])
@@ -387,7 +387,7 @@ def test_a_bundle_of_random_damage(store: Store, path: Path) -> None:
             bundle.import_bundle(store, str(path))
         except BundleRefused:
             refused += 1
-    assert refused > 300
+    assert refused > 150
     found = store.get(key("t"))
     assert found is None or found.files == {"kernel.o": b"code"}
 
