@@ -72,8 +72,8 @@ def _places(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield number, "condition"
         elif isinstance(node, ast.Constant) and type(node.value) in (int, bool):
             yield number, "constant"
-        elif isinstance(node, ast.Return) and node.value is not None:
-            yield number, "return"
+        elif isinstance(node, ast.Return) and ast.unparse(node) not in ("return", "return None", "return False"):
+            yield number, "return"  # None for False means the same to who asks
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             yield number, "drop"
 
