@@ -32,9 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Trouble is an answer here; but one damaged entry stops no look at the others.
-            Store.open(options.root, strict=True)
-            status = command(Store.open(options.root, strict=options.strict), options)
+            # Trouble with the directory is an answer here, whatever a program would make of it.
+            store = Store.open(options.root, strict=True)
+            if options.past_damage:
+                store.listing()
+                store = Store.open(options.root, strict=False)
+            status = command(store, options)
             sys.stdout.flush()
             return status
     except CacheError as error:
@@ -57,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, command: Callable[[Store, argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        added.set_defaults(command=command, strict=True)
+        added.set_defaults(command=command, past_damage=False)
         return added
 
     one = add("ls", _ls, "list the entries, most recently used first")
@@ -65,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("-l", "--long", action="store_true", help="also show kind and files")
     add("du", _du, "show entries and bytes per kind")
     one = add("verify", _verify, "check every byte of every entry; damaged ones are set aside (status 1)")
-    one.set_defaults(strict=False)
+    one.set_defaults(past_damage=True)
     one = add("prune", _prune, "remove what crashes left behind, and entries beyond a bound")
     one.add_argument("--max-bytes", type=_bytes, metavar="SIZE", help="keep at most SIZE, e.g. 500M or 0")
     one.add_argument("--older-than", type=_amount, metavar="DAYS", help="remove entries unused for DAYS")
@@ -77,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         "or any text in the fields, e.g. target=x86-64",
     )
     one = add("export", _export, "write entries to a bundle for another machine")
-    one.set_defaults(strict=False)
+    one.set_defaults(past_damage=True)
     one.add_argument("bundle", help="file to write")
     one.add_argument("--match", metavar="TEXT", help="only entries whose fields contain TEXT")
     one.add_argument("--used-within", type=_amount, metavar="HOURS", help="only entries used in the last HOURS")

@@ -27,7 +27,7 @@ import figures
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "kernels_cache"
 # In the order in which they notice most, soonest; races and long runs find nothing more here.
-QUICK = ["entry", "corruption", "bounds", "key", "names", "explanation", "rights", "bundle"]
+QUICK = ["entry", "corruption", "bounds", "key", "names", "explanation", "rights", "bundle", "hostile_bundles"]
 QUICK += ["safety", "model", "crash", "trouble", "races"]
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,

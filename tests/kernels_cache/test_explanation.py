@@ -151,6 +151,7 @@ def test_ls_and_du(filled: Store, root: Path, capsys: pytest.CaptureFixture[str]
     assert short == [line.split("  cpu-object")[0].split("  cubin")[0] for line in lines[:2]]
     status, output = run(capsys, root, "du")
     rows = [line.split() for line in output.splitlines()]
+    assert status == 0
     assert [row[2:] for row in rows[:2]] == [
         ["3", "entries", "cpu-object"],
         ["1", "entries", "cubin"],
@@ -223,7 +224,13 @@ def test_a_root_that_is_not_to_be_trusted(root: Path, capsys: pytest.CaptureFixt
     assert "others can write the cache directory" in output
 
 
-def test_trouble_is_an_answer(filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def _refused(path: str) -> None:
+    raise PermissionError(13, "Permission denied", path)
+
+
+def test_trouble_is_an_answer(
+    filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program goes on without its cache; who asks for the cache itself is told."""
     assert run(capsys, root, "export", str(tmp_path / "bundle"))[0] == 0
     for arguments in (["import", str(tmp_path / "bundle")], ["prune"]):
@@ -233,6 +240,11 @@ def test_trouble_is_an_answer(filled: Store, root: Path, capsys: pytest.CaptureF
         else:
             assert (status, output) == (2, output)
             assert "kernels-cache: cannot store an entry: No such file or directory (/proc/nope)" in output
+    monkeypatch.setattr(os, "scandir", _refused)
+    for arguments in (["ls"], ["du"], ["verify"], ["why", "x"], ["export", str(tmp_path / "bundle")]):
+        status, output = run(capsys, root, *arguments)
+        assert (status, output[:48]) == (2, "kernels-cache: cannot list the cache: Permission")
+    monkeypatch.undo()
     (root / "ledger").unlink()
     (root / "ledger").mkdir()
     status, output = run(capsys, root, "prune")

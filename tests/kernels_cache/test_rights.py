@@ -14,7 +14,7 @@ import pytest
 from crew import scenario
 from test_trouble import mount_prefix
 
-from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, StorageTrouble, Store
+from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, StorageTrouble, Store, sweep
 from kernels_cache import root as roots
 
 Figure = Callable[[str, str, str], None]
@@ -307,7 +307,7 @@ def test_opening_creates_nothing(root: Path) -> None:
     store = Store.open(root, strict=True)
     assert store.get(KEY) is None
     assert store.listing() == []
-    assert store.prune().entries == 0
+    assert store.prune() == sweep.Swept(0, 0, (), 0, 0, 0)
     assert store.discard(KEY) is False
     assert list(store.verify()) == []
     assert not root.exists()
