@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -83,6 +84,7 @@ def test_get_is_fast(root: Path, figure: Figure, count: int, capsys: pytest.Capt
         f"p50 {min(p50):.3f} ({max(p50):.3f}) ms, p99 {min(p99):.3f} ({max(p99):.3f}) ms without {left_out} preempted "
         f"gets, {min(p99_of_all):.3f} ms with them; open {min(opening) * 1e3:.3f} ms; ls {min(ls):.2f} s",
     )
+    shutil.rmtree(root)  # pytest keeps what tests leave behind, and this may be 100,000 files
 
 
 def _preemptions() -> int:
