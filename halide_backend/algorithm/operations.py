@@ -48,6 +48,7 @@ from halide_backend.algorithm.bit_patterns import (
     frexp_mantissa,
     isinf,
     isnan,
+    ldexp,
     nextafter,
     signbit,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "indirect",
     "isinf",
     "isnan",
+    "ldexp",
     "le",
     "load",
     "logical_and",

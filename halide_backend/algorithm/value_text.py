@@ -25,6 +25,8 @@ def value_text(program: LoopProgram, value: Value) -> str:
     match value.operation:
         case "to_dtype" | "bitcast":
             return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
+        case "nextafter":
+            return f"ops.nextafter({value.dtype!r}, {', '.join(operands)})"
         case "truediv" if "float" in value.dtype and _is_zero(program, value.operands[1]):
             # Halide refuses a division by a constant zero, of floats too; x * inf is x / 0 for every x.
             return f"{operands[0]} * ops.constant({value.dtype!r}, float('inf'))"

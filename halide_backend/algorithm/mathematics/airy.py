@@ -11,7 +11,7 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.exponential import exponential_of_remainder, reduce_exponential
+from halide_backend.algorithm.mathematics.exponential import EXP_64, reduce_exponential
 from halide_backend.algorithm.mathematics.floating_point import (
     at_most,
     head,
@@ -140,7 +140,8 @@ def _decaying(a: hl.Expr) -> hl.Expr:
     k, r = reduce_exponential(negate(high), negate(low))
     scale = hl.f64(0.5 / math.sqrt(math.pi)) / hl.sqrt(root)
     factor = polynomial(u, DECAY_P) / polynomial(u, DECAY_Q) * scale
-    return times_power_of_two(exponential_of_remainder(r) * factor, k)
+    growth = r * r * polynomial(r, EXP_64) + r
+    return times_power_of_two(factor * growth + factor, k)
 
 
 def _oscillating(a: hl.Expr, root: hl.Expr) -> hl.Expr:
@@ -148,6 +149,8 @@ def _oscillating(a: hl.Expr, root: hl.Expr) -> hl.Expr:
     high, low = _zeta(a, root)
     zeta = high + low
     rest = low - (zeta - high)
+    # Beyond 2**53 the angle is not known to one turn: any value of the right size is as good.
+    rest = hl.select(hl.abs(rest) < hl.f64(1), rest, hl.f64(0))
     u = hl.f64(1) / zeta
     v = u * u
     sine, cosine = sine_and_cosine(zeta)
@@ -168,5 +171,5 @@ def _zeta(a: hl.Expr, root: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     rest = (a - a_head) * root + a_head * (root - root_head) + a * missing
     exact_head = head(exact)
     two_thirds, fine = (hl.f64(c) for c in TWO_THIRDS)
-    low = (exact - exact_head) * two_thirds + exact_head * fine + rest * hl.f64(2 / 3)
+    low = ((exact - exact_head) + rest) * hl.f64(2 / 3) + exact_head * fine
     return exact_head * two_thirds, low

@@ -1,7 +1,7 @@
 """The modified Bessel functions I0, I1, K0, K1 and their exponentially scaled forms, in binary64.
 
-I_n(x) / x**n is rational in x**2 up to 8, sqrt(x) exp(-x) I_n(x) a polynomial in 1/x beyond. K_n has a logarithm
-times I_n up to 1 (DLMF 10.31) and is exp(-x) / sqrt(x) times a rational function of 1/x beyond (DLMF 10.40).
+I_n(x) / x**n is a polynomial in x**2 up to 8, sqrt(x) exp(-x) I_n(x) one in 1/x beyond. K_n has a logarithm times I_n
+up to 1 (DLMF 10.31) and is exp(-x) / sqrt(x) times a rational function of 1/x beyond (DLMF 10.40).
 Coefficients by tests/algorithm/mathematics/special_fits.py. binary32 results are those of binary64, rounded.
 """
 
@@ -11,7 +11,7 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.exponential import exponential_of_remainder, reduce_exponential
+from halide_backend.algorithm.mathematics.exponential import EXP_64, reduce_exponential
 from halide_backend.algorithm.mathematics.floating_point import (
     at_least,
     at_most,
@@ -22,48 +22,42 @@ from halide_backend.algorithm.mathematics.floating_point import (
 from halide_backend.algorithm.mathematics.logarithm import log
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
-# I_n(x) / x**n in x**2 <= 64, relative errors 2**-64.7 and 2**-67.8 (P/Q).
-I0_P = (
-    2.5637490360909915e-19,
-    3.8954809581682715e-16,
-    2.6974452541316794e-13,
-    1.0718574920001791e-10,
-    2.590383452438506e-08,
-    3.784773053646716e-06,
-    0.0003173031395937197,
-    0.013668384577677934,
-    0.24205335795791674,
+# I_n(x) / x**n in x**2 <= 64, relative errors 2**-59.9 and 2**-62.7.
+I0 = (
+    8.567143900468705e-34,
+    4.199136935364969e-31,
+    3.933565564737797e-28,
+    2.590171162647217e-25,
+    1.4967789809656514e-22,
+    7.242073945795393e-20,
+    2.896908914863798e-17,
+    9.38596579894465e-15,
+    2.4028075678463104e-12,
+    4.709502795103502e-10,
+    6.781684027919388e-08,
+    6.781684027771288e-06,
+    0.0004340277777777951,
+    0.015624999999999977,
+    0.25,
     1.0,
 )
-I0_Q = (
-    4.484130416768233e-17,
-    -9.82677523788372e-14,
-    1.0499063337619604e-10,
-    -6.962832619545919e-08,
-    3.0045088198751445e-05,
-    -0.00794664204208327,
-    1.0,
-)
-I1_P = (
-    1.0426486352981944e-20,
-    1.7949289731791023e-17,
-    1.4256677618458903e-14,
-    6.6050150247799506e-12,
-    1.901726736360399e-09,
-    3.4091373501758493e-07,
-    3.6581002451047646e-05,
-    0.0021547545011222397,
-    0.05880094621031078,
+I1 = (
+    2.6313014201202567e-35,
+    1.4203299294650828e-32,
+    1.4006996387791171e-29,
+    9.967125510479537e-27,
+    6.2361936024423345e-24,
+    3.2918726641614476e-21,
+    1.4484536557026447e-18,
+    5.214425664237391e-16,
+    1.5017547255856896e-13,
+    3.363930568525079e-11,
+    5.651403356543729e-09,
+    6.781684027774701e-07,
+    5.425347222222312e-05,
+    0.0026041666666666652,
+    0.0625,
     0.5,
-)
-I1_Q = (
-    2.7484969052120804e-17,
-    -6.600837278955554e-14,
-    7.699519852571307e-11,
-    -5.551877476783592e-08,
-    2.5939116333450628e-05,
-    -0.007398107579378435,
-    1.0,
 )
 # sqrt(x) exp(-x) I_n(x) in 1/x - 1/16 for x >= 8, relative error 2**-55.5 of both.
 I0_FAR = (
@@ -139,56 +133,52 @@ K1 = (
     -0.08537071972865079,
     -0.3079657578292062,
 )
-# sqrt(x) exp(x) K_n(x) in 1/x <= 1, relative errors 2**-61.4 and 2**-60.7 (P/Q).
+# (sqrt(x) exp(x) K_n(x) - sqrt(pi/2)) x in 1/x <= 1, errors of K_n 2**-58.5 and 2**-57.9 (P/Q).
 K0_FAR_P = (
-    0.0841944553123269,
-    7.2431913741921425,
-    98.7433115543205,
-    461.6015464381005,
-    960.6746586718958,
-    1003.4748957250673,
-    553.7009237014188,
-    161.1328463044881,
-    23.01525941362826,
-    1.2533141373155003,
+    -0.0035398013980789994,
+    -0.8181989779925986,
+    -10.055201075691192,
+    -37.158531047310895,
+    -57.19271052478757,
+    -41.726885843395834,
+    -14.985462686514278,
+    -2.521900386052007,
+    -0.15666426716443402,
 )
 K0_FAR_Q = (
-    0.2169879017128232,
-    9.830753204532387,
-    105.61244860179838,
-    437.0163399943729,
-    848.3418602264073,
-    849.8159877892627,
-    456.91345679104256,
-    130.80616282319815,
-    18.488520149006796,
+    1.1601432736402228,
+    24.981577914034695,
+    154.70394464442685,
+    398.2809675801618,
+    494.88001273296646,
+    316.2281566309969,
+    104.43865748199079,
+    16.65998305530171,
     1.0,
 )
 K1_FAR_P = (
-    0.496434064270158,
-    16.84725545160572,
-    151.53050667976999,
-    563.989781515986,
-    1035.5189673247203,
-    1014.7231132229834,
-    545.0407358258306,
-    157.79404827452606,
-    22.70023219771352,
-    1.2533141373155003,
+    0.03072298424620851,
+    2.4905892389076834,
+    27.786913505294343,
+    101.00725275171986,
+    156.78861566427594,
+    116.55478181287683,
+    42.833555374515555,
+    7.38596476943939,
+    0.46999280149330736,
 )
 K1_FAR_Q = (
-    0.0332673325707985,
-    3.5618123365255117,
-    53.95631646100845,
-    273.4297756969314,
-    609.1216651920245,
-    674.9108427256295,
-    392.0929284590726,
-    119.36718560587764,
-    17.737164797195717,
+    0.43894507860862,
+    13.181038353851392,
+    99.19424840710879,
+    291.3133619809463,
+    398.41652072482634,
+    273.95461730979235,
+    95.8717948442424,
+    16.027559349781765,
     1.0,
 )
-NEAR = (I0_P, I0_Q), (I1_P, I1_Q)
+NEAR = I0, I1
 FAR = I0_FAR, I1_FAR
 K_FAR = (K0_FAR_P, K0_FAR_Q), (K1_FAR_P, K1_FAR_Q)
 #: Beyond it the exponential is infinite, or 0, whatever stands beside it.
@@ -243,7 +233,8 @@ def scaled_modified_bessel_k1(x: hl.Expr) -> hl.Expr:
 
 def _i(x: hl.Expr, order: int) -> hl.Expr:
     a = hl.abs(x)
-    far = _growing(at_most(a, LARGEST), _far_i(a, order))
+    bounded = at_most(a, LARGEST)
+    far = _growing(bounded, _far_i(bounded, order))
     return hl.select(
         a < hl.f64(8), _near_i(x, order), far if order == 0 else hl.select(x < hl.f64(0), negate(far), far)
     )
@@ -262,9 +253,7 @@ def _signed(x: hl.Expr, value: hl.Expr, order: int) -> hl.Expr:
 
 def _near_i(x: hl.Expr, order: int) -> hl.Expr:
     """I_n(x) for |x| <= 8."""
-    p, q = NEAR[order]
-    z = x * x
-    ratio = polynomial(z, p) / polynomial(z, q)
+    ratio = polynomial(x * x, NEAR[order])
     return ratio if order == 0 else x * ratio
 
 
@@ -287,19 +276,19 @@ def _far_k(x: hl.Expr, order: int) -> hl.Expr:
     """exp(x) K_n(x) for x >= 1."""
     p, q = K_FAR[order]
     u = hl.f64(1) / x
-    return polynomial(u, p) / polynomial(u, q) / hl.sqrt(x)
+    return (u * (polynomial(u, p) / polynomial(u, q)) + hl.f64(math.sqrt(math.pi / 2))) / hl.sqrt(x)
 
 
 def _growing(x: hl.Expr, factor: hl.Expr) -> hl.Expr:
-    """factor exp(x); overflows only where the product does. 0 <= x <= LARGEST."""
+    """factor exp(x), |x| <= LARGEST; leaves the range only where the product does."""
     k, r = reduce_exponential(x)
-    return times_power_of_two(exponential_of_remainder(r) * factor, k)
+    growth = r * r * polynomial(r, EXP_64) + r
+    return times_power_of_two(factor * growth + factor, k)
 
 
 def _decaying(x: hl.Expr, factor: hl.Expr) -> hl.Expr:
     """factor exp(-x), x >= 0."""
-    k, r = reduce_exponential(at_least(negate(x), -LARGEST))
-    return times_power_of_two(exponential_of_remainder(r) * factor, k)
+    return _growing(at_least(negate(x), -LARGEST), factor)
 
 
 def _domain(x: hl.Expr, value: hl.Expr) -> hl.Expr:

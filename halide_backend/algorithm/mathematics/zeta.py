@@ -43,12 +43,10 @@ def zeta(s: hl.Expr, q: hl.Expr) -> hl.Expr:
     half = s * hl.f64(0.5)
     sign = hl.select(hl.floor(half) == half, hl.f64(1), hl.f64(-1))
     value = _remainder(s, near, d, q, hl.select(negative, sign, hl.f64(0))) + pow(near, hl.f64(0) - s)
-    nan = hl.f64(math.nan)
-    pole = (q <= hl.f64(0)) & (hl.floor(q) == q)
-    value = hl.select(negative & (hl.floor(s) != s), nan, value)
-    value = hl.select(pole, hl.f64(math.inf), value)
-    value = hl.select(s > hl.f64(1), value, nan)
-    return hl.select(hl.is_nan(q) | hl.is_nan(s), nan, hl.select(s == hl.f64(1), hl.f64(math.inf), value))
+    whole = hl.floor(q) == q
+    value = hl.select(negative & (hl.floor(s) != s), hl.f64(math.nan), value)
+    value = hl.select((q <= hl.f64(0)) & whole, hl.f64(math.inf), value)
+    return hl.select(s == hl.f64(1), hl.f64(math.inf), hl.select(s < hl.f64(1), hl.f64(math.nan), value))
 
 
 def _remainder(s: hl.Expr, near: hl.Expr, d: hl.Expr, q: hl.Expr, sign: hl.Expr) -> hl.Expr:

@@ -37,11 +37,21 @@ def scaled_k(order: int) -> Function:
     """sqrt(x) exp(x) K_n(x) in u = 1/x."""
 
     def scaled(u: mp.mpf) -> mp.mpf:
-        if u < 1e-12:
-            return (1 + (4 * order**2 - 1) * u / 8) * mp.sqrt(mp.pi / 2)
         return mp.besselk(order, 1 / u) * mp.exp(1 / u) / mp.sqrt(u)
 
     return scaled
+
+
+def scaled_k_growth(order: int) -> Function:
+    """(sqrt(x) exp(x) K_n(x) - sqrt(pi/2)) / u."""
+    scaled, limit = scaled_k(order), mp.sqrt(mp.pi / 2)
+
+    def growth(u: mp.mpf) -> mp.mpf:
+        m = 4 * order**2
+        start = limit * (m - 1) / 8 * (1 + (m - 9) * u / 16 * (1 + (m - 25) * u / 24))
+        return (scaled(u) - limit) / u if u > 1e-8 else start
+
+    return growth
 
 
 def k0_rest(z: mp.mpf) -> mp.mpf:
@@ -126,10 +136,12 @@ def _modified(order: int) -> tuple[Fit, ...]:
     module = "modified_bessel"
     rest = k1_rest if order else k0_rest
     return (
-        _rational(module, f"I{order}", i, 0, 64, 9, 6, -53.0, relative(i)),
+        Fit(module, f"I{order}", i, 0, 64, 15, 0, -53.0, relative(i)),
         Fit(module, f"I{order}_FAR", i_far, -1 / 16, 1 / 16, 23, 0, -53.0, relative(i_far)),
         Fit(module, f"K{order}", rest, 0, 1.001, 7, 0, -53.0, relative(rest)),
-        _rational(module, f"K{order}_FAR", k_far, 0, 1.001, 9, 9, -53.0, relative(k_far)),
+        _rational(
+            module, f"K{order}_FAR", scaled_k_growth(order), 0, 1.001, 8, 8, -53.0, lambda u: u / k_far(u) if u else u
+        ),
     )
 
 
