@@ -40,10 +40,10 @@ MATHEMATICS = frozenset(
 _ARITHMETIC = frozenset(
     {
         "abs", "add", "bitcast", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-        "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "floor", "floordiv", "fma", "identity", "isinf",
-        "isnan", "ldexp", "maximum", "minimum", "mod", "mul", "neg", "nextafter", "reciprocal", "relu", "round",
-        "rsqrt", "sign", "signbit", "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv", "where",
-        "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
+        "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "floor", "floordiv", "fma", "fmaximum", "identity",
+        "isinf", "isnan", "ldexp", "maximum", "minimum", "mod", "mul", "neg", "nextafter", "reciprocal", "relu",
+        "round", "rsqrt", "sign", "signbit", "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv",
+        "where", "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
     }
 )  # fmt: skip
 
@@ -54,4 +54,24 @@ FLOAT_ONLY = (MATHEMATICS | {"reciprocal", "rsqrt", "sqrt", "truediv", "copysign
     "pow",
     "fmod",
     "remainder",
+}
+
+#: Operations of integers and booleans only.
+INTEGER_ONLY = frozenset(
+    {"bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor"}
+)
+
+_UNBOUNDED = "a recurrence of as many steps as the degree says, which is data: no fixed loop is right for all degrees"
+_SERIES = "the number of terms depends on both arguments without a bound"
+
+#: Operations that nobody has made native, and why.
+DELEGATED = {
+    "gammainc": _SERIES,
+    "gammaincc": _SERIES,
+    "hermite_polynomial_h": _UNBOUNDED,
+    "hermite_polynomial_he": _UNBOUNDED,
+    "igamma": _SERIES,
+    "igammac": _SERIES,
+    "laguerre_polynomial_l": _UNBOUNDED,
+    "legendre_polynomial_p": _UNBOUNDED,
 }

@@ -81,6 +81,7 @@ __all__ = [
     "floor",
     "floordiv",
     "fma",
+    "fmaximum",
     "fmod",
     "frexp_exponent",
     "frexp_mantissa",
@@ -184,6 +185,11 @@ def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     if not a.type().is_float():
         return hl.min(a, b)
     return hl.select((a < b) | hl.is_nan(a), a, b)
+
+
+def fmaximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """C++'s std::max: a where either is NaN."""
+    return hl.select(a < b, b, a)
 
 
 def relu(x: hl.Expr) -> hl.Expr:

@@ -17,6 +17,7 @@ from torch._inductor.virtualized import V
 from halide_backend.algorithm.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
 from halide_backend.algorithm.operation_names import (
     COMPARISONS,
+    DELEGATED,
     FLOAT_ONLY,
     LOGICAL,
     OPERATIONS,
@@ -291,7 +292,7 @@ class Recorder(DefaultHandler):
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operation = RENAMED.get(name, name)
         if operation not in OPERATIONS:
-            raise Unsupported(f"operation {name}")
+            raise Unsupported(f"operation {name}" + (f": {DELEGATED[name]}" if name in DELEGATED else ""))
         if operation in ("floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int"):
             return self._rounded_to_int(operation, *args, **kwargs)
         dtype = getattr(self.types, name)(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 import pytest
@@ -62,3 +63,12 @@ def test_nextafter_and_ldexp(check: Callable[..., object], dtype: torch.dtype) -
     y = x.flip(0)[:, None]
     check(torch.nextafter, x, y, tolerance=0)
     check(torch.ldexp, x, torch.tensor([-20, -3, 0, 2], dtype=torch.int32)[:, None], tolerance=0)
+
+
+@pytest.mark.parametrize("reduce", [torch.amax, torch.argmin])
+def test_an_expensive_operand_of_a_maximum_is_written_once(check: Callable[..., object], reduce: Callable) -> None:
+    """An order key looks at its argument five times; this took 18 seconds to compile (fuzzer seed 10053)."""
+    x, y = torch.rand(20, 1, dtype=torch.float64) + 0.1, torch.rand(1, 30, dtype=torch.float64) + 0.1
+    start = time.monotonic()
+    check(lambda x, y: reduce(x**y + torch.logaddexp(x, y), 0), x, y)
+    assert time.monotonic() - start < 9
