@@ -25,6 +25,8 @@ def value_text(program: LoopProgram, value: Value) -> str:
     match value.operation:
         case "to_dtype" | "bitcast":
             return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
+        case "nextafter":
+            return f"ops.nextafter({value.dtype!r}, {', '.join(operands)})"
         case "add" | "sub" | "mul" if "float" in value.dtype:
             sign = {"add": "+", "sub": "-", "mul": "*"}[value.operation]
             return f"{operands[0]} {sign} {operands[1]}"
