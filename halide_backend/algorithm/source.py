@@ -373,6 +373,7 @@ class _Writer:
                 calls.append(self.stages[-1].name)
             else:
                 totals.append(text)
+                calls += define(self.program, [check.condition], self.calls).calls
         result = totals[0]
         for number, total in enumerate(totals[1:], start=1):
             result = f"hl.select(k == {number}, {total}, {result})"

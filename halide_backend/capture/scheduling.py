@@ -80,6 +80,7 @@ class HalideScheduling(BaseScheduling):
                 self._delegate(node, refusal)
                 return
             log.info("%s is computed node by node: %s", node.get_name(), refusal)
+            statistics.count("unfused_groups")
         for part in nodes:
             self._codegen_alone(part)
 
