@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -77,6 +78,18 @@ def test_nextafter_and_ldexp(check: Callable[..., object], dtype: torch.dtype) -
     y = x.flip(0)[:, None]
     check(torch.nextafter, x, y, tolerance=0)
     check(torch.ldexp, x, torch.tensor([-20, -3, 0, 2], dtype=torch.int32)[:, None], tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_ldexp_rounds_once(dtype: torch.dtype) -> None:
+    """C's ldexp, into and out of the denormal numbers; eager multiplies by a power that may itself overflow."""
+    x = torch.randn(400, dtype=dtype) * 2.0 ** torch.randint(-30, 30, (400,)).to(dtype)
+    x[:6] = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, torch.finfo(dtype).smallest_normal / 3])
+    n = torch.randint(*((-160, 140) if dtype is torch.float32 else (-1100, 1060)), (400,), dtype=torch.int32)
+    compiled = torch.compile(torch.ldexp, dynamic=False)(x, n)
+    with np.errstate(all="ignore"):
+        expected = np.ldexp(x.numpy(), n.numpy())
+    np.testing.assert_array_equal(compiled.numpy(), expected)
 
 
 @pytest.mark.parametrize("reduce", [torch.amax, torch.argmin])
