@@ -29,7 +29,8 @@ MATHEMATICS = frozenset(
         "acos", "acosh", "airy_ai", "asin", "asinh", "atan", "atan2", "atanh", "bessel_j0", "bessel_j1", "bessel_y0",
         "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
         "chebyshev_polynomial_w", "cos", "cosh", "digamma", "erf", "erfc", "erfcx", "erfinv", "exp", "exp2", "expm1",
-        "fmod", "hypot", "i0", "i0e", "i1", "i1e", "lgamma", "log", "log10", "log1p", "log2", "log_ndtr",
+        "fmod", "hermite_polynomial_h", "hermite_polynomial_he", "hypot", "i0", "i0e", "i1", "i1e",
+        "laguerre_polynomial_l", "legendre_polynomial_p", "lgamma", "log", "log10", "log1p", "log2", "log_ndtr",
         "modified_bessel_k0", "modified_bessel_k1", "ndtr", "ndtri", "pow", "rand", "randint64", "randn",
         "remainder", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t",
         "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w",
@@ -62,9 +63,14 @@ INTEGER_ONLY = frozenset(
 )
 
 _UNBOUNDED = "a recurrence of as many steps as the degree says, which is data: no fixed loop is right for all degrees"
-_SERIES = "the number of terms depends on both arguments without a bound"
+_SERIES = "its three methods (series, continued fraction, Temme's expansion for large arguments) are not written yet"
 
-#: Operations that nobody has made native, and why.
+#: Polynomials that are native for a degree that is known when the kernel is compiled.
+OF_KNOWN_DEGREE = frozenset(
+    {"hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"}
+)
+
+#: Operations that nobody has made native, or not in all cases, and why.
 DELEGATED = {
     "gammainc": _SERIES,
     "gammaincc": _SERIES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 
 from halide_backend.algorithm.index_text import index_text, with_indirect
-from halide_backend.algorithm.loop_program import Indirect, Load, LoopProgram, Number, Value
+from halide_backend.algorithm.loop_program import Degree, Indirect, Load, LoopProgram, Number, Value
 
 
 def value_text(program: LoopProgram, value: Value) -> str:
@@ -20,6 +20,8 @@ def value_text(program: LoopProgram, value: Value) -> str:
         return f"ops.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
     if isinstance(attribute, Number):
         return f"ops.constant({value.dtype!r}, {_number(attribute)})"
+    if isinstance(attribute, Degree):
+        return f"ops.{value.operation}({operands[0]}, {attribute.value}, [{', '.join(sorted(value.axes))}])"
     if isinstance(attribute, sympy.Expr):
         return _index(program, value, attribute)
     match value.operation:

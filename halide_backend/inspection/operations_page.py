@@ -9,6 +9,7 @@ from halide_backend.algorithm.operation_names import (
     DELEGATED,
     FLOAT_ONLY,
     INTEGER_ONLY,
+    OF_KNOWN_DEGREE,
     OPERATIONS,
     RENAMED,
 )
@@ -21,8 +22,9 @@ HEAD = """\
 
 Inductor describes the body of a loop kernel by the operations of `torch._inductor.ops_handler.OpsHandler`. These are
 all of them in torch 2.11 to 2.15. *native*: Halide code of this backend. *-*: Inductor converts to another dtype first.
-*delegated*: Inductor's own C++ backend compiles the nodes that use it, and the statistics give the reason. float16 and
-bfloat16 are computed in float32. A kernel with a dtype that has no column here (complex, float8) is delegated.
+*delegated*: Inductor's own C++ backend compiles the nodes that use it, and the statistics give the reason. *known
+degree*: native if the degree is a number when the kernel is compiled, delegated if it is data. float16 and bfloat16 are
+computed in float32. A kernel with a dtype that has no column here (complex, float8) is delegated.
 """
 
 #: Operations that are not a function of values alone, and how they become native.
@@ -84,11 +86,13 @@ def elementwise() -> list[str]:
 
 
 def status(name: str, dtype: str) -> str:
-    """`native`, `delegated`, or `-` where Inductor converts the operands first."""
+    """`native`, `known degree`, `delegated`, or `-` where Inductor converts the operands first."""
     operation = RENAMED.get(name, name)
     is_float = "float" in dtype
     if (operation in FLOAT_ONLY and not is_float) or (operation in INTEGER_ONLY and is_float):
         return "-"
+    if operation in OF_KNOWN_DEGREE:
+        return "known degree"
     return "delegated" if operation in DELEGATED else "native"
 
 

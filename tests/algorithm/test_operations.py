@@ -112,7 +112,7 @@ BOOL_OPERATIONS: dict[str, Callable[..., bool]] = {
 }  # fmt: skip
 TESTED_BELOW = {
     "bitwise_left_shift", "bitwise_right_shift", "to_dtype", "bitcast", "where", "rsqrt", "nextafter", "ldexp",
-    "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
+    "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int", "fmaximum",
 }  # fmt: skip
 
 
@@ -219,6 +219,13 @@ def test_next_number(dtype: torch.dtype) -> None:
     a, b = float_pairs(dtype)
     got = computed([("nextafter", 2)], dtype, None, a, b)["nextafter"]
     assert_same_bits(got, torch.nextafter(a, b), "nextafter", a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=name_of)
+def test_the_maximum_of_cpp(dtype: torch.dtype) -> None:
+    a, b = float_pairs(dtype)
+    got = computed([("fmaximum", 2)], dtype, None, a, b)["fmaximum"]
+    assert_same_bits(got, torch.where(a < b, b, a), "fmaximum", a, b)
 
 
 def test_logic() -> None:

@@ -38,6 +38,12 @@ from halide_backend.algorithm.mathematics.modified_bessel import (
     scaled_modified_bessel_k1,
 )
 from halide_backend.algorithm.mathematics.normal_distribution import log_ndtr, ndtr, ndtri
+from halide_backend.algorithm.mathematics.orthogonal import (
+    hermite_polynomial_h,
+    hermite_polynomial_he,
+    laguerre_polynomial_l,
+    legendre_polynomial_p,
+)
 from halide_backend.algorithm.mathematics.power import pow, rsqrt, sqrt
 from halide_backend.algorithm.mathematics.remainder import fmod
 from halide_backend.algorithm.mathematics.trigonometric import cos, sin, tan
@@ -71,11 +77,15 @@ __all__ = [
     "exp2",
     "expm1",
     "fmod",
+    "hermite_polynomial_h",
+    "hermite_polynomial_he",
     "hypot",
     "i0",
     "i0e",
     "i1",
     "i1e",
+    "laguerre_polynomial_l",
+    "legendre_polynomial_p",
     "lgamma",
     "log",
     "log1p",

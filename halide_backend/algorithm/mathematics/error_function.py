@@ -137,11 +137,19 @@ def erfc_center(x: hl.Expr) -> hl.Expr:
 
 
 def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """(y, c): exp(a**2) erfc(a) = y (1 - c) for finite a >= 0.5, c the rounding error of 1/2 + a; binary64."""
+    """(y, c): exp(a**2) erfc(a) = y (1 - c) for finite a >= 0.5; binary64.
+
+    c: the rounding errors of the divisor 1/2 + a, of the polynomial's last sum and of the quotient.
+    """
     half = hl.f64(0.5)
     d = a + half
-    y = polynomial((a - 4) / (a + 4), SCALED_ERFC_64) * half / d
-    return y, (half - (d - a)) / d
+    t = (a - 4) / (a + 4)
+    small, constant = t * polynomial(t, SCALED_ERFC_64[:-1]), hl.f64(SCALED_ERFC_64[-1])
+    s = small + constant
+    y = s / d
+    y_head, d_head = head(y), head(d)
+    missing = ((s - y_head * d_head) - y_head * (d - d_head)) - (y - y_head) * d
+    return y * half, (half - (d - a)) / d - (missing + (small - (s - constant))) / s
 
 
 def erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> hl.Expr:

@@ -150,8 +150,8 @@ def _bessel(order: int) -> tuple[Fit, ...]:
     end = 1 / 63.99
     rest, degree = (y1_rest, 15) if order else (y0_rest, 16)
     return (
-        Fit("bessel", f"J{order}", ratio, -32, 32.01, 14, 0, -53.0, relative(ratio)),
-        Fit("bessel", f"Y{order}", rest, -32, 32.01, degree, 0, -53.0),
+        Fit("bessel", f"J{order}", ratio, -32, 32.01, 14, 0, -50.8 if order else -53.0, relative(ratio)),
+        Fit("bessel", f"Y{order}", rest, -32, 32.01, degree, 0, -53.0 if order else -52.3),
         _rational("bessel", f"P{order}", lambda v: hankel(order, v)[0], 0, end, 5, 5, -53.0, lambda v: mp.mpf(1)),
         _rational("bessel", f"Q{order}", lambda v: hankel(order, v)[1], 0, end, 5, 5, -53.0, lambda v: mp.mpf(1)),
     )

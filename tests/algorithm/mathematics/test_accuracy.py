@@ -23,6 +23,7 @@ from ulps import ulp_64, ulps_32
 from vector_kernel import HOST, WITHOUT_FMA, VectorKernel, vector_kernel
 
 from halide_backend.algorithm import mathematics
+from halide_backend.algorithm.operation_names import OF_KNOWN_DEGREE
 from halide_backend.build.target import Target
 
 
@@ -48,9 +49,9 @@ BOUNDS = {
     "cosh": Bound(1.6, 1.5),
     "digamma": Bound(0.6, 16.0, floor=1.0),
     "erf": Bound(1.3, 1.0),
-    "erfc": Bound(0.7, 2.2),
-    "erfcx": Bound(0.51, 2.4),
-    "erfinv": Bound(0.51, 2.5),
+    "erfc": Bound(0.7, 1.8),
+    "erfcx": Bound(0.51, 2.4),  # torch: 440
+    "erfinv": Bound(0.51, 2.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
     "exp": Bound(1.0, 1.0),
     "exp2": Bound(1.2, 1.0),
     "expm1": Bound(1.5, 1.5),
@@ -93,7 +94,7 @@ def assert_within(bound: float, errors: Floats, values: Floats, *inputs: Floats)
 
 
 def test_the_table_is_complete() -> None:
-    assert set(BOUNDS) | set(SPECIALS) == set(mathematics.__all__)
+    assert set(BOUNDS) | set(SPECIALS) | OF_KNOWN_DEGREE == set(mathematics.__all__)
 
 
 @pytest.mark.parametrize("name", BOUNDS)
