@@ -41,12 +41,15 @@ def preserved_loads(program: LoopProgram) -> frozenset[int]:
     """Loads of overwritten memory whose value goes anywhere besides the store that overwrites it.
 
     Raises:
-        Unsupported: memory is read at other places than it is written; only separate kernels keep that in order.
+        Unsupported: memory is read at other places than it is written, or in another loop nest than the one that
+            overwrites it; only separate kernels keep that in order.
     """
     mutated = {buffer.name for buffer in program.inputs if buffer.mutated}
     if not mutated:
         return frozenset()
     sinks = sinks_of(program)
+    elsewhere = {f"check {number}" for number in range(len(program.checks))}
+    elsewhere |= {f"store {number}" for number, store in enumerate(program.stores) if _is_scatter(store)}
     found: set[int] = set()
     for position, value in enumerate(program.values):
         load = value.attribute
@@ -56,6 +59,8 @@ def preserved_loads(program: LoopProgram) -> frozenset[int]:
         if load.index != store.index or store.mode is not None or value.operands:
             raise Unsupported("overwritten memory is read at another place than it is written")
         if sinks[position] != {f"store {number}"}:
+            if sinks[position] & elsewhere:
+                raise Unsupported("overwritten memory is read by a check or a scatter, which run after the outputs")
             found.add(position)
     return frozenset(found)
 
@@ -112,6 +117,10 @@ def _is_transposed(value: Value, load: Load, inner: str, program: LoopProgram) -
     if inner not in strides or strides[inner] in (0, 1, -1):
         return False
     return any(stride == 1 and extents[name] >= _TILE for name, stride in strides.items() if name != inner)
+
+
+def _is_scatter(store: Store) -> bool:
+    return store.mode is not None or any(symbol.name.startswith("j") for symbol in store.index.free_symbols)
 
 
 def _overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:
