@@ -20,6 +20,7 @@ from typing import Any
 import halide as hl
 from llvmlite import binding as llvm
 
+from halide_backend.build import elf, ptx, ptxas
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.masked_stores import without_single_lane_stores
 from halide_backend.build.target import Target
@@ -33,6 +34,18 @@ _REPORT = "Please report it with the kernel's text."
 #: zero keep their meaning.
 _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
 _FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
+
+#: What the host half of a kernel calls to launch the other one (launch/cuda.c).
+_LAUNCHING = frozenset(
+    f"halide_{name}"
+    for name in (
+        "copy_to_device",
+        "cuda_device_interface",
+        "cuda_finalize_kernels",
+        "cuda_initialize_kernels",
+        "cuda_run",
+    )
+)
 _ENTRY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -63,7 +76,24 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = without_single_lane_stores(with_contraction(for_processor(ir, target)))
     machine_code = emit_object(ir, target, name)
-    return CompiledKernel(machine_code, manifest, time.perf_counter() - start)
+    image = _gpu_image(machine_code, target, name) if target.capability else b""
+    return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
+
+
+def _gpu_image(machine_code: bytes, target: Target, name: str) -> bytes:
+    """What runs on the GPU, from the object that launches it.
+
+    Raises:
+        HalideCompileError: the kernel would allocate or copy memory, or the assembler refuses it.
+    """
+    calls = elf.symbols(machine_code).undefined
+    if beyond := sorted(s for s in calls if s.startswith("halide_") and s not in _LAUNCHING):
+        raise HalideCompileError(
+            f"its launch needs {', '.join(beyond)}; a kernel may not keep results in memory of its own",
+            where=f"kernel {name}",
+            cure=_REFUSED,
+        )
+    return ptxas.assemble(ptx.complete(ptx.extract(machine_code), name), target.capability, name)
 
 
 def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str) -> dict[str, Any]:
@@ -78,6 +108,10 @@ def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[A
     """
     declared = namespace["ARGUMENTS"]
     arguments = [argument.to_json() for argument in declared]
+    if "ALIGNED" in namespace:
+        for argument in arguments:
+            argument["device"] = "cuda"
+            argument["alignment"] = 16 if argument["name"] in namespace["ALIGNED"] else 1
     checks = [
         {"error": error, "message": message}
         for argument in declared

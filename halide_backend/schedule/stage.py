@@ -14,6 +14,8 @@ class Role(Enum):
     PRESERVED = "preserved"  # the old value of memory that an output overwrites: read before any output is written
     STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile
     REDUCTION = "reduction"  # an initial value and one update over an RDom
+    WARP = "warp"  # what the lanes of a warp make of their partial results (CUDA)
+    PACKED = "packed"  # the words of an output, gathered in registers (CUDA)
     OUTPUT = "output"
     SCATTER = "scatter"  # an output whose update writes at computed positions
 

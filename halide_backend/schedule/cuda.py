@@ -1,0 +1,259 @@
+"""Rules for CUDA: what becomes of the loops of a kernel, from its tiling and the structure of its stages.
+
+All outputs share one grid: the others are computed with the first one, down to the thread. What a thread needs lies in
+registers, which takes loops that unroll to constants; what threads of a block share lies in shared memory. The numbers
+are explained in docs/design/cuda.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halide_backend.schedule.schedule import Schedule
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
+from halide_backend.schedule.steps import (
+    Bound,
+    ComputeAt,
+    ComputeWith,
+    Fuse,
+    GpuBlocks,
+    GpuThreads,
+    Reorder,
+    Split,
+    Step,
+    StoreInShared,
+    Unroll,
+    Vectorize,
+)
+from halide_backend.schedule.tiling import Team, Tiling
+
+#: Threads of a block whose threads do not cooperate.
+BLOCK = 256
+
+#: Rows of a block whose warps each have one.
+WARPS = 4
+
+#: Steps of a thread that are written out one after another, so that their loads are under way together.
+UNROLLED = 8
+
+#: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type).
+LANES = 4
+
+
+def cuda_schedule(graph: StageGraph, tiling: Tiling) -> Schedule:
+    """The schedule that the rules choose for `graph`, whose Funcs are written for `tiling`."""
+    rules = _Rules(graph, tiling)
+    rules.choose()
+    return Schedule(tuple(rules.steps))
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """Loops of the output that all others follow: of a block, of a thread, and of one step of a thread."""
+
+    parent: str
+    block: str
+    thread: str
+    step: str
+
+
+class _Rules:
+    def __init__(self, graph: StageGraph, tiling: Tiling) -> None:
+        self.graph = graph
+        self.tiling = tiling
+        self.steps: list[Step] = []
+
+    def add(self, *steps: Step) -> None:
+        self.steps += steps
+
+    def choose(self) -> None:
+        outputs = sorted(self.graph.outputs, key=lambda stage: -stage.points)
+        parent = outputs[0]
+        for stage in outputs:
+            self._output(stage, parent)
+        levels = self._levels(parent)
+        for stage in outputs[1:]:
+            same = self._walks(stage) and self._walks(parent)
+            self.add(ComputeWith(stage.name, parent.name, levels.step if same else levels.thread))
+        for stage in self.graph.stages:
+            match stage.role:
+                case Role.STAGED_LOAD:
+                    self._load(stage, levels)
+                case Role.REDUCTION:
+                    self._reduction(stage, levels)
+                case Role.WARP:
+                    self._warp(stage, levels)
+                case Role.PACKED:
+                    self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
+
+    def _levels(self, parent: Stage) -> _Levels:
+        if self.tiling.team is Team.THREAD:
+            return _Levels(parent.name, "block", "thread", "thread")
+        rows = self._rows(parent, parent)
+        row = rows[0].name if len(rows) == 1 else "j"
+        step = "u" if self._walks(parent) else "t"
+        return _Levels(parent.name, "block" if self.tiling.team is Team.WARP else row, "t", step)
+
+    def _walks(self, stage: Stage) -> bool:
+        """Whether the output runs along the row rather than having one value for it."""
+        return self.tiling.team is not Team.THREAD and any(
+            loop.axis in (*self.tiling.inner, "u") for loop in stage.loops
+        )
+
+    # -- outputs -----------------------------------------------------------------------------------------------
+
+    def _output(self, stage: Stage, parent: Stage) -> None:
+        within = [loop for loop in stage.loops if self._is_element(loop)]
+        order = self._elements(stage.name, within)
+        if self.tiling.team is Team.THREAD:
+            self._alone(stage, parent, order)
+        else:
+            self._team(stage, parent, order)
+
+    def _is_element(self, loop: Loop) -> bool:
+        return loop.name in ("k", f"{self.tiling.chunk}_e")
+
+    def _elements(self, func: str, loops: list[Loop]) -> list[str]:
+        """Steps for the loops within a chunk; returns their names, innermost first."""
+        order: list[str] = []
+        for loop in loops:
+            if loop.name != "k" or loop.extent % LANES:
+                self.add(Unroll(func, loop.name))
+                order.append(loop.name)
+            elif loop.extent == LANES:
+                self.add(Vectorize(func, loop.name))
+                order.append(loop.name)
+            else:
+                self.add(Split(func, loop.name, "ko", "kv", LANES), Vectorize(func, "kv"), Unroll(func, "ko"))
+                order += ["kv", "ko"]
+        return order
+
+    def _fused(self, func: str, loops: list[Loop], name: str) -> str:
+        """Make one loop of several, the first one innermost; returns its name."""
+        inner = loops[0].name
+        for number, loop in enumerate(loops[1:], start=2):
+            fused = name if number == len(loops) else f"{name}{number}"
+            self.add(Fuse(func, inner, loop.name, fused))
+            inner = fused
+        return inner
+
+    def _rows(self, stage: Stage, parent: Stage) -> list[Loop]:
+        """The loops over the row in the order of the parent's, which is that of its memory."""
+        order = [loop.axis for loop in parent.loops]
+        rows = [loop for loop in stage.loops if loop.axis in (*self.tiling.row, "z") and not self._is_element(loop)]
+        return sorted(rows, key=lambda loop: order.index(loop.axis))
+
+    def _alone(self, stage: Stage, parent: Stage, order: list[str]) -> None:
+        rows = self._rows(stage, parent)
+        serial = [loop.name for loop in stage.loops if loop not in rows and not self._is_element(loop)]
+        self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
+        fused = self._fused(stage.name, rows, "i")
+        self.add(
+            Split(stage.name, fused, "block", "thread", BLOCK),
+            GpuThreads(stage.name, ("thread",)),
+            GpuBlocks(stage.name, ("block",)),
+        )
+
+    def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
+        tiling = self.tiling
+        rows = self._rows(stage, parent)
+        names = [loop.name for loop in rows]
+        if self._walks(stage):
+            if tiling.team is Team.BLOCK:
+                walk = self._walk(stage)
+                self.add(Reorder(stage.name, (*order, *(loop.name for loop in walk), *names)))
+                self.add(Split(stage.name, self._fused(stage.name, walk, "n"), "u", "t", tiling.threads))
+            if tiling.steps <= UNROLLED:
+                self.add(Unroll(stage.name, "u"))
+            order = [*order, "u"]
+        self.add(Reorder(stage.name, (*order, "t", *names)))
+        row = self._fused(stage.name, rows, "j")
+        if tiling.team is Team.BLOCK:
+            self.add(GpuThreads(stage.name, ("t",)), GpuBlocks(stage.name, (row,)))
+        else:
+            self.add(Split(stage.name, row, "block", "y", WARPS), GpuThreads(stage.name, ("t", "y")))
+            self.add(GpuBlocks(stage.name, ("block",)))
+
+    def _walk(self, stage: Stage) -> list[Loop]:
+        """The loops along the row, in the order in which a team walks through them."""
+        inner = list(reversed(self.tiling.inner))
+        loops = [loop for loop in stage.loops if loop.axis in inner and not self._is_element(loop)]
+        return sorted(loops, key=lambda loop: inner.index(loop.axis))
+
+    # -- stages ------------------------------------------------------------------------------------------------
+
+    def _sinks(self, name: str) -> set[str]:
+        """The reductions and outputs that Func `name` flows into."""
+        found: set[str] = set()
+        stack, seen = [name], {name}
+        while stack:
+            for stage in self.graph.consumers(stack.pop()):
+                if stage.role is Role.INLINE or stage.role is Role.STAGED_LOAD:
+                    if stage.name not in seen:
+                        seen.add(stage.name)
+                        stack.append(stage.name)
+                else:
+                    found.add(stage.name)
+        return found
+
+    def _load(self, stage: Stage, levels: _Levels) -> None:
+        sinks = self._sinks(stage.name)
+        reductions = {name for name in sinks if self.graph[name].role is Role.REDUCTION}
+        along = [loop for loop in stage.loops if loop.axis in (*self.tiling.inner, "u")]
+        vector = self._elements(stage.name, [stage.loops[0]])
+        if self.tiling.team is Team.THREAD:
+            if not reductions or not along:
+                self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+            elif len(sinks) == 1:
+                (reduction,) = reductions
+                self.add(ComputeAt(stage.name, reduction, self.graph[reduction].updates[0].name))
+        elif not reductions:
+            self.add(ComputeAt(stage.name, levels.parent, levels.step))
+        elif self.tiling.team is Team.WARP:
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+            self.add(*(Unroll(stage.name, loop.name) for loop in stage.loops if loop.name == "u"))
+        elif len(sinks) == 1:
+            (reduction,) = reductions
+            self.add(ComputeAt(stage.name, reduction, self.graph[reduction].updates[1].name))
+        else:
+            self._share(stage, levels, vector)
+
+    def _share(self, stage: Stage, levels: _Levels, vector: list[str]) -> None:
+        """Keep a row that is read several times in shared memory; the block's threads load it together."""
+        walk = self._walk(stage)
+        self.add(ComputeAt(stage.name, levels.parent, levels.block), StoreInShared(stage.name))
+        fused = self._fused(stage.name, walk, "n")
+        self.add(Split(stage.name, fused, "u", "t", self.tiling.threads))
+        if math.prod(loop.extent for loop in walk) <= self.tiling.threads * UNROLLED:
+            self.add(Unroll(stage.name, "u"))
+        self.add(Reorder(stage.name, (*vector, "u", "t")), GpuThreads(stage.name, ("t",)))
+
+    def _reduction(self, stage: Stage, levels: _Levels) -> None:
+        elements = [loop.name for loop in stage.loops if self._is_element(loop)]
+        if self.tiling.team is Team.THREAD:
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+            self.add(Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=True))
+            for name in elements:
+                self.add(Unroll(stage.name, name), Unroll(stage.name, name, update=True))
+            return
+        (warp,) = (s.name for s in self.graph.consumers(stage.name) if s.role is Role.WARP)
+        if self.tiling.team is Team.BLOCK:
+            self.add(ComputeAt(stage.name, warp, "t"))
+        else:
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+        element, step = stage.updates
+        self.add(Unroll(stage.name, element.name, update=True))
+        if self.tiling.steps <= UNROLLED:
+            self.add(Unroll(stage.name, step.name, update=True))
+
+    def _warp(self, stage: Stage, levels: _Levels) -> None:
+        if self.tiling.team is Team.WARP:
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+            return
+        self.add(
+            ComputeAt(stage.name, levels.parent, levels.block),
+            StoreInShared(stage.name),
+            Bound(stage.name, "t", 0, self.tiling.threads),
+            GpuThreads(stage.name, ("t",)),
+        )
