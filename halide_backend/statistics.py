@@ -6,6 +6,7 @@ imported; this module itself imports no torch, so that every stage may count.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import threading
 from collections import Counter
@@ -13,6 +14,7 @@ from collections import Counter
 _lock = threading.Lock()
 _counts: dict[str, float] = {}
 _delegations: Counter[str] = Counter()
+_durations: list[float] = []
 
 #: Every counter, in the order `stats()` reports them.
 NAMES = (
@@ -44,10 +46,19 @@ def delegated(reason: str) -> None:
     _mirror(f"delegated: {reason}", 1)
 
 
+def compiled(seconds: float) -> None:
+    """Record one kernel that a worker built in `seconds`."""
+    count("kernels_compiled")
+    count("compile_seconds", seconds)
+    with _lock:
+        _durations.append(seconds)
+
+
 def stats() -> dict[str, object]:
-    """All counters, and `delegation_reasons` as a dict reason -> number of kernels."""
+    """All counters, `median_compile_seconds` of one kernel, and `delegation_reasons`: reason -> number of kernels."""
     with _lock:
         report: dict[str, object] = {name: _counts.get(name, 0) for name in NAMES}
+        report["median_compile_seconds"] = statistics.median(_durations) if _durations else 0
         report["delegation_reasons"] = dict(_delegations)
     return report
 
@@ -57,6 +68,7 @@ def reset() -> None:
     with _lock:
         _counts.clear()
         _delegations.clear()
+        _durations.clear()
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None:
         dynamo.counters["halide_backend"].clear()

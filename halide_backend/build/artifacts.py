@@ -17,7 +17,7 @@ from typing import Any
 from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.pool import WorkerPool
 from halide_backend.build.target import Target
-from halide_backend.statistics import count
+from halide_backend.statistics import compiled, count
 from kernels_cache import Entry, Key, Store
 
 _OBJECT, _MANIFEST, _IMAGE = "kernel.o", "manifest.json", "kernel.image"
@@ -113,8 +113,7 @@ def _stored_or_built(
 
     def build() -> dict[str, bytes]:
         kernel = pool.compile(text, target, entry, name, limits.time_limit, limits.memory_limit_mb << 20)
-        count("kernels_compiled")
-        count("compile_seconds", kernel.seconds)
+        compiled(kernel.seconds)
         gpu = {_IMAGE: kernel.image} if kernel.image else {}
         return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode(), **gpu}
 

@@ -30,11 +30,12 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:
         return False
     try:
         builder = record(nodes)
-        program, _ = builder.finish(())
-        preserved_loads(program)
+        if builder.reads.keys() & builder.stores.keys():
+            program, _ = builder.finish(())
+            preserved_loads(program)
     except Unsupported:
         return False
-    return bool(program.row)
+    return bool(builder.row)
 
 
 def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sympy
@@ -51,7 +52,7 @@ class Recorder(DefaultHandler):
         self.nest = nest
         self.extents: dict[sympy.Symbol, Extent] = {axis.symbol: axis.extent for axis in nest.axes}
         self.mask: Recorded | None = None
-        self.types = DtypePropagationOpsHandler()
+        self.types = _types()
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -332,6 +333,12 @@ class Recorder(DefaultHandler):
         if known is not None and known != 0:
             return
         self.check(self.eq(divisor, 0), "ZeroDivisionError", "integer division or remainder by zero")
+
+
+@cache
+def _types() -> DtypePropagationOpsHandler:
+    """The one handler of all recorders: it has no state, and making it takes half as long as recording a node."""
+    return DtypePropagationOpsHandler()
 
 
 def _name(dtype: torch.dtype) -> str:

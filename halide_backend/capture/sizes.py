@@ -16,6 +16,8 @@ _UNKNOWN_HINT = 128
 
 def extent(size: Any) -> Extent:
     """`size` simplified: an int if it is known, else an expression."""
+    if isinstance(size, int):
+        return size
     simplified = V.graph.sizevars.simplify(sympy.sympify(size))
     return int(simplified) if simplified.is_Integer else simplified
 

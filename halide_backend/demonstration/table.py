@@ -18,6 +18,7 @@ HEADINGS = (
     ("kernels", "native/", "delegated"),
     ("cold", "compile s", "ours"),
     ("", "", "C++"),
+    ("", "ms per", "kernel"),
     ("second", "process s", "ours"),
     ("", "", "C++"),
     ("", "run ms", "eager"),
@@ -28,7 +29,9 @@ HEADINGS = (
 )
 NOTHING = "-"
 LEGEND = (
-    "Run times are medians of alternating rounds, ± half the distance between the quartiles; ratios are of medians."
+    "Cold compilation is from the first step of a fresh process to the end of the second; ms per kernel is the median\n"
+    "time that a worker takes for one. Run times are medians of alternating rounds, ± half the distance between the\n"
+    "quartiles; ratios are of medians."
 )
 
 
@@ -55,6 +58,7 @@ def _cells(row: RowFigures) -> list[str]:
         _kernels(ours.cold),
         _seconds(ours.cold),
         _seconds(cpp.cold),
+        _compilation(ours.cold),
         _seconds(ours.second),
         _seconds(cpp.second),
         _milliseconds(eager.run),
@@ -73,6 +77,11 @@ def _kernels(start: Start | None) -> str:
 
 def _seconds(start: Start | None) -> str:
     return NOTHING if start is None else f"{start.seconds:.1f}"
+
+
+def _compilation(start: Start | None) -> str:
+    seconds = start.stats.get("median_compile_seconds") if start is not None else None
+    return f"{1000 * seconds:.0f}" if isinstance(seconds, float) else NOTHING
 
 
 def _milliseconds(times: Times | None) -> str:

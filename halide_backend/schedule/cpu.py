@@ -156,15 +156,17 @@ class _Rules:
     def _cascade(self, stage: Stage) -> dict[str, tuple[str, ...]]:
         """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
         round away. Returns the Funcs that result and the loops over rows of each one's update, innermost first."""
-        rows = stage.updates[-1]
-        others = tuple(loop.name for loop in stage.updates[:-1])
-        if stage.operator not in ("sum", "prod") or rows.extent < 2 * ROW_CHUNK:
-            return {stage.name: (*others, rows.name)}
+        names = tuple(loop.name for loop in stage.updates)
+        rows = max(stage.updates, key=lambda loop: loop.extent)
+        others = math.prod(loop.extent for loop in stage.updates if loop is not rows)
+        if stage.operator not in ("sum", "prod") or rows.extent * others < 2 * ROW_CHUNK:
+            return {stage.name: names}
         total, blocks, chunks = stage.name, f"{stage.name}_blocks", f"{stage.name}_chunks"
         chunk, inner = f"{rows.name}_c", f"{rows.name}_i"
+        size = max(1, ROW_CHUNK // others)
         serial: dict[str, tuple[str, ...]] = {}
-        self.add(Split(total, rows.name, chunk, inner, ROW_CHUNK, update=True))
-        if rows.extent >= 2 * ROW_CHUNK * BLOCK_CHUNKS:
+        self.add(Split(total, rows.name, chunk, inner, size, update=True))
+        if rows.extent >= 2 * size * BLOCK_CHUNKS:
             block, member = f"{rows.name}_b", f"{rows.name}_m"
             self.add(
                 Split(total, chunk, block, member, BLOCK_CHUNKS, update=True),
@@ -174,7 +176,7 @@ class _Rules:
             serial[total] = (block,)
             total, chunk = blocks, member
         self.add(RFactor(total, chunk, "chunk", chunks), ComputeAt(chunks, total, chunk))
-        return serial | {total: (chunk,), chunks: (*others, inner)}
+        return serial | {total: (chunk,), chunks: tuple(inner if name == rows.name else name for name in names)}
 
     def _vector(self, func: str, var: str, extent: int, lanes: int, update: bool = False) -> tuple[str, ...]:
         """Vectorize loop `var`; returns its loops, innermost first."""

@@ -44,6 +44,9 @@ class _Lanes:
         self.operator = stage.operator
         self._place(stage.name)
         loop = next(loop for loop in stage.updates if loop.axis == along)
+        if loop.extent < lanes:
+            # A short loop has no room for accumulators, and one accumulator alone rounds as often as there are terms.
+            loop = max(stage.updates, key=lambda other: other.extent)
         others = [other for other in stage.updates if other is not loop]
         if self.operator == "xor_sum":
             return

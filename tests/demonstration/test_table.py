@@ -16,6 +16,7 @@ STATS: dict[str, object] = {
     "native_kernels": 12,
     "delegated_kernels": 1,
     "kernels_compiled": 12,
+    "median_compile_seconds": 0.0614,
     "delegation_reasons": {"no scan": 1},
 }
 CHECKS = (Check("logits", 1e-6, True), Check("loss", 2.5e-6, True))
@@ -48,7 +49,7 @@ def with_ours(**changes: object) -> RowFigures:
 def test_a_row_of_the_table() -> None:
     lines = rendered(ROW).splitlines()
     (row,) = [line for line in lines if line.startswith("gpt  ")]
-    assert " ".join(row.split()) == ("gpt yes 2.5e-06 12/1 1.2 9.0 0.5 0.8 30.0 ±5% 22.5 ±0% 15.0 ±3% 2.00 1.50")
+    assert " ".join(row.split()) == ("gpt yes 2.5e-06 12/1 1.2 9.0 61 0.5 0.8 30.0 ±5% 22.5 ±0% 15.0 ±3% 2.00 1.50")
     assert lines[1] == "machine: two cores"
     assert "gpt: a model" in lines
     assert "gpt: delegated 1x: no scan" in lines
@@ -66,7 +67,7 @@ def test_columns_stand_under_their_headings() -> None:
 def test_without_a_compiler_its_columns_are_empty() -> None:
     ours_only = {name: ROW.backends[name] for name in ("eager", "halide_backend")}
     (row,) = [line for line in rendered(replace(ROW, backends=ours_only)).splitlines() if line.startswith("gpt  ")]
-    assert " ".join(row.split()) == ("gpt yes 2.5e-06 12/1 1.2 - 0.5 - 30.0 ±5% - 15.0 ±3% 2.00 -")
+    assert " ".join(row.split()) == ("gpt yes 2.5e-06 12/1 1.2 - 61 0.5 - 30.0 ±5% - 15.0 ±3% 2.00 -")
 
 
 def test_a_wrong_value_is_named() -> None:

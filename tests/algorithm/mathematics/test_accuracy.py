@@ -116,14 +116,15 @@ def test_binary32_of_many(name: str) -> None:
         assert_within(BOUNDS[name].binary32, errors, values, *x)
 
 
-@cache
 def truth_64(name: str, count: int) -> tuple[tuple[Floats, ...], list[object]]:
     x = inputs_of(name, 64, count)
     return x, mpmath_truth(name, *x)
 
 
-def errors_64(name: str, count: int, target: Target) -> None:
-    x, truth = truth_64(name, count)
+short_truth_64 = cache(truth_64)  # for both targets
+
+
+def assert_within_64(name: str, target: Target, x: tuple[Floats, ...], truth: list[object]) -> None:
     values = kernel(name, 64, target)(*x)
     bound = BOUNDS[name]
     errors = np.array([ulp_64(v, t, bound.floor) for v, t in zip(values.tolist(), truth, strict=True)])
@@ -133,13 +134,13 @@ def errors_64(name: str, count: int, target: Target) -> None:
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_binary64(name: str, target: str) -> None:
-    errors_64(name, 700, TARGETS[target])
+    assert_within_64(name, TARGETS[target], *short_truth_64(name, 700))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", BOUNDS)
 def test_binary64_of_many(name: str) -> None:
-    errors_64(name, 20_000, HOST)
+    assert_within_64(name, HOST, *truth_64(name, 20_000))
 
 
 @pytest.mark.parametrize("bits", [32, 64])

@@ -1,0 +1,132 @@
+"""What capture makes of a graph: the recorded programs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from halide_backend import pipeline
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+
+Compile = Callable[..., Any]
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LoopProgram]]:
+    """The programs of all kernels that are compiled during the test."""
+    found: list[LoopProgram] = []
+    original = pipeline.kernel_text
+
+    def keeping(program: LoopProgram, *rest: Any, **options: Any) -> str:
+        found.append(program)
+        return original(program, *rest, **options)
+
+    monkeypatch.setattr(pipeline, "kernel_text", keeping)
+    yield found
+
+
+def extents(program: LoopProgram) -> dict[str, Any]:
+    return {axis.name: axis.extent for axis in program.axes}
+
+
+@pytest.mark.parametrize("columns", [64, 40])
+def test_rows_are_found_from_indices_not_from_extents(
+    columns: int, compiled: Compile, programs: list[LoopProgram]
+) -> None:
+    """With as many columns as rows a sum over rows must not be taken for one over columns."""
+    x = torch.randn(64, columns)
+    compiled(lambda x: x - x.sum(0), x)
+    totals = [v for p in programs for v in p.values if isinstance(v.attribute, Reduction)]
+    loads = [v.attribute for p in programs for v in p.values if isinstance(v.attribute, Load)]
+    (over,) = totals[0].attribute.axes
+    summed = next(load for load in loads if over.symbol in load.index.free_symbols)
+    assert summed.index.coeff(over.symbol) == columns
+
+
+def test_softmax_is_one_nest_of_rows(compiled: Compile, programs: list[LoopProgram]) -> None:
+    compiled(lambda x: torch.softmax(x, -1), torch.randn(64, 64))
+    (program,) = programs
+    assert [axis.extent for axis in program.row] == [64]
+    assert extents(program) == {"x0": 64, "x1": 64}
+    kinds = [v.attribute.kind for v in program.values if isinstance(v.attribute, Reduction)]
+    assert sorted(kinds) == ["max", "sum"]
+    assert all(v.axes == {"x0"} for v in program.values if isinstance(v.attribute, Reduction))
+
+
+def test_a_mutated_argument_is_two_buffers_over_one_memory(compiled: Compile, programs: list[LoopProgram]) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x * 2
+        x.add_(y)
+        return z
+
+    compiled(function, torch.randn(33, 70), torch.randn(33, 70))
+    (program,) = programs
+    mutated = [buffer for buffer in program.inputs + program.outputs if buffer.mutated]
+    assert len(mutated) == 2
+    assert len({buffer.memory for buffer in mutated}) == 1
+
+
+def test_values_are_recorded_once(compiled: Compile, programs: list[LoopProgram]) -> None:
+    compiled(lambda x, y: ((x + y).exp(), (x + y).exp() * 2), torch.randn(100), torch.randn(100))
+    (program,) = programs
+    assert [v.operation for v in program.values].count("exp") == 1
+
+
+def test_a_value_nobody_keeps_is_not_stored(compiled: Compile, programs: list[LoopProgram]) -> None:
+    compiled(lambda x: F.layer_norm(x, (70,)).relu(), torch.randn(33, 70))
+    (program,) = programs
+    assert len(program.stores) == 1
+    assert len(program.inputs) == 1
+
+
+def test_padding_is_loaded_coordinate_by_coordinate(compiled: Compile, programs: list[LoopProgram]) -> None:
+    compiled(lambda x: F.pad(x, (2, 3, 1, 1)) + 1, torch.randn(10, 37))
+    loads = [v.attribute for p in programs for v in p.values if isinstance(v.attribute, Load)]
+    assert [[(c.extent, c.stride) for c in load.coordinates] for load in loads] == [[(10, 37), (37, 1)]]
+
+
+def test_a_program_can_be_read(compiled: Compile, programs: list[LoopProgram]) -> None:
+    compiled(lambda x, y: torch.relu(x + y).sum(1), torch.randn(8, 33), torch.randn(8, 33))
+    lines = str(programs[0]).splitlines()
+    assert lines[0] == "row (x0<8)"
+    assert lines[1:4] == ["in  in_ptr0: float32[264]", "in  in_ptr1: float32[264]", "out out_ptr0: float32[8]"]
+    assert lines[-1].startswith("out_ptr0[x0] <- v")
+    assert any("= add v0 v1 : float32" in line for line in lines)
+
+
+#: Launches of Inductor's C++ backend for the same functions (torch 2.13, forward or forward and backward).
+CPP_LAUNCHES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool, int]] = {}
+
+
+def launches(name: str, most: int, *shapes: tuple[int, ...], gradients: bool = False) -> Callable[..., Any]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        CPP_LAUNCHES[name] = (function, shapes, gradients, most)
+        return function
+
+    return register
+
+
+launches("softmax", 1, (64, 100))(lambda x: torch.softmax(x, -1))
+launches("log_softmax with gradient", 2, (64, 100), gradients=True)(lambda x: torch.log_softmax(x, -1))
+launches("layer norm with gradients", 2, (64, 256), (256,), (256,), gradients=True)(
+    lambda x, w, b: F.layer_norm(x, (256,), w, b)
+)
+launches("rms norm", 1, (64, 256), (256,))(lambda x, w: F.rms_norm(x, (256,), w))
+launches("residual layer norm", 1, (64, 256), (64, 256))(lambda x, y: F.layer_norm(x + y, (256,)) + x)
+launches("two outputs and their reductions", 1, (40, 130), (40, 130))(
+    lambda x, y: (x + y, x * y, (x + y).sum(-1), (x * y).amax(-1))
+)
+launches("gated unit", 1, (32, 128), (32, 128))(lambda x, y: F.silu(x) * y)
+launches("sums both ways", 1, (40, 96))(lambda x: (x.sum(0), x.sum(1), x * 2))
+launches("parts", 1, (16, 20), (16, 33))(lambda x, y: torch.cat([x.relu(), y * 2], 1))
+
+
+@pytest.mark.parametrize("name", CPP_LAUNCHES)
+def test_no_more_launches_than_the_cpp_backend(name: str, check: Any, compiled: Compile) -> None:
+    function, shapes, gradients, most = CPP_LAUNCHES[name]
+    outcome = compiled(function, *(torch.randn(shape) for shape in shapes), gradients=gradients)
+    assert 0 < outcome.launches <= most
