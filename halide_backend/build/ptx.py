@@ -41,7 +41,9 @@ def complete(ptx: str, name: str) -> str:
     """
     text = _CALL.sub(_instructions, _DECLARATION.sub("", ptx))
     if "halide_backend_" in text.replace("_kernel_halide_backend_", ""):
-        raise HalideCompileError("a call in the PTX has an unknown form", where=f"kernel {name}", cure="Please report it.")
+        raise HalideCompileError(
+            "a call in the PTX has an unknown form", where=f"kernel {name}", cure="Please report it."
+        )
     return text
 
 

@@ -180,7 +180,14 @@ class ProgramBuilder:
         reads = [memory for memory in self.reads if memory in loaded]
         memories = {memory: k for k, memory in enumerate(dict.fromkeys((*reads, *kept)))}
         inputs = [
-            Buffer(f"in_ptr{k}", self._dtype(self.reads[m]), self.extent(self.reads[m]), memories[m], m in kept, _aligned(m))
+            Buffer(
+                f"in_ptr{k}",
+                self._dtype(self.reads[m]),
+                self.extent(self.reads[m]),
+                memories[m],
+                m in kept,
+                _aligned(m),
+            )
             for k, m in enumerate(reads)
         ]
         outputs = [

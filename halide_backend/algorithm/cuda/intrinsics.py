@@ -7,7 +7,8 @@ outside this module makes calls.
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from types import ModuleType
 
 import halide as hl
 
@@ -72,13 +73,12 @@ def _call(like: hl.Expr, name: str, *arguments: hl.Expr) -> hl.Expr:
     return result
 
 
-def _native() -> Any:
+def _native() -> ModuleType:
     try:
-        from halide_backend.algorithm.cuda import _intrinsics
+        return importlib.import_module("halide_backend.algorithm.cuda._intrinsics")
     except ImportError as error:
         raise MissingNativeExtensionError(
             f"the compiled extension cannot be imported ({error})",
             where="halide_backend.algorithm.cuda._intrinsics",
             cure="reinstall halide-backend from a wheel built for this Python, on a machine with a C++ compiler",
         ) from error
-    return _intrinsics

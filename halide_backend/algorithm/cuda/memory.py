@@ -19,8 +19,6 @@ from halide_backend.algorithm.memory import size, target
 
 __all__ = ["checked", "element", "size", "source", "target", "word", "words"]
 
-Index = hl.Expr | hl.Var | int
-
 
 def source(argument: Input) -> hl.ImageParam:
     """The flat input, element by element."""
@@ -38,7 +36,7 @@ def _from_zero(parameter: hl.ImageParam) -> hl.ImageParam:
     return parameter
 
 
-def element(dtype: str, func: hl.Func, number: Index, rest: Sequence[Index]) -> hl.Expr:
+def element(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) -> hl.Expr:
     """Element `number` of the words `func[..., *rest]`, as a value of torch dtype `dtype`.
 
     `number` becomes a constant where its loop is unrolled, and with it every shift.
@@ -47,25 +45,25 @@ def element(dtype: str, func: hl.Func, number: Index, rest: Sequence[Index]) -> 
     storage = STORAGE[dtype]
     at = number if isinstance(number, hl.Expr) else hl.Expr(number)
     if bits == 64:
-        low, high = (hl.cast(hl.UInt(64), hl.Expr(func[(at * 2 + k, *rest)])) for k in (0, 1))
+        low, high = (hl.cast(hl.UInt(64), _at(func, at * 2 + k, rest)) for k in (0, 1))
         return load(dtype, _reinterpreted(storage, low | (high << hl.u64(32))))
     per_word = 32 // bits
-    whole = hl.Expr(func[(at // per_word, *rest)])
+    whole = _at(func, at // per_word, rest)
     if per_word == 1:
         return load(dtype, _reinterpreted(storage, whole))
     part = hl.cast(hl.UInt(bits), whole >> hl.cast(hl.UInt(32), (at % per_word) * bits))
     return load(dtype, _reinterpreted(storage, part))
 
 
-def word(dtype: str, func: hl.Func, number: Index, rest: Sequence[Index]) -> hl.Expr:
+def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) -> hl.Expr:
     """Word `number` of the memory that holds the values `func[..., *rest]` of torch dtype `dtype`."""
     bits = logical_bits(dtype)
     at = number if isinstance(number, hl.Expr) else hl.Expr(number)
     if bits == 64:
-        bits64 = hl.reinterpret(hl.UInt(64), hl.Expr(func[(at // 2, *rest)]))
+        bits64 = hl.reinterpret(hl.UInt(64), _at(func, at // 2, rest))
         return hl.cast(hl.UInt(32), bits64 >> hl.cast(hl.UInt(64), (at % 2) * 32))
     per_word = 32 // bits
-    values = [hl.Expr(func[(at * per_word + k, *rest)]) for k in range(per_word)]
+    values = [_at(func, at * per_word + k, rest) for k in range(per_word)]
     if dtype == "bfloat16":
         return intrinsics.bfloat16_pair(*values)
     if dtype == "float16":
@@ -92,6 +90,10 @@ def checked(value: hl.Expr, bad: hl.Expr) -> hl.Expr:
     return hl.reinterpret(value.type(), hl.cast(hl.UInt(bits), intrinsics.trap_if(hl.cast(hl.UInt(32), narrow), bad)))
 
 
+def _at(func: hl.Func, first: hl.Expr, rest: Sequence[hl.Expr]) -> hl.Expr:
+    arguments = (first, *rest)
+    return hl.Expr(func[arguments])
+
+
 def _reinterpreted(kind: hl.Type, value: hl.Expr) -> hl.Expr:
     return value if value.type() == kind else hl.reinterpret(kind, value)
-

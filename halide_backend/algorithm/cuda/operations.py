@@ -10,6 +10,7 @@ import math
 
 import halide as hl
 
+from halide_backend.algorithm import mathematics
 from halide_backend.algorithm import operations as portable
 from halide_backend.algorithm.conversions import bitcast, load
 from halide_backend.algorithm.cuda import intrinsics
@@ -57,17 +58,17 @@ def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
 
 def exp(x: hl.Expr) -> hl.Expr:
     if x.type() != _SINGLE:
-        return portable.exp(x)
+        return mathematics.exp(x)
     return intrinsics.exp2(x * hl.f32(1 / math.log(2)))
 
 
 def exp2(x: hl.Expr) -> hl.Expr:
-    return intrinsics.exp2(x) if x.type() == _SINGLE else portable.exp2(x)
+    return intrinsics.exp2(x) if x.type() == _SINGLE else mathematics.exp2(x)
 
 
 def sigmoid(x: hl.Expr) -> hl.Expr:
     if x.type() != _SINGLE:
-        return portable.sigmoid(x)
+        return mathematics.sigmoid(x)
     return hl.f32(1) / (hl.f32(1) + exp(portable.neg(x)))
 
 
@@ -83,4 +84,3 @@ def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 def relu(x: hl.Expr) -> hl.Expr:
     return intrinsics.maximum(x, hl.f32(0)) if x.type() == _SINGLE else portable.relu(x)
-

@@ -52,7 +52,8 @@ def across_warp(kind: str, value: hl.Expr) -> hl.Expr:
 
 def across_block(kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]) -> hl.Expr:
     """The reduction of `warps[thread, *rest]`, which all threads of a warp have equal, over a block's warps."""
-    parts = [hl.Expr(warps[(first, *rest)]) for first in range(0, threads, LANES)]
+    places = [(first, *rest) for first in range(0, threads, LANES)]
+    parts = [hl.Expr(warps[place]) for place in places]
     while len(parts) > 1:
         paired = [combine(kind, a, b) for a, b in zip(parts[::2], parts[1::2])]
         parts = paired + parts[len(paired) * 2 :]

@@ -167,7 +167,9 @@ class _Writer:
             loops = lanes + loops
         return loops
 
-    def _func(self, name: str, role: Role, loops: Sequence[Loop], text: str, calls: Iterable[str], **facts: object) -> str:
+    def _func(
+        self, name: str, role: Role, loops: Sequence[Loop], text: str, calls: Iterable[str], **facts: object
+    ) -> str:
         """Define Func `name` and its stage; returns the text of a call at its own Vars."""
         call = _call(name, [loop.name for loop in loops])
         self.lines += [f'{name} = hl.Func("{name}")', f"{call} = {text}"]
@@ -238,7 +240,9 @@ class _Writer:
         at = with_indirect(index_text(start), value.operands)
         words = Loop(_WORD, words_of(dtype, elements), _WORD)
         self._var(_WORD)
-        self._func(name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {_WORD}]", self._calls(value.operands))
+        self._func(
+            name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {_WORD}]", self._calls(value.operands)
+        )
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {chunk}_e, {_tuple([loop.name for loop in rest])})"
 
@@ -256,7 +260,8 @@ class _Writer:
         self.calls[position] = best
         if kind not in ("argmax", "argmin"):
             return f"reductions.decode({kind!r}, {text}.type(), {total})"
-        at = f"hl.cast(hl.Int(32), {index_text(reduction.position)})"  # type: ignore[arg-type]
+        assert reduction.position is not None
+        at = f"hl.cast(hl.Int(32), {index_text(reduction.position)})"
         candidate = self._name(f"{kind}_position")
         key = f"hl.Expr({_call(encoded, [loop.name for loop in loops])})"
         text = f"reductions.candidate({kind!r}, {key}, {total}, {at})"
@@ -289,7 +294,9 @@ class _Writer:
             f"{own} = {start}",
             f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
         ]
-        self.stages.append(Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind))
+        self.stages.append(
+            Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind)
+        )
         warp = f"{partial}_warp"
         read = self._func(warp, Role.WARP, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
         if tiling.team is Team.BLOCK:
