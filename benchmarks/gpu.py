@@ -107,15 +107,17 @@ def compiled(case: Case, backend: str) -> Callable[..., Any]:
 
 
 def check(case: Case, result: Result) -> None:
-    arguments = case.arguments()
     halide_backend.reset_stats()
     begin = time.perf_counter()
+    torch.manual_seed(0)
+    arguments = case.arguments()
     got = run(compiled(case, "halide_backend"), arguments, case.gradients)
     torch.cuda.synchronize()
     result.compile_s = time.perf_counter() - begin
     stats = halide_backend.stats()
     result.native = int(stats["native_kernels"])  # type: ignore[call-overload]
     result.delegated = dict(stats["delegation_reasons"])  # type: ignore[call-overload]
+    torch.manual_seed(0)
     wanted = run(case.function, tuple(map(wide, case.arguments())), case.gradients)
     problems = [f"result {k}: {p}" for k, (g, w) in enumerate(zip(got, wanted)) if (p := close(g, w))]
     result.right = not problems and len(got) == len(wanted)

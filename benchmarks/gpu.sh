@@ -10,14 +10,14 @@ mkdir -p "$out"
 $python - <<'PY' || exit 1
 import subprocess, sysconfig, sys
 from pathlib import Path
-import halide, pybind11
+import halide, torch
 suffix, include = sysconfig.get_config_var("EXT_SUFFIX"), sysconfig.get_paths()["include"]
 root = Path(halide.__file__).parent
 launch, cuda = Path("halide_backend/launch"), Path("halide_backend/algorithm/cuda")
 c = ["gcc", "-O2", "-std=c11", "-fvisibility=hidden", "-shared", "-fPIC", f"-I{include}"]
 subprocess.check_call([*c, *map(str, launch.glob("*.c")), "-o", str(launch / f"_native{suffix}"), "-ldl", "-lpthread"])
 cpp = ["g++", "-O1", "-std=c++17", "-fvisibility=hidden", "-shared", "-fPIC", f"-I{include}", f"-I{root / 'include'}"]
-cpp += [f"-I{pybind11.get_include()}", str(cuda / "intrinsics.cpp"), f"-L{root / 'lib64'}", "-lHalide"]
+cpp += [f"-I{Path(torch.__file__).parent / 'include'}", str(cuda / "intrinsics.cpp"), f"-L{root / 'lib64'}", "-lHalide"]
 subprocess.check_call([*cpp, "-o", str(cuda / f"_intrinsics{suffix}")])
 PY
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"

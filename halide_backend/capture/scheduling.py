@@ -136,9 +136,12 @@ class HalideScheduling(BaseScheduling):
         self.flush()
         statistics.delegated(reason.what)
         log.warning("%s is left to Inductor's %s backend: %s", node.get_name(), self._delegate.name, reason.what)
+        # Triton's backend frees after each node what the group as a whole needs no longer; its next node may read it.
+        held, self.scheduler.buffer_names_to_free = self.scheduler.buffer_names_to_free, OrderedSet()
         with self._delegate() as backend:
             backend.codegen_node(node)
             backend.flush()
+        self.scheduler.buffer_names_to_free |= held
 
     def codegen_template(
         self, template_node: Any, epilogue_nodes: Sequence[Any], prologue_nodes: Sequence[Any], **rest: Any

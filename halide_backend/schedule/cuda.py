@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
+    AllowRaceConditions,
+    Atomic,
     Bound,
     ComputeAt,
     ComputeWith,
@@ -70,6 +72,9 @@ class _Rules:
     def choose(self) -> None:
         outputs = sorted(self.graph.outputs, key=lambda stage: -stage.points)
         parent = outputs[0]
+        if parent.role is Role.SCATTER:
+            self._scatter(parent)
+            return
         for stage in outputs:
             self._output(stage, parent)
         levels = self._levels(parent)
@@ -198,31 +203,34 @@ class _Rules:
         return found
 
     def _load(self, stage: Stage, levels: _Levels) -> None:
+        """Load the words of a chunk at once, where its user wants them; without such a place one at a time."""
         sinks = self._sinks(stage.name)
         reductions = {name for name in sinks if self.graph[name].role is Role.REDUCTION}
         along = [loop for loop in stage.loops if loop.axis in (*self.tiling.inner, "u")]
-        vector = self._elements(stage.name, [stage.loops[0]])
-        if self.tiling.team is Team.THREAD:
-            if not reductions or not along:
-                self.add(ComputeAt(stage.name, levels.parent, levels.thread))
-            elif len(sinks) == 1:
-                (reduction,) = reductions
-                self.add(ComputeAt(stage.name, reduction, self.graph[reduction].updates[0].name))
-        elif not reductions:
-            self.add(ComputeAt(stage.name, levels.parent, levels.step))
-        elif self.tiling.team is Team.WARP:
-            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
-            self.add(*(Unroll(stage.name, loop.name) for loop in stage.loops if loop.name == "u"))
+        alone, in_warp = self.tiling.team is Team.THREAD, self.tiling.team is Team.WARP
+        if not reductions:
+            place = ComputeAt(stage.name, levels.parent, levels.step)
+        elif in_warp or (alone and not along):
+            place = ComputeAt(stage.name, levels.parent, levels.thread)
         elif len(sinks) == 1:
             (reduction,) = reductions
-            self.add(ComputeAt(stage.name, reduction, self.graph[reduction].updates[1].name))
+            loop = self.graph[reduction].updates[0 if alone else 1]
+            place = ComputeAt(stage.name, reduction, loop.name)
+        elif alone:
+            return
         else:
-            self._share(stage, levels, vector)
+            self._share(stage, levels)
+            return
+        self.add(place)
+        self._elements(stage.name, [stage.loops[0]])
+        if place.var == "t":
+            self.add(*(Unroll(stage.name, loop.name) for loop in along if loop.name == "u"))
 
-    def _share(self, stage: Stage, levels: _Levels, vector: list[str]) -> None:
+    def _share(self, stage: Stage, levels: _Levels) -> None:
         """Keep a row that is read several times in shared memory; the block's threads load it together."""
         walk = self._walk(stage)
         self.add(ComputeAt(stage.name, levels.parent, levels.block), StoreInShared(stage.name))
+        vector = self._elements(stage.name, [stage.loops[0]])
         fused = self._fused(stage.name, walk, "n")
         self.add(Split(stage.name, fused, "u", "t", self.tiling.threads))
         if math.prod(loop.extent for loop in walk) <= self.tiling.threads * UNROLLED:
@@ -256,4 +264,13 @@ class _Rules:
             StoreInShared(stage.name),
             Bound(stage.name, "t", 0, self.tiling.threads),
             GpuThreads(stage.name, ("t",)),
+        )
+
+    def _scatter(self, stage: Stage) -> None:
+        (points,) = stage.updates
+        self.add(Atomic(stage.name) if stage.operator else AllowRaceConditions(stage.name))
+        self.add(
+            Split(stage.name, points.name, "r$block", "r$thread", BLOCK, update=True),
+            GpuThreads(stage.name, ("r$thread",), update=True),
+            GpuBlocks(stage.name, ("r$block",), update=True),
         )

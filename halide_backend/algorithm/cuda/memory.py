@@ -17,7 +17,7 @@ from halide_backend.algorithm.cuda.operations import load, stored
 from halide_backend.algorithm.element_types import STORAGE, logical_bits
 from halide_backend.algorithm.memory import size, target
 
-__all__ = ["checked", "element", "size", "source", "target", "word", "words"]
+__all__ = ["STORAGE", "checked", "element", "size", "source", "target", "word", "words"]
 
 
 def source(argument: Input) -> hl.ImageParam:

@@ -7,6 +7,7 @@ of their own. A reduction by a team is a partial result for each thread, then wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output
@@ -25,6 +26,9 @@ from halide_backend.schedule.tiling import WARP, Team, Tiling
 
 #: The Var of a thread's number in its team, and of a step of a warp.
 _THREAD, _STEP = "t", "u"
+
+#: Element types with an addition in memory that is one instruction.
+_ATOMIC = frozenset({"float32", "float64", "int32", "int64"})
 
 #: The Var of a word of an output, and the axis that stands for the row of a kernel without one.
 _WORD, _SINGLE = "k", "z"
@@ -61,6 +65,7 @@ class _Writer:
             operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
         }
         self.team_made = self._team_made()
+        self.checks = self._sinks_of_checks()
 
     # -- facts -------------------------------------------------------------------------------------------------
 
@@ -251,15 +256,15 @@ class _Writer:
     def _reduction(self, position: int, value: Value, reduction: Reduction) -> str:
         kind = reduction.kind
         (operand,) = value.operands
-        text = self._reference(operand)
-        axes = self.program.values[operand].axes | {axis.name for axis in reduction.axes}
-        loops = self._loops(axes, team=operand in self.team_made)
+        text, roots = self._checked(position, self._reference(operand), [operand])
+        axes = {axis.name for axis in reduction.axes}.union(*(self.program.values[root].axes for root in roots))
+        loops = self._loops(axes, team=not self.team_made.isdisjoint(roots))
         encoded = self._name(f"{kind}_operand")
-        self._func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", self._calls([operand]))
+        self._func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", self._calls(roots))
         total, best = self._reduce(kind, kind, encoded, loops, reduction, value)
         self.calls[position] = best
         if kind not in ("argmax", "argmin"):
-            return f"reductions.decode({kind!r}, {text}.type(), {total})"
+            return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
         assert reduction.position is not None
         at = f"hl.cast(hl.Int(32), {index_text(reduction.position)})"
         candidate = self._name(f"{kind}_position")
@@ -313,15 +318,11 @@ class _Writer:
         if tiling.ragged:
             self.lines.append(f"{region}_i = hl.min({number}, {tiling.chunks - 1})")
             number = f"{region}_i"
-        places = {f"{tiling.chunk}_e": f"{region}[0]"}
-        divisor = 1
-        for name in reversed(tiling.inner):
-            extent = self.axes[name].hint // (tiling.elements if name == tiling.chunk else 1)
-            var = f"{name}_c" if name == tiling.chunk else name
-            quotient = number if divisor == 1 else f"{number} // {divisor}"
-            places[var] = quotient if name == tiling.inner[0] else f"({quotient}) % {extent}"
-            divisor *= extent
-        return places
+        digits = []
+        for name in tiling.inner:
+            cut = name == tiling.chunk
+            digits.append((f"{name}_c" if cut else name, self.axes[name].hint // (tiling.elements if cut else 1)))
+        return {f"{tiling.chunk}_e": f"{region}[0]", **_digits(number, digits)}
 
     def _reduce_alone(
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
@@ -352,7 +353,7 @@ class _Writer:
         layout = self.layouts[store.buffer]
         buffer = self.buffers[store.buffer]
         if layout.scattered:
-            raise Unsupported("a scatter on CUDA")
+            return self._scatter(store, layout, buffer.dtype)
         words = self._output_words(layout, buffer.dtype) if buffer.aligned else 0
         variables, dims = self._output_loops(layout, elements=not words)
         text, roots = self._stored_value(store)
@@ -426,17 +427,90 @@ class _Writer:
         body = f"memory.word({dtype!r}, {value}, {_WORD}, {_tuple([loop.name for loop in rest])})"
         return self._func(packed, Role.PACKED, [Loop(_WORD, words, _WORD), *rest], body, [value]), [packed]
 
+    def _scatter(self, store: Store, layout: OutputLayout, dtype: str) -> Output:
+        """An update at computed positions, one step of a single loop for each point; its steps run in any order."""
+        if store.mode == "atomic_add" and dtype not in _ATOMIC:
+            raise Unsupported(f"an atomic addition of {dtype} on CUDA")
+        text, roots = self._stored_value(store)
+        position = layout.position
+        assert position is not None
+        operands = [int(symbol.name[1:]) for symbol in position.free_symbols if symbol.name.startswith("j")]
+        for operand in operands:
+            self._reference(operand)
+        names = [axis.name for axis in store.nest.axes]
+        loops = self._loops(names)
+        what, where = self._name("scatter_value"), self._name("scatter_position")
+        self._func(what, Role.INLINE, loops, text, self._calls(roots))
+        at = with_indirect(index_text(position), operands)
+        self._func(where, Role.INLINE, loops, f"ops.position('int32', {at})", self._calls(operands))
+        region = self._name("r")
+        points = math.prod(self.axes[name].hint for name in names)
+        self.lines.append(f'{region} = hl.RDom([(0, {points})], "{region}")')
+        places = _digits(f"{region}[0]", [(name, self.axes[name].hint) for name in names])
+        arguments = [places[loop.name] for loop in loops]
+        for name in layout.variables:
+            self._var(name)
+        target = [places.get(name, f"hl.Expr({_call(where, arguments)})") for name in layout.variables]
+        element, new = _call(store.buffer, target), f"hl.Expr({_call(what, arguments)})"
+        stored = f"ops.stored({dtype!r}, {new})"
+        if store.mode == "atomic_add":
+            stored = f"hl.Expr({element}) + {new}"
+        self.lines += [
+            f'{store.buffer} = hl.Func("{store.buffer}")',
+            f"{_call(store.buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
+            f"{element} = {stored}",
+            f"memory.target({store.buffer}, [{', '.join(layout.variables)}], {list(layout.dims)})",
+        ]
+        updates = (Loop(f"{region}$x", points, region),)
+        pure = tuple(Loop(name, int(extent), name) for name, (extent, _) in zip(layout.variables, layout.dims))
+        operator = "sum" if store.mode == "atomic_add" else ""
+        self.stages.append(
+            Stage(store.buffer, Role.SCATTER, pure, calls=(what, where), updates=updates, operator=operator)
+        )
+        known = tuple((int(extent), int(stride)) for extent, stride in layout.dims)
+        return Output(store.buffer, dtype, known, layout.offset)
+
     def _stored_value(self, store: Store) -> tuple[str, list[int]]:
-        """Text of the stored value and the values in it; it ends the kernel where one of the program's checks fails."""
+        """Text of the stored value and the values in it; it ends the kernel where a check fails."""
         text = self._reference(store.value)
-        if store is not self.program.stores[0] or not self.program.checks:
-            return text, [store.value]
-        conditions = [check.condition for check in self.program.checks]
-        axes = {axis.name for axis in store.nest.iteration}
-        if not all(self.program.values[condition].axes <= axes for condition in conditions):
-            raise Unsupported("a check inside a reduction on CUDA")
+        return self._checked(store.buffer, text, [store.value])
+
+    def _checked(self, sink: str | int, text: str, roots: list[int]) -> tuple[str, list[int]]:
+        conditions = self.checks.get(sink, [])
+        if not conditions:
+            return text, roots
         bad = " | ".join(self._reference(condition) for condition in conditions)
-        return f"memory.checked({text}, {bad})", [store.value, *conditions]
+        return f"memory.checked({text}, {bad})", [*roots, *conditions]
+
+    def _sinks_of_checks(self) -> dict[str | int, list[int]]:
+        """Store (by its buffer) or reduction (by its value) -> conditions that hold over its loops.
+
+        Raises:
+            Unsupported: a condition over other loops than all of these.
+        """
+        found: dict[str | int, list[int]] = {}
+        for check in self.program.checks:
+            axes = self.program.values[check.condition].axes
+            sinks: list[str | int] = [s.buffer for s in self.program.stores if axes <= {a.name for a in s.nest.axes}]
+            for position, value in enumerate(self.program.values):
+                if isinstance(value.attribute, Reduction):
+                    over = value.axes | {axis.name for axis in value.attribute.axes}
+                    sinks += [position] if axes <= over and check.condition < position else []
+            if not sinks:
+                raise Unsupported("a check over loops that nothing else runs over on CUDA")
+            found.setdefault(sinks[0], []).append(check.condition)
+        return found
+
+
+def _digits(number: str, digits: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """Texts of the coordinates behind a flat number; `digits` are (name, extent) pairs, outermost first."""
+    places: dict[str, str] = {}
+    divisor = 1
+    for name, extent in reversed(digits):
+        quotient = number if divisor == 1 else f"({number} // {divisor})"
+        places[name] = quotient if name == digits[0][0] else f"{quotient} % {extent}"
+        divisor *= extent
+    return places
 
 
 def _call(func: str, arguments: Sequence[str]) -> str:

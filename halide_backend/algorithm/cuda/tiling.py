@@ -10,6 +10,7 @@ import sympy
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import is_contiguous
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+from halide_backend.algorithm.placement import output_layout
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.tiling import WARP, Team, Tiling
 
@@ -43,6 +44,10 @@ def tile(program: LoopProgram) -> Tiling:
     if len(nests) != 1:
         raise Unsupported("stores over different loops in one CUDA kernel")
     row = tuple(axis.name for axis in program.stores[0].nest.axes)
+    if any(output_layout(store, program).scattered for store in program.stores):
+        if len(program.stores) > 1:
+            raise Unsupported("a scatter beside other stores in one CUDA kernel")
+        return Tiling(Team.THREAD, row)
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
 
 
@@ -107,8 +112,7 @@ def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, cand
     """Cut the axis along which memory is contiguous, if every store runs along it."""
     along = _contiguous(program, extents)
     everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in program.stores)
-    scattered = any(store.mode is not None for store in program.stores)
-    if along not in candidates or not everywhere or scattered:
+    if along not in candidates or not everywhere:
         return tiling
     elements = _elements(program, along, extents[along])
     if elements == 1:
