@@ -215,7 +215,8 @@ class _Rules:
         elif len(sinks) == 1:
             (reduction,) = reductions
             loop = self.graph[reduction].updates[0 if alone else 1]
-            place = ComputeAt(stage.name, reduction, loop.name)
+            split = loop.extent > UNROLLED and math.gcd(loop.extent, UNROLLED) > 1
+            place = ComputeAt(stage.name, reduction, f"{loop.name}i" if split else loop.name)
         elif alone:
             return
         else:
@@ -244,6 +245,7 @@ class _Rules:
             self.add(Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=True))
             for name in elements:
                 self.add(Unroll(stage.name, name), Unroll(stage.name, name, update=True))
+            self._unroll(stage, stage.updates[0])
             return
         (warp,) = (s.name for s in self.graph.consumers(stage.name) if s.role is Role.WARP)
         if self.tiling.team is Team.BLOCK:
@@ -252,8 +254,16 @@ class _Rules:
             self.add(ComputeAt(stage.name, levels.parent, levels.thread))
         element, step = stage.updates
         self.add(Unroll(stage.name, element.name, update=True))
-        if self.tiling.steps <= UNROLLED:
-            self.add(Unroll(stage.name, step.name, update=True))
+        self._unroll(stage, step)
+
+    def _unroll(self, stage: Stage, loop: Loop) -> None:
+        """Write out as many steps of a reduction's loop as divide it."""
+        if loop.extent <= UNROLLED:
+            self.add(Unroll(stage.name, loop.name, update=True))
+        elif (count := math.gcd(loop.extent, UNROLLED)) > 1:
+            inner = f"{loop.name}i"
+            self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
+            self.add(Unroll(stage.name, inner, update=True))
 
     def _warp(self, stage: Stage, levels: _Levels) -> None:
         if self.tiling.team is Team.WARP:

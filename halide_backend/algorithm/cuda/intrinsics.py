@@ -33,6 +33,11 @@ def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     return _call(a, "llvm.nvvm.fmin.nan.f", a, b)
 
 
+def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b of float32 within 2 ulp, as Triton divides; infinities, NaN and denormals are kept."""
+    return _call(a, "halide_backend_divide", a, b)
+
+
 def across(x: hl.Expr, distance: int) -> hl.Expr:
     """`x` of the lane whose number differs in the bit `distance`; every lane of the warp has to ask."""
     bits = x.type().bits()

@@ -15,6 +15,8 @@ from halide_backend.algorithm import operations as portable
 from halide_backend.algorithm.conversions import bitcast, load
 from halide_backend.algorithm.cuda import intrinsics
 from halide_backend.algorithm.cuda.randomness import rand, randint64, randn
+from halide_backend.algorithm.mathematics.hyperbolic import TANH_32
+from halide_backend.algorithm.mathematics.polynomial import polynomial
 
 __all__ = [
     "bitcast",
@@ -26,10 +28,13 @@ __all__ = [
     "rand",
     "randint64",
     "randn",
+    "reciprocal",
     "relu",
     "sigmoid",
     "stored",
+    "tanh",
     "to_dtype",
+    "truediv",
 ]
 
 _SINGLE = hl.Float(32)
@@ -69,7 +74,26 @@ def exp2(x: hl.Expr) -> hl.Expr:
 def sigmoid(x: hl.Expr) -> hl.Expr:
     if x.type() != _SINGLE:
         return mathematics.sigmoid(x)
-    return hl.f32(1) / (hl.f32(1) + exp(portable.neg(x)))
+    return intrinsics.divide(hl.f32(1), hl.f32(1) + exp(portable.neg(x)))
+
+
+def tanh(x: hl.Expr) -> hl.Expr:
+    """Odd polynomial for |x| < 0.625, 1 - 2/(exp(2|x|) + 1) beyond."""
+    if x.type() != _SINGLE:
+        return mathematics.tanh(x)
+    a = portable.abs(x)
+    z = a * a
+    small = a * z * polynomial(z, TANH_32) + a
+    large = hl.f32(1) - intrinsics.divide(hl.f32(2), exp(a * hl.f32(2)) + hl.f32(1))
+    return portable.copysign(hl.select(a < hl.f32(0.625), small, large), x)
+
+
+def truediv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    return intrinsics.divide(a, b) if a.type() == _SINGLE else portable.truediv(a, b)
+
+
+def reciprocal(x: hl.Expr) -> hl.Expr:
+    return intrinsics.divide(hl.f32(1), x) if x.type() == _SINGLE else portable.reciprocal(x)
 
 
 def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:

@@ -14,7 +14,7 @@ from halide_backend.algorithm.arguments import ELEMENT, Input, Output
 from halide_backend.algorithm.cuda.access import first_word, words_of
 from halide_backend.algorithm.cuda.tiling import tile
 from halide_backend.algorithm.index_text import index_text, with_indirect
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
+from halide_backend.algorithm.loop_program import Buffer, Load, LoopProgram, Reduction, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import preserved_loads
@@ -89,10 +89,23 @@ class _Writer:
 
     def _first_word(self, load: Load, value: Value) -> object:
         buffer = self.buffers[load.buffer]
-        masked = any(self.program.values[o].operation != "indirect" for o in value.operands)
-        if not self.tiling.chunk or not buffer.aligned or masked:
+        if not self.tiling.chunk or not buffer.aligned or (self._masked(value) and self._last_word(buffer) is None):
             return None
         return first_word(load.index, self.tiling.chunk, buffer.dtype, self.tiling.elements)
+
+    def _masked(self, value: Value) -> bool:
+        """Whether the load may run out of its buffer where what it loads is not used."""
+        return any(self.program.values[operand].operation != "indirect" for operand in value.operands)
+
+    def _last_word(self, buffer: Buffer) -> int | None:
+        """The last word at which a chunk can begin; None if the buffer is not made of whole chunks.
+
+        If it is, a chunk with any element inside lies inside as a whole, and clamping its first word changes no other.
+        """
+        assert isinstance(buffer.extent, int)
+        if buffer.extent % self.tiling.elements:
+            return None
+        return words_of(buffer.dtype, buffer.extent) - words_of(buffer.dtype, self.tiling.elements)
 
     def _team_made(self) -> set[int]:
         """Values that depend on what a team reduced."""
@@ -222,6 +235,8 @@ class _Writer:
             text = self._words(position, value)
         else:
             text = value_text(self.program, value)
+            if text == " / ".join(f"t{operand}" for operand in value.operands):
+                text = f"ops.truediv({', '.join(f't{operand}' for operand in value.operands)})"
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         used_often = position in self.repeated and value.operation not in ("constant", "index", "load")
@@ -243,6 +258,8 @@ class _Writer:
         name = self._name(load.buffer)
         rest = self._loops(value.axes, elements=False)
         at = with_indirect(index_text(start), value.operands)
+        if self._masked(value):
+            at = f"hl.clamp(hl.likely({at}), 0, {self._last_word(self.buffers[load.buffer])})"
         words = Loop(_WORD, words_of(dtype, elements), _WORD)
         self._var(_WORD)
         self._func(

@@ -67,7 +67,7 @@ def _reducing(program: LoopProgram, extents: dict[str, int]) -> Tiling:
     order = _order(program, inner)
     points = math.prod(extents[name] for name in inner)
     along = _contiguous(program, extents)
-    if whole and flat and order and points >= WARP and (along in inner or not row):
+    if whole and flat and order and points >= WARP and along not in row:
         return _team(program, extents, Tiling(Team.BLOCK, row, order), points)
     if points > _SERIAL_POINTS:
         raise Unsupported(f"a thread would have {points} points to reduce")
@@ -124,7 +124,7 @@ def _elements(program: LoopProgram, along: str, extent: int) -> int:
     """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
     widths = [ELEMENT[dtype][1] // 8 for dtype, index in _accesses(program) if is_contiguous(index, along)]
     # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
-    narrowest = min([width for width in widths if width > 1] or widths or [4])
+    narrowest = min([width for width in widths if width > 1] or widths or [_VECTOR])
     elements = _VECTOR // max(narrowest, 2)
     while extent % elements:
         elements //= 2
