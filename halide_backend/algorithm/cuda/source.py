@@ -11,10 +11,13 @@ import math
 from collections.abc import Iterable, Sequence
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output
-from halide_backend.algorithm.cuda.access import first_word, words_of
+from halide_backend.algorithm.cuda.access import words_of
+from halide_backend.algorithm.cuda.axes import STEP, WORD, TiledAxes, digits, inner_first, var
+from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
 from halide_backend.algorithm.cuda.tiling import tile
+from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.index_text import index_text, with_indirect
-from halide_backend.algorithm.loop_program import Buffer, Load, LoopProgram, Reduction, Store, Value
+from halide_backend.algorithm.loop_program import LoopProgram, Reduction, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import preserved_loads
@@ -22,16 +25,10 @@ from halide_backend.algorithm.source import Algorithm
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.tiling import WARP, Team, Tiling
-
-#: The Var of a thread's number in its team, and of a step of a warp.
-_THREAD, _STEP = "t", "u"
+from halide_backend.schedule.tiling import Team, Tiling
 
 #: Element types with an addition in memory that is one instruction.
 _ATOMIC = frozenset({"float32", "float64", "int32", "int64"})
-
-#: The Var of a word of an output, and the axis that stands for the row of a kernel without one.
-_WORD, _SINGLE = "k", "z"
 
 
 def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
@@ -50,7 +47,7 @@ class _Writer:
     def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
         self.program = program
         self.tiling = tiling
-        self.axes = {axis.name: axis for axis in program.axes}
+        self.axes = TiledAxes(program, tiling)
         self.lines: list[str] = []
         self.aligned: list[str] = []  # buffers that are accessed in vectors
         self.stages: list[Stage] = []
@@ -60,52 +57,14 @@ class _Writer:
         self.counters: dict[str, int] = {}
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.buffers = {b.name: b for b in (*program.inputs, *program.outputs)}
-        self.vectors = self._vector_loads()
+        self.words = WordAccess(program, tiling)
         self.repeated = {
             operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
         }
         self.team_made = self._team_made()
-        self.checks = self._sinks_of_checks()
+        self.checks = sinks_of_checks(program)
 
     # -- facts -------------------------------------------------------------------------------------------------
-
-    def _vector_loads(self) -> set[int]:
-        """Loads that go through words: those of buffers that nothing else reads, unless they consist of words."""
-        found: set[int] = set()
-        excluded: set[str] = set()
-        for position, value in enumerate(self.program.values):
-            load = value.attribute
-            if isinstance(load, Load):
-                if self._first_word(load, value) is not None:
-                    found.add(position)
-                elif ELEMENT[self.buffers[load.buffer].dtype][1] != 32:
-                    excluded.add(load.buffer)
-        return {k for k in found if self._load(k).buffer not in excluded}
-
-    def _load(self, position: int) -> Load:
-        load = self.program.values[position].attribute
-        assert isinstance(load, Load)
-        return load
-
-    def _first_word(self, load: Load, value: Value) -> object:
-        buffer = self.buffers[load.buffer]
-        if not self.tiling.chunk or not buffer.aligned or (self._masked(value) and self._last_word(buffer) is None):
-            return None
-        return first_word(load.index, self.tiling.chunk, buffer.dtype, self.tiling.elements)
-
-    def _masked(self, value: Value) -> bool:
-        """Whether the load may run out of its buffer where what it loads is not used."""
-        return any(self.program.values[operand].operation != "indirect" for operand in value.operands)
-
-    def _last_word(self, buffer: Buffer) -> int | None:
-        """The last word at which a chunk can begin; None if the buffer is not made of whole chunks.
-
-        If it is, a chunk with any element inside lies inside as a whole, and clamping its first word changes no other.
-        """
-        assert isinstance(buffer.extent, int)
-        if buffer.extent % self.tiling.elements:
-            return None
-        return words_of(buffer.dtype, buffer.extent) - words_of(buffer.dtype, self.tiling.elements)
 
     def _team_made(self) -> set[int]:
         """Values that depend on what a team reduced."""
@@ -120,12 +79,12 @@ class _Writer:
 
     def write(self) -> Algorithm:
         program = self.program
-        self._write_axes()
+        self.lines += self.axes.definitions()
         inputs = []
         for number, buffer in enumerate(program.inputs):
             assert isinstance(buffer.extent, int)
-            loads = {k for k in self.vectors if self._load(k).buffer == buffer.name}
             inputs.append(Input(buffer.name, buffer.dtype, buffer.extent))
+            loads = buffer.name in self.words.buffers
             if loads:
                 self.aligned.append(buffer.name)
             kind = "words" if loads and ELEMENT[buffer.dtype][1] != 32 else "source"
@@ -134,24 +93,8 @@ class _Writer:
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
         return Algorithm(tuple(self.lines), tuple(inputs), outputs, graph, tuple(self.aligned))
 
-    def _write_axes(self) -> None:
-        tiling = self.tiling
-        if tiling.team is not Team.THREAD:
-            self._var(_THREAD)
-        for name in sorted(self.axes, key=_axis_order):
-            if name != tiling.chunk:
-                self._var(name)
-                continue
-            self._var(f"{name}_e")
-            if tiling.team is Team.WARP:
-                self._var(_STEP)
-                self.lines.append(f"{name}_c = {_STEP}*{WARP} + {_THREAD}")
-            else:
-                self._var(f"{name}_c")
-            self.lines.append(f"{name} = {name}_c*{tiling.elements} + {name}_e")
-
     def _var(self, name: str) -> None:
-        line = f'{name} = hl.Var("{name}")'
+        line = var(name)
         if line not in self.lines:
             self.lines.append(line)
 
@@ -161,29 +104,6 @@ class _Writer:
         number = self.counters.get(stem, 0)
         self.counters[stem] = number + 1
         return f"{stem}_{number}"
-
-    def _loops(self, axes: Iterable[str], *, elements: bool = True, team: bool = False) -> list[Loop]:
-        """The Vars of a Func over program axes, innermost first; `elements=False` leaves out that of the chunk.
-
-        With `team` the value also depends on which lane of a warp looks at it.
-        """
-        tiling = self.tiling
-        loops: list[Loop] = []
-        lanes = [Loop(_THREAD, tiling.threads, _THREAD)]
-        names = set(axes)
-        for name in sorted(names, key=_axis_order, reverse=True):
-            if name != tiling.chunk:
-                loops.append(Loop(name, self.axes[name].hint, name))
-                continue
-            if elements:
-                loops.append(Loop(f"{name}_e", tiling.elements, name))
-            if tiling.team is Team.WARP:
-                loops += [*lanes, Loop(_STEP, tiling.steps, _STEP)]
-            else:
-                loops.append(Loop(f"{name}_c", self.axes[name].hint // tiling.elements, name))
-        if team and tiling.team is Team.WARP and tiling.chunk not in names:
-            loops = lanes + loops
-        return loops
 
     def _func(
         self, name: str, role: Role, loops: Sequence[Loop], text: str, calls: Iterable[str], **facts: object
@@ -231,7 +151,7 @@ class _Writer:
         value = self.program.values[position]
         if isinstance(value.attribute, Reduction):
             text = self._reduction(position, value, value.attribute)
-        elif position in self.vectors:
+        elif position in self.words.loads:
             text = self._words(position, value)
         else:
             text = value_text(self.program, value)
@@ -241,7 +161,7 @@ class _Writer:
         self.written.add(position)
         used_often = position in self.repeated and value.operation not in ("constant", "index", "load")
         if used_often and not isinstance(value.attribute, Reduction):
-            loops = self._loops(value.axes, team=position in self.team_made)
+            loops = self.axes.loops(value.axes, team=position in self.team_made)
             name = self._name(value.operation)
             calls = self._calls([position])
             read = self._func(name, Role.INLINE, loops, f"t{position}", calls)
@@ -250,21 +170,17 @@ class _Writer:
 
     def _words(self, position: int, value: Value) -> str:
         """The words of a load as a Func, and the element among them as the value."""
-        load = self._load(position)
+        load = self.words.loads[position]
         dtype = self.buffers[load.buffer].dtype
         chunk, elements = self.tiling.chunk, self.tiling.elements
-        start = first_word(load.index, chunk, dtype, elements)
-        assert start is not None
         name = self._name(load.buffer)
-        rest = self._loops(value.axes, elements=False)
-        at = with_indirect(index_text(start), value.operands)
-        if self._masked(value):
-            at = f"hl.clamp(hl.likely({at}), 0, {self._last_word(self.buffers[load.buffer])})"
-        words = Loop(_WORD, words_of(dtype, elements), _WORD)
-        self._var(_WORD)
-        self._func(
-            name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {_WORD}]", self._calls(value.operands)
-        )
+        rest = self.axes.loops(value.axes, elements=False)
+        at = with_indirect(index_text(load.first), value.operands)
+        if load.last is not None:
+            at = f"hl.clamp(hl.likely({at}), 0, {load.last})"
+        words = Loop(WORD, words_of(dtype, elements), WORD)
+        self._var(WORD)
+        self._func(name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {WORD}]", self._calls(value.operands))
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {chunk}_e, {_tuple([loop.name for loop in rest])})"
 
@@ -275,7 +191,7 @@ class _Writer:
         (operand,) = value.operands
         text, roots = self._checked(position, self._reference(operand), [operand])
         axes = {axis.name for axis in reduction.axes}.union(*(self.program.values[root].axes for root in roots))
-        loops = self._loops(axes, team=not self.team_made.isdisjoint(roots))
+        loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
         encoded = self._name(f"{kind}_operand")
         self._func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", self._calls(roots))
         total, best = self._reduce(kind, kind, encoded, loops, reduction, value)
@@ -288,7 +204,7 @@ class _Writer:
         key = f"hl.Expr({_call(encoded, [loop.name for loop in loops])})"
         text = f"reductions.candidate({kind!r}, {key}, {total}, {at})"
         # The best key is a value of the team: in a warp every lane has its own copy.
-        loops = self._loops(axes, team=True)
+        loops = self.axes.loops(axes, team=True)
         self._func(candidate, Role.INLINE, loops, text, [encoded, best])
         first, self.calls[position] = self._reduce(f"{kind}_first", "min", candidate, loops, reduction, value)
         return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
@@ -302,9 +218,10 @@ class _Writer:
         tiling = self.tiling
         region = self._name("r")
         self.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {tiling.steps})], "{region}")')
-        updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", tiling.steps, _STEP))
-        places = self._places(region)
-        kept = [Loop(_THREAD, tiling.threads, _THREAD), *self._loops(value.axes)]
+        updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", tiling.steps, STEP))
+        lines, places = self.axes.share(f"{region}[1]", f"{region}[0]")
+        self.lines += lines
+        kept = [self.axes.thread, *self.axes.loops(value.axes)]
         partial, names = self._name(stem), [loop.name for loop in kept]
         own = _call(partial, names)
         element = f"hl.Expr({_call(operand, [places.get(loop.name, loop.name) for loop in loops])})"
@@ -325,34 +242,18 @@ class _Writer:
             read = f"reductions.across_block({kind!r}, {warp}, {tiling.threads}, {_tuple(names[1:])})"
         return read, warp
 
-    def _places(self, region: str) -> dict[str, str]:
-        """Where a step of a thread's share lies: the text for every Var of the row's chunks."""
-        tiling = self.tiling
-        if tiling.team is Team.WARP:
-            return {f"{tiling.chunk}_e": f"{region}[0]", _STEP: f"{region}[1]"}
-        number = f"{region}_c"
-        self.lines.append(f"{number} = {region}[1]*{tiling.threads} + {_THREAD}")
-        if tiling.ragged:
-            self.lines.append(f"{region}_i = hl.min({number}, {tiling.chunks - 1})")
-            number = f"{region}_i"
-        digits = []
-        for name in tiling.inner:
-            cut = name == tiling.chunk
-            digits.append((f"{name}_c" if cut else name, self.axes[name].hint // (tiling.elements if cut else 1)))
-        return {f"{tiling.chunk}_e": f"{region}[0]", **_digits(number, digits)}
-
     def _reduce_alone(
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
     ) -> tuple[str, str]:
-        names = sorted((axis.name for axis in reduction.axes), key=_axis_order, reverse=True)
+        names = inner_first(axis.name for axis in reduction.axes)
         if len(names) > 4:
             raise Unsupported(f"a reduction over {len(names)} separate loops")
         region = self._name("r")
-        extents = ", ".join(f"(0, {self.axes[name].hint})" for name in names)
+        extents = ", ".join(f"(0, {self.axes.extents[name]})" for name in names)
         self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
         places = {name: f"{region}[{k}]" for k, name in enumerate(names)}
-        updates = tuple(Loop(f"{region}${'xyzw'[k]}", self.axes[name].hint, name) for k, name in enumerate(names))
-        kept = self._loops(value.axes)
+        updates = tuple(Loop(f"{region}${'xyzw'[k]}", self.axes.extents[name], name) for k, name in enumerate(names))
+        kept = self.axes.loops(value.axes)
         func = self._name(stem)
         own = _call(func, [loop.name for loop in kept])
         element = f"hl.Expr({_call(operand, [places.get(loop.name, loop.name) for loop in loops])})"
@@ -371,14 +272,16 @@ class _Writer:
         buffer = self.buffers[store.buffer]
         if layout.scattered:
             return self._scatter(store, layout, buffer.dtype)
-        words = self._output_words(layout, buffer.dtype) if buffer.aligned else 0
-        variables, dims = self._output_loops(layout, elements=not words)
+        words = self.words.of_output(layout, buffer)
+        variables, dims = self.axes.output(layout, elements=not words)
+        for loop in variables:
+            self._var(loop.name)
         text, roots = self._stored_value(store)
         bits, shape = ELEMENT[buffer.dtype][1], dims
         calls = self._calls(roots)
         if words:
             text, calls = self._packed(store, text, roots, words)
-            variables = [Loop(_WORD, words, _WORD), *variables]
+            variables = [Loop(WORD, words, WORD), *variables]
             shape = [(words, 1), *((extent, stride * bits // 32) for extent, stride in dims)]
             dims = [(self.tiling.elements, 1), *dims]
             self.aligned.append(store.buffer)
@@ -389,60 +292,17 @@ class _Writer:
         self.lines.append(f"memory.target({store.buffer}, [{names}], {shape})")
         return Output(store.buffer, buffer.dtype, tuple(dims), layout.offset)
 
-    def _output_loops(self, layout: OutputLayout, *, elements: bool) -> tuple[list[Loop], list[tuple[int, int]]]:
-        """The Vars of an output and, one for each, its (extent, stride) in elements."""
-        tiling = self.tiling
-        loops: list[Loop] = []
-        dims: list[tuple[int, int]] = []
-        for name, (_, stride) in zip(layout.variables, layout.dims):
-            assert isinstance(stride, int)
-            for loop in self._loops([name], elements=elements):
-                loops.append(loop)
-                dims.append((loop.extent, stride * self._step(loop)))
-        if tiling.team is not Team.THREAD and not set(tiling.inner) & set(layout.variables):
-            # All threads of the team write the one value.
-            loops.insert(0, Loop(_THREAD, tiling.threads, _THREAD))
-            dims.insert(0, (tiling.threads, 0))
-        if not any(loop.axis in tiling.row for loop in loops):
-            self._var(_SINGLE)
-            loops.append(Loop(_SINGLE, 1, _SINGLE))
-            dims.append((1, 1))
-        return loops, dims
-
-    def _step(self, loop: Loop) -> int:
-        """Elements between two points of a loop along the chunked axis."""
-        if loop.name == f"{self.tiling.chunk}_c":
-            return self.tiling.elements
-        if self.tiling.team is Team.WARP and loop.name in (_THREAD, _STEP):
-            return self.tiling.elements * (WARP if loop.name == _STEP else 1)
-        return 1
-
-    def _output_words(self, layout: OutputLayout, dtype: str) -> int:
-        """Words of one chunk of the output, 0 if it is not stored in words."""
-        tiling = self.tiling
-        words = words_of(dtype, tiling.elements) if tiling.chunk in layout.variables else 0
-        bits = ELEMENT[dtype][1]
-        step = min(words * 32, 128)
-        for name, (_, stride) in zip(layout.variables, layout.dims):
-            assert isinstance(stride, int)
-            if name == tiling.chunk:
-                if stride != 1:
-                    return 0
-            elif words and stride * bits % step:
-                return 0
-        return words if words and layout.offset * bits % step == 0 else 0
-
     def _packed(self, store: Store, text: str, roots: Sequence[int], words: int) -> tuple[str, list[str]]:
         """Gather the values of a chunk into the words that are stored; the text of a word, and what it calls."""
         dtype = self.buffers[store.buffer].dtype
-        self._var(_WORD)
+        self._var(WORD)
         value, packed = f"{store.buffer}_value", f"{store.buffer}_words"
         axes = {self.tiling.chunk}.union(*(self.program.values[root].axes for root in roots))
-        loops = self._loops(axes, team=not self.team_made.isdisjoint(roots))
+        loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
         self._func(value, Role.INLINE, loops, text, self._calls(roots))
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
-        body = f"memory.word({dtype!r}, {value}, {_WORD}, {_tuple([loop.name for loop in rest])})"
-        return self._func(packed, Role.PACKED, [Loop(_WORD, words, _WORD), *rest], body, [value]), [packed]
+        body = f"memory.word({dtype!r}, {value}, {WORD}, {_tuple([loop.name for loop in rest])})"
+        return self._func(packed, Role.PACKED, [Loop(WORD, words, WORD), *rest], body, [value]), [packed]
 
     def _scatter(self, store: Store, layout: OutputLayout, dtype: str) -> Output:
         """An update at computed positions, one step of a single loop for each point; its steps run in any order."""
@@ -455,15 +315,15 @@ class _Writer:
         for operand in operands:
             self._reference(operand)
         names = [axis.name for axis in store.nest.axes]
-        loops = self._loops(names)
+        loops = self.axes.loops(names)
         what, where = self._name("scatter_value"), self._name("scatter_position")
         self._func(what, Role.INLINE, loops, text, self._calls(roots))
         at = with_indirect(index_text(position), operands)
         self._func(where, Role.INLINE, loops, f"ops.position('int32', {at})", self._calls(operands))
         region = self._name("r")
-        points = math.prod(self.axes[name].hint for name in names)
+        points = math.prod(self.axes.extents[name] for name in names)
         self.lines.append(f'{region} = hl.RDom([(0, {points})], "{region}")')
-        places = _digits(f"{region}[0]", [(name, self.axes[name].hint) for name in names])
+        places = digits(f"{region}[0]", [(name, self.axes.extents[name]) for name in names])
         arguments = [places[loop.name] for loop in loops]
         for name in layout.variables:
             self._var(name)
@@ -492,42 +352,12 @@ class _Writer:
         text = self._reference(store.value)
         return self._checked(store.buffer, text, [store.value])
 
-    def _checked(self, sink: str | int, text: str, roots: list[int]) -> tuple[str, list[int]]:
+    def _checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
         conditions = self.checks.get(sink, [])
         if not conditions:
             return text, roots
         bad = " | ".join(self._reference(condition) for condition in conditions)
         return f"memory.checked({text}, {bad})", [*roots, *conditions]
-
-    def _sinks_of_checks(self) -> dict[str | int, list[int]]:
-        """Store (by its buffer) or reduction (by its value) -> conditions that hold over its loops.
-
-        Raises:
-            Unsupported: a condition over other loops than all of these.
-        """
-        found: dict[str | int, list[int]] = {}
-        for check in self.program.checks:
-            axes = self.program.values[check.condition].axes
-            sinks: list[str | int] = [s.buffer for s in self.program.stores if axes <= {a.name for a in s.nest.axes}]
-            for position, value in enumerate(self.program.values):
-                if isinstance(value.attribute, Reduction):
-                    over = value.axes | {axis.name for axis in value.attribute.axes}
-                    sinks += [position] if axes <= over and check.condition < position else []
-            if not sinks:
-                raise Unsupported("a check over loops that nothing else runs over on CUDA")
-            found.setdefault(sinks[0], []).append(check.condition)
-        return found
-
-
-def _digits(number: str, digits: Sequence[tuple[str, int]]) -> dict[str, str]:
-    """Texts of the coordinates behind a flat number; `digits` are (name, extent) pairs, outermost first."""
-    places: dict[str, str] = {}
-    divisor = 1
-    for name, extent in reversed(digits):
-        quotient = number if divisor == 1 else f"({number} // {divisor})"
-        places[name] = quotient if name == digits[0][0] else f"{quotient} % {extent}"
-        divisor *= extent
-    return places
 
 
 def _call(func: str, arguments: Sequence[str]) -> str:
@@ -536,7 +366,3 @@ def _call(func: str, arguments: Sequence[str]) -> str:
 
 def _tuple(items: Sequence[str]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
-
-
-def _axis_order(name: str) -> int:
-    return int(name[1:])
