@@ -118,5 +118,9 @@ class _Application:
         self.func(each.func).store_in(hl.MemoryType.GPUShared)
 
     @take.register
+    def _(self, each: step.AlignStorage) -> None:
+        self.func(each.func).align_storage(_var(each.var), each.alignment)
+
+    @take.register
     def _(self, each: step.AllowRaceConditions) -> None:
         self.func(each.func).update(0).allow_race_conditions()

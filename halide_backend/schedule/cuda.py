@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
+    AlignStorage,
     AllowRaceConditions,
     Atomic,
     Bound,
@@ -38,6 +39,9 @@ WARPS = 4
 
 #: Steps of a thread that are written out one after another, so that their loads are under way together.
 UNROLLED = 8
+
+#: Side of the square through which a block transposes, and how many of its lines its threads take at a time.
+SIDE, SIDE_THREADS = 32, 8
 
 #: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type).
 LANES = 4
@@ -74,6 +78,9 @@ class _Rules:
         parent = outputs[0]
         if parent.role is Role.SCATTER:
             self._scatter(parent)
+            return
+        if self.tiling.team is Team.TILE:
+            self._squares(outputs)
             return
         for stage in outputs:
             self._output(stage, parent)
@@ -275,6 +282,41 @@ class _Rules:
             Bound(stage.name, "t", 0, self.tiling.threads),
             GpuThreads(stage.name, ("t",)),
         )
+
+    def _squares(self, outputs: list[Stage]) -> None:
+        """Squares of both axes: transposed operands are read along their own memory, and lie in padded shared memory
+        so that reading them across it meets no bank twice."""
+        down, along = self.tiling.inner
+        parent = outputs[0]
+        for stage in outputs:
+            rest = [loop.name for loop in stage.loops if loop.name not in (down, along)]
+            self.add(
+                Split(stage.name, along, "along", "i", SIDE),
+                Split(stage.name, down, "down", "part", SIDE),
+                Split(stage.name, "part", "s", "y", SIDE_THREADS),
+                Reorder(stage.name, ("s", "i", "y", "along", "down", *rest)),
+                Unroll(stage.name, "s"),
+                Fuse(stage.name, "along", "down", "square"),
+            )
+            block = "square"
+            for number, name in enumerate(rest):
+                self.add(Fuse(stage.name, block, name, f"square{number}"))
+                block = f"square{number}"
+            self.add(GpuThreads(stage.name, ("i", "y")), GpuBlocks(stage.name, (block,)))
+            if stage is not parent:
+                self.add(ComputeWith(stage.name, parent.name, "i"))
+        for stage in self.graph.stages:
+            if stage.role is Role.TILE:
+                rest = [loop.name for loop in stage.loops if loop.name not in (down, along)]
+                self.add(
+                    ComputeAt(stage.name, parent.name, block),
+                    StoreInShared(stage.name),
+                    AlignStorage(stage.name, down, SIDE + 1),
+                    Split(stage.name, along, "s", "y", SIDE_THREADS),
+                    Reorder(stage.name, ("s", down, "y", *rest)),
+                    Unroll(stage.name, "s"),
+                    GpuThreads(stage.name, (down, "y")),
+                )
 
     def _scatter(self, stage: Stage) -> None:
         (points,) = stage.updates

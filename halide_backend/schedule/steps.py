@@ -165,5 +165,13 @@ class StoreInShared(Step):
 
 
 @dataclass(frozen=True, repr=False)
+class AlignStorage(Step):
+    """Begin each line along `var` at a multiple of `alignment` elements."""
+
+    var: str
+    alignment: int
+
+
+@dataclass(frozen=True, repr=False)
 class AllowRaceConditions(Step):
     """Let steps of the update that write one place run in any order: which of them wins is left open."""

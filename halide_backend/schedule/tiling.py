@@ -15,11 +15,14 @@ class Team(Enum):
     THREAD = "a thread"  # every thread on its own: pointwise kernels, sums over an outer axis
     WARP = "a warp"  # the row lies in the registers of a warp
     BLOCK = "a block"  # the row lies in the shared memory of a block
+    TILE = "a block of a square"  # transposes: what is read along one axis and written along another
 
 
 @dataclass(frozen=True)
 class Tiling:
     """The program's axes by what runs along them, and the piece of memory that one thread takes at a time.
+
+    For `Team.TILE` the `inner` axes are the one that reads run along and the one that writes do.
 
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements. `row` axes are shared out among
     teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do; both outermost axis first.

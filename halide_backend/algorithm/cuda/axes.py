@@ -24,7 +24,7 @@ class TiledAxes:
     def definitions(self) -> list[str]:
         """Statements that define a Python variable for every axis: a Var, or an expression over several."""
         tiling = self.tiling
-        lines = [] if tiling.team is Team.THREAD else [var(THREAD)]
+        lines = [var(THREAD)] if tiling.team in (Team.WARP, Team.BLOCK) else []
         for name in inner_first(self.extents)[::-1]:
             if name != tiling.chunk:
                 lines.append(var(name))
@@ -95,7 +95,7 @@ class TiledAxes:
             for loop in self.loops([name], elements=elements):
                 found.append(loop)
                 dims.append((loop.extent, stride * self._elements_of(loop)))
-        if tiling.team is not Team.THREAD and not set(tiling.inner) & set(layout.variables):
+        if tiling.team in (Team.WARP, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
             # All threads of the team write the one value.
             found.insert(0, self.thread)
             dims.insert(0, (tiling.threads, 0))

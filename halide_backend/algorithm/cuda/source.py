@@ -20,7 +20,7 @@ from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import LoopProgram, Reduction, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
-from halide_backend.algorithm.sharing import preserved_loads
+from halide_backend.algorithm.sharing import preserved_loads, strided_loads
 from halide_backend.algorithm.source import Algorithm
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
@@ -61,6 +61,7 @@ class _Writer:
         self.repeated = {
             operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
         }
+        self.tiles = strided_loads(program, self.layouts) if tiling.team is Team.TILE else frozenset()
         self.team_made = self._team_made()
         self.checks = sinks_of_checks(program)
 
@@ -70,7 +71,7 @@ class _Writer:
         """Values that depend on what a team reduced."""
         found: set[int] = set()
         for position, value in enumerate(self.program.values):
-            own = isinstance(value.attribute, Reduction) and self.tiling.team is not Team.THREAD
+            own = isinstance(value.attribute, Reduction) and self.tiling.team in (Team.WARP, Team.BLOCK)
             if own or found.intersection(value.operands):
                 found.add(position)
         return found
@@ -159,14 +160,20 @@ class _Writer:
                 text = f"ops.truediv({', '.join(f't{operand}' for operand in value.operands)})"
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
+        if position in self.tiles:
+            self._keep(position, value.attribute.buffer, Role.TILE)  # type: ignore[attr-defined]
+            return
         used_often = position in self.repeated and value.operation not in ("constant", "index", "load")
         if used_often and not isinstance(value.attribute, Reduction):
-            loops = self.axes.loops(value.axes, team=position in self.team_made)
-            name = self._name(value.operation)
-            calls = self._calls([position])
-            read = self._func(name, Role.INLINE, loops, f"t{position}", calls)
-            self.calls[position] = name
-            self.lines.append(f"t{position} = {read}")
+            self._keep(position, value.operation, Role.INLINE)
+
+    def _keep(self, position: int, stem: str, role: Role) -> None:
+        """Make a Func of a value that is written already."""
+        loops = self.axes.loops(self.program.values[position].axes, team=position in self.team_made)
+        name = self._name(stem)
+        read = self._func(name, role, loops, f"t{position}", self._calls([position]))
+        self.calls[position] = name
+        self.lines.append(f"t{position} = {read}")
 
     def _words(self, position: int, value: Value) -> str:
         """The words of a load as a Func, and the element among them as the value."""

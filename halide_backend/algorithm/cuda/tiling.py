@@ -10,7 +10,8 @@ import sympy
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import is_contiguous
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
-from halide_backend.algorithm.placement import output_layout
+from halide_backend.algorithm.placement import OutputLayout, output_layout
+from halide_backend.algorithm.sharing import strided_loads
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.tiling import WARP, Team, Tiling
 
@@ -44,11 +45,25 @@ def tile(program: LoopProgram) -> Tiling:
     if len(nests) != 1:
         raise Unsupported("stores over different loops in one CUDA kernel")
     row = tuple(axis.name for axis in program.stores[0].nest.axes)
-    if any(output_layout(store, program).scattered for store in program.stores):
+    layouts = {store.buffer: output_layout(store, program) for store in program.stores}
+    if any(layout.scattered for layout in layouts.values()):
         if len(program.stores) > 1:
             raise Unsupported("a scatter beside other stores in one CUDA kernel")
         return Tiling(Team.THREAD, row)
+    if (square := _square(program, layouts)) is not None:
+        return Tiling(Team.TILE, row, square)
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
+
+
+def _square(program: LoopProgram, layouts: dict[str, OutputLayout]) -> tuple[str, str] | None:
+    """The axes along which transposed operands are read and outputs are written, if there is one pair of them."""
+    inner = {layout.variables[0] for layout in layouts.values() if layout.variables}
+    across: set[str] = set()
+    for position in strided_loads(program, layouts):
+        value = program.values[position]
+        assert isinstance(value.attribute, Load)
+        across |= {name for name in value.axes if is_contiguous(value.attribute.index, name)}
+    return (across.pop(), inner.pop()) if len(inner) == len(across) == 1 else None
 
 
 def _static(extent: object) -> int:
