@@ -13,14 +13,21 @@ _INSTRUCTIONS = {
     "halide_backend_divide": "div.full.f32 {result}, {0}, {1};",
     "halide_backend_bfloat16_pair": "cvt.rn.bf16x2.f32 {result}, {1}, {0};",
     "halide_backend_float16_pair": "cvt.rn.f16x2.f32 {result}, {1}, {0};",
+    **{
+        f"halide_backend_atomic_add_{kind}": f"mov.b{kind[1:]} {{result}}, {{0}};"
+        for kind in ("f32", "f64", "u32", "u64")
+    },
     "halide_backend_trap_if": ".reg .pred bad; setp.ne.b32 bad, {1}, 0; @bad trap; mov.b32 {result}, {0};",
 }
 
+_ADDEND = "halide_backend_atomic_add_"
+_REPORT = "Please report it with the kernel's text."
+
 _DECLARATION = re.compile(r"\.extern \.func[^;]*?\bhalide_backend_\w+\s*\([^;]*?\)\s*;\n", re.DOTALL)
 _CALL = re.compile(r"[ \t]*\{ // callseq (?P<body>(?:(?!// callseq).)*?)\} // callseq [^\n]*\n", re.DOTALL)
-_ARGUMENT = re.compile(r"st\.param\.b32\s+\[param(\d+)\], ([^;]+);")
+_ARGUMENT = re.compile(r"st\.param\.b(32|64)\s+\[param(\d+)\], ([^;]+);")
 _CALLED = re.compile(r"call\.uni \(retval0\),\s*(halide_backend_\w+),")
-_RESULT = re.compile(r"ld\.param\.b32\s+(%\w+), \[retval0\];")
+_RESULT = re.compile(r"ld\.param\.b(?:32|64)\s+(%\w+), \[retval0\];")
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
 
 
@@ -40,12 +47,28 @@ def complete(ptx: str, name: str) -> str:
     Raises:
         HalideCompileError: a call is not as the compiler has always written it.
     """
-    text = _CALL.sub(_instructions, _DECLARATION.sub("", ptx))
+    text = _CALL.sub(_instructions, _with_atomic_additions(_DECLARATION.sub("", ptx), name))
     if "halide_backend_" in text.replace("_kernel_halide_backend_", ""):
-        raise HalideCompileError(
-            "a call in the PTX has an unknown form", where=f"kernel {name}", cure="Please report it."
-        )
+        raise HalideCompileError("a call in the PTX has an unknown form", where=f"kernel {name}", cure=_REPORT)
     return text
+
+
+def _with_atomic_additions(ptx: str, name: str) -> str:
+    """`ptx` in which the stores of addends add.
+
+    Raises:
+        HalideCompileError: an addend goes anywhere but into one store.
+    """
+    for call in _CALL.finditer(ptx):
+        called, result = _CALLED.search(call["body"]), _RESULT.search(call["body"])
+        if called is None or result is None or not called[1].startswith(_ADDEND):
+            continue
+        kind = called[1].removeprefix(_ADDEND)
+        store = re.compile(rf"\bst\.global\.b{kind[1:]}(\s+\[[^\]]+\], {result[1]};)")
+        ptx, count = store.subn(rf"red.global.add.{kind}\1", ptx)
+        if count != 1:
+            raise HalideCompileError(f"an addend is stored {count} times", where=f"kernel {name}", cure=_REPORT)
+    return ptx
 
 
 def entries(ptx: str) -> tuple[str, ...]:
@@ -61,8 +84,8 @@ def _instructions(call: re.Match[str]) -> str:
     # Arguments may be constants, which not every instruction takes.
     names = []
     lines = ["\t{"]
-    for number, value in sorted(_ARGUMENT.findall(body), key=lambda pair: int(pair[0])):
+    for bits, number, value in sorted(_ARGUMENT.findall(body), key=lambda argument: int(argument[1])):
         names.append(f"a{number}")
-        lines.append(f"\t.reg .b32 a{number}; mov.b32 a{number}, {value};")
+        lines.append(f"\t.reg .b{bits} a{number}; mov.b{bits} a{number}, {value};")
     lines += ["\t" + _INSTRUCTIONS[called[1]].format(*names, result=result[1]), "\t}"]
     return "\n".join(lines) + "\n"

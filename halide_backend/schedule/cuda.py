@@ -15,7 +15,6 @@ from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     AlignStorage,
     AllowRaceConditions,
-    Atomic,
     Bound,
     ComputeAt,
     ComputeWith,
@@ -320,8 +319,8 @@ class _Rules:
 
     def _scatter(self, stage: Stage) -> None:
         (points,) = stage.updates
-        self.add(Atomic(stage.name) if stage.operator else AllowRaceConditions(stage.name))
         self.add(
+            AllowRaceConditions(stage.name),
             Split(stage.name, points.name, "r$block", "r$thread", BLOCK, update=True),
             GpuThreads(stage.name, ("r$thread",), update=True),
             GpuBlocks(stage.name, ("r$block",), update=True),

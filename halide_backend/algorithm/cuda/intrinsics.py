@@ -71,6 +71,16 @@ def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
     return _call(hl.u32(0), "halide_backend_trap_if", word, hl.cast(hl.UInt(32), bad))
 
 
+def atomic_addend(value: hl.Expr) -> hl.Expr:
+    """What to store so that `value` (32 or 64 bits) is added to what lies there, in one indivisible step.
+
+    Halide's own atomic updates compare and swap in a loop wherever floats are strict.
+    """
+    kind = value.type()
+    name = f"{'f' if kind.is_float() else 'u'}{kind.bits()}"
+    return _call(value, f"halide_backend_atomic_add_{name}", value)
+
+
 def _call(like: hl.Expr, name: str, *arguments: hl.Expr) -> hl.Expr:
     # A sum, so that Python owns an expression of its own: the call overwrites it.
     result = hl.i32(0) + hl.i32(0)

@@ -17,7 +17,7 @@ from halide_backend.algorithm.cuda.operations import load, stored
 from halide_backend.algorithm.element_types import STORAGE, logical_bits
 from halide_backend.algorithm.memory import size, target
 
-__all__ = ["STORAGE", "checked", "element", "size", "source", "target", "word", "words"]
+__all__ = ["STORAGE", "added", "checked", "element", "size", "source", "target", "word", "words"]
 
 
 def source(argument: Input) -> hl.ImageParam:
@@ -73,6 +73,11 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
     for k, part in enumerate(parts[1:], start=1):
         joined = joined | (hl.cast(hl.UInt(32), part) << hl.u32(k * bits))
     return joined
+
+
+def added(value: hl.Expr) -> hl.Expr:
+    """What a store has to write in order to add `value` to the element that is there."""
+    return intrinsics.atomic_addend(value)
 
 
 def checked(value: hl.Expr, bad: hl.Expr) -> hl.Expr:

@@ -338,7 +338,7 @@ class _Writer:
         element, new = _call(store.buffer, target), f"hl.Expr({_call(what, arguments)})"
         stored = f"ops.stored({dtype!r}, {new})"
         if store.mode == "atomic_add":
-            stored = f"hl.Expr({element}) + {new}"
+            stored = f"memory.added({new})"
         self.lines += [
             f'{store.buffer} = hl.Func("{store.buffer}")',
             f"{_call(store.buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
@@ -347,17 +347,19 @@ class _Writer:
         ]
         updates = (Loop(f"{region}$x", points, region),)
         pure = tuple(Loop(name, int(extent), name) for name, (extent, _) in zip(layout.variables, layout.dims))
-        operator = "sum" if store.mode == "atomic_add" else ""
-        self.stages.append(
-            Stage(store.buffer, Role.SCATTER, pure, calls=(what, where), updates=updates, operator=operator)
-        )
+        self.stages.append(Stage(store.buffer, Role.SCATTER, pure, calls=(what, where), updates=updates))
         known = tuple((int(extent), int(stride)) for extent, stride in layout.dims)
         return Output(store.buffer, dtype, known, layout.offset)
 
     def _stored_value(self, store: Store) -> tuple[str, list[int]]:
         """Text of the stored value and the values in it; it ends the kernel where a check fails."""
-        text = self._reference(store.value)
-        return self._checked(store.buffer, text, [store.value])
+        root = store.value
+        value, dtype = self.program.values[root], self.buffers[store.buffer].dtype
+        if value.operation == "to_dtype" and value.dtype == dtype and dtype in ("bfloat16", "float16"):
+            # Storing rounds; the value need not be rounded before.
+            source = value.operands[0]
+            root = source if self.program.values[source].dtype in ("float32", dtype) else root
+        return self._checked(store.buffer, self._reference(root), [root])
 
     def _checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
         conditions = self.checks.get(sink, [])
