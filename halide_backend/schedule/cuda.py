@@ -220,9 +220,7 @@ class _Rules:
             place = ComputeAt(stage.name, levels.parent, levels.thread)
         elif len(sinks) == 1:
             (reduction,) = reductions
-            loop = self.graph[reduction].updates[0 if alone else 1]
-            split = loop.extent > UNROLLED and math.gcd(loop.extent, UNROLLED) > 1
-            place = ComputeAt(stage.name, reduction, f"{loop.name}i" if split else loop.name)
+            place = self._beside(stage, self.graph[reduction])
         elif alone:
             return
         else:
@@ -232,6 +230,17 @@ class _Rules:
         self._elements(stage.name, [stage.loops[0]])
         if place.var == "t":
             self.add(*(Unroll(stage.name, loop.name) for loop in along if loop.name == "u"))
+
+    def _beside(self, stage: Stage, reduction: Stage) -> ComputeAt:
+        """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
+        loop = reduction.updates[0 if self.tiling.team is Team.THREAD else 1]
+        count = math.gcd(loop.extent, UNROLLED)
+        if loop.extent <= UNROLLED or count == 1:
+            return ComputeAt(stage.name, reduction.name, loop.name)
+        if self.tiling.team is not Team.THREAD:
+            return ComputeAt(stage.name, reduction.name, f"{loop.name}i")
+        self.add(*(Unroll(stage.name, own.name) for own in stage.loops if own.axis == loop.axis))
+        return ComputeAt(stage.name, reduction.name, f"{loop.name}o")
 
     def _share(self, stage: Stage, levels: _Levels) -> None:
         """Keep a row that is read several times in shared memory; the block's threads load it together."""
@@ -292,9 +301,9 @@ class _Rules:
             self.add(
                 Split(stage.name, along, "along", "i", SIDE),
                 Split(stage.name, down, "down", "part", SIDE),
-                Split(stage.name, "part", "s", "y", SIDE_THREADS),
-                Reorder(stage.name, ("s", "i", "y", "along", "down", *rest)),
-                Unroll(stage.name, "s"),
+                Split(stage.name, "part", "line", "y", SIDE_THREADS),
+                Reorder(stage.name, ("line", "i", "y", "along", "down", *rest)),
+                Unroll(stage.name, "line"),
                 Fuse(stage.name, "along", "down", "square"),
             )
             block = "square"
@@ -310,10 +319,11 @@ class _Rules:
                 self.add(
                     ComputeAt(stage.name, parent.name, block),
                     StoreInShared(stage.name),
-                    AlignStorage(stage.name, down, SIDE + 1),
-                    Split(stage.name, along, "s", "y", SIDE_THREADS),
-                    Reorder(stage.name, ("s", down, "y", *rest)),
-                    Unroll(stage.name, "s"),
+                    AlignStorage(stage.name, stage.loops[0].name, SIDE + 1),
+                    # Halide 21 computes half of a stage whose loop is called "s".
+                    Split(stage.name, along, "line", "y", SIDE_THREADS),
+                    Reorder(stage.name, ("line", down, "y", *rest)),
+                    Unroll(stage.name, "line"),
                     GpuThreads(stage.name, (down, "y")),
                 )
 

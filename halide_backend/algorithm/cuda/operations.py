@@ -20,6 +20,7 @@ from halide_backend.algorithm.mathematics.polynomial import polynomial
 
 __all__ = [
     "bitcast",
+    "divide",
     "exp",
     "exp2",
     "load",
@@ -28,13 +29,11 @@ __all__ = [
     "rand",
     "randint64",
     "randn",
-    "reciprocal",
     "relu",
     "sigmoid",
     "stored",
     "tanh",
     "to_dtype",
-    "truediv",
 ]
 
 _SINGLE = hl.Float(32)
@@ -88,12 +87,9 @@ def tanh(x: hl.Expr) -> hl.Expr:
     return portable.copysign(hl.select(a < hl.f32(0.625), small, large), x)
 
 
-def truediv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b, of float32 within 2 ulp."""
     return intrinsics.divide(a, b) if a.type() == _SINGLE else portable.truediv(a, b)
-
-
-def reciprocal(x: hl.Expr) -> hl.Expr:
-    return intrinsics.divide(hl.f32(1), x) if x.type() == _SINGLE else portable.reciprocal(x)
 
 
 def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:

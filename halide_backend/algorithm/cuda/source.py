@@ -58,6 +58,7 @@ class _Writer:
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.buffers = {b.name: b for b in (*program.inputs, *program.outputs)}
         self.words = WordAccess(program, tiling)
+        self.narrow = any(buffer.dtype in ("bfloat16", "float16") for buffer in self.buffers.values())
         self.repeated = {
             operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
         }
@@ -157,7 +158,9 @@ class _Writer:
         else:
             text = value_text(self.program, value)
             if text == " / ".join(f"t{operand}" for operand in value.operands):
-                text = f"ops.truediv({', '.join(f't{operand}' for operand in value.operands)})"
+                # Two units in the last place do not show where everything is rounded to 16 bits.
+                divide = "ops.divide" if self.narrow else "ops.truediv"
+                text = f"{divide}({', '.join(f't{operand}' for operand in value.operands)})"
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         if position in self.tiles:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
-from halide_backend.algorithm.cuda.access import is_contiguous
+from halide_backend.algorithm.cuda.access import VECTOR, WORD, is_contiguous
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import strided_loads
@@ -28,6 +28,9 @@ _SHARED_BYTES = 40 << 10
 _THREAD_VECTORS = 4
 _FEWEST_THREADS, _MOST_THREADS = 128, 512
 
+#: Threads that fill an H200: 132 multiprocessors with a thousand each.
+_BUSY = 1 << 17
+
 #: Points that a single thread may reduce; more of them belong to a team or to another backend.
 _SERIAL_POINTS = 1 << 14
 
@@ -39,14 +42,17 @@ def tile(program: LoopProgram) -> Tiling:
         Unsupported: its loops fit no tiling, or one that would leave the GPU idle.
     """
     extents = {axis.name: _static(axis.extent) for axis in program.axes}
+    layouts = {store.buffer: output_layout(store, program) for store in program.stores}
+    scattered = any(layout.scattered for layout in layouts.values())
     if any(isinstance(value.attribute, Reduction) for value in program.values):
+        if scattered:
+            raise Unsupported("a scatter of what is reduced in the same CUDA kernel")
         return _reducing(program, extents)
     nests = {frozenset(axis.name for axis in store.nest.axes) for store in program.stores}
     if len(nests) != 1:
         raise Unsupported("stores over different loops in one CUDA kernel")
     row = tuple(axis.name for axis in program.stores[0].nest.axes)
-    layouts = {store.buffer: output_layout(store, program) for store in program.stores}
-    if any(layout.scattered for layout in layouts.values()):
+    if scattered:
         if len(program.stores) > 1:
             raise Unsupported("a scatter beside other stores in one CUDA kernel")
         return Tiling(Team.THREAD, row)
@@ -81,7 +87,7 @@ def _reducing(program: LoopProgram, extents: dict[str, int]) -> Tiling:
     flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
     order = _order(program, inner)
     points = math.prod(extents[name] for name in inner)
-    along = _contiguous(program, extents)
+    along = _contiguous(program, extents, inner)
     if whole and flat and order and points >= WARP and along not in row:
         return _team(program, extents, Tiling(Team.BLOCK, row, order), points)
     if points > _SERIAL_POINTS:
@@ -130,6 +136,9 @@ def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, cand
     if along not in candidates or not everywhere:
         return tiling
     elements = _elements(program, along, extents[along])
+    if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
+        # A long loop for each of few threads: more threads with a word each keep more loads under way.
+        elements = min(elements, max(1, elements * WORD // VECTOR))
     if elements == 1:
         return tiling
     return Tiling(tiling.team, tiling.row, tiling.inner, along, elements)
@@ -146,10 +155,12 @@ def _elements(program: LoopProgram, along: str, extent: int) -> int:
     return elements
 
 
-def _contiguous(program: LoopProgram, extents: dict[str, int]) -> str:
-    """The axis along which most bytes are adjacent."""
+def _contiguous(program: LoopProgram, extents: dict[str, int], over: Sequence[str] = ()) -> str:
+    """The axis along which most bytes are adjacent, of the accesses that run over one of the axes `over`, if any."""
     votes: dict[str, int] = {}
     for dtype, index in _accesses(program):
+        if over and not {symbol.name for symbol in index.free_symbols}.intersection(over):
+            continue
         for name in extents:
             if is_contiguous(index, name):
                 size = math.prod(extents[s.name] for s in index.free_symbols if s.name in extents)
