@@ -61,6 +61,7 @@ def adam(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> 
 
 
 def quantise(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    x = x.float()
     scale = x.abs().amax(-1, keepdim=True) / 127
     return torch.clamp(torch.round(x / scale), -128, 127).to(torch.int8), scale
 

@@ -35,6 +35,10 @@ _REPORT = "Please report it with the kernel's text."
 _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
 _FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
 
+#: Bytes of shared memory in a launch, and how many a block gets without asking the driver for more.
+_SHARED = re.compile(r"@halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){6}i32 (\d+),")
+_MOST_SHARED = 48 << 10
+
 #: What the host half of a kernel calls to launch the other one (launch/cuda.c).
 _LAUNCHING = frozenset(
     f"halide_{name}"
@@ -76,16 +80,23 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = without_single_lane_stores(with_contraction(for_processor(ir, target)))
     machine_code = emit_object(ir, target, name)
-    image = _gpu_image(machine_code, target, name) if target.capability else b""
+    image = _gpu_image(ir, machine_code, target, name) if target.capability else b""
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 
 
-def _gpu_image(machine_code: bytes, target: Target, name: str) -> bytes:
-    """What runs on the GPU, from the object that launches it.
+def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str) -> bytes:
+    """What runs on the GPU, from the object that launches it and the IR of that.
 
     Raises:
-        HalideCompileError: the kernel would allocate or copy memory, or the assembler refuses it.
+        HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
+            the assembler refuses it.
     """
+    if (most := max(map(int, _SHARED.findall(ir)), default=0)) > _MOST_SHARED:
+        raise HalideCompileError(
+            f"a block needs {most} bytes of shared memory, more than {_MOST_SHARED}",
+            where=f"kernel {name}",
+            cure=_REFUSED,
+        )
     calls = elf.symbols(machine_code).undefined
     if beyond := sorted(s for s in calls if s.startswith("halide_") and s not in _LAUNCHING):
         raise HalideCompileError(

@@ -79,6 +79,12 @@ class HalideScheduling(BaseScheduling):
     # -- code generation ---------------------------------------------------------------------------------------
 
     def codegen_node(self, node: Any) -> None:
+        self._codegen_or_leave(node)
+        if self._device != "cpu":
+            # The wrapper makes the device current for the scheduler's nodes, not for a flush after them.
+            self.flush()
+
+    def _codegen_or_leave(self, node: Any) -> None:
         nodes = tuple(node.get_nodes())
         try:
             self._codegen(nodes)

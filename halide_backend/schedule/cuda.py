@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from halide_backend.errors import Unsupported
 from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
@@ -36,6 +37,9 @@ BLOCK = 256
 #: Rows of a block whose warps each have one.
 WARPS = 4
 
+#: Blocks in the second and third dimension of a grid.
+MOST_BLOCKS = 65_535
+
 #: Steps of a thread that are written out one after another, so that their loads are under way together.
 UNROLLED = 8
 
@@ -47,7 +51,11 @@ LANES = 4
 
 
 def cuda_schedule(graph: StageGraph, tiling: Tiling) -> Schedule:
-    """The schedule that the rules choose for `graph`, whose Funcs are written for `tiling`."""
+    """The schedule that the rules choose for `graph`, whose Funcs are written for `tiling`.
+
+    Raises:
+        Unsupported: its rows fit no grid.
+    """
     rules = _Rules(graph, tiling)
     rules.choose()
     return Schedule(tuple(rules.steps))
@@ -101,8 +109,7 @@ class _Rules:
     def _levels(self, parent: Stage) -> _Levels:
         if self.tiling.team is Team.THREAD:
             return _Levels(parent.name, "block", "thread", "thread")
-        rows = self._rows(parent, parent)
-        row = rows[0].name if len(rows) == 1 else "j"
+        row = self._rows(parent, parent)[0].name
         step = "u" if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self.tiling.team is Team.WARP else row, "t", step)
 
@@ -159,12 +166,35 @@ class _Rules:
         rows = self._rows(stage, parent)
         serial = [loop.name for loop in stage.loops if loop not in rows and not self._is_element(loop)]
         self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
+        if len(rows) > 1 and len(self.graph.outputs) > 1:
+            self._plane(stage, rows, [*order, *serial])
+            return
         fused = self._fused(stage.name, rows, "i")
         self.add(
             Split(stage.name, fused, "block", "thread", BLOCK),
             GpuThreads(stage.name, ("thread",)),
             GpuBlocks(stage.name, ("block",)),
         )
+
+    def _plane(self, stage: Stage, rows: list[Loop], within: list[str]) -> None:
+        """Blocks of two row axes. Halide loses the bounds of a fused loop where outputs are computed together."""
+        first, second, *rest = rows
+        width = min(BLOCK, 1 << (first.extent - 1).bit_length())
+        self.add(
+            Split(stage.name, first.name, "block", "thread", width),
+            Split(stage.name, second.name, "block2", "thread2", BLOCK // width),
+            Reorder(stage.name, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
+            GpuThreads(stage.name, ("thread", "thread2")),
+        )
+        counts = [("block", -(-first.extent // width)), ("block2", -(-second.extent // (BLOCK // width)))]
+        self._grid(stage, [*counts, *((loop.name, loop.extent) for loop in rest)])
+
+    def _grid(self, stage: Stage, loops: list[tuple[str, int]]) -> None:
+        """Give the (name, extent) loops to the dimensions of a grid, of which only the first may be long."""
+        ordered = sorted(loops, key=lambda loop: -loop[1])
+        if len(loops) > 3 or any(extent > MOST_BLOCKS for _, extent in ordered[1:]):
+            raise Unsupported(f"a CUDA grid of {' x '.join(str(extent) for _, extent in ordered)} blocks")
+        self.add(GpuBlocks(stage.name, tuple(name for name, _ in ordered)))
 
     def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         tiling = self.tiling
@@ -179,12 +209,14 @@ class _Rules:
                 self.add(Unroll(stage.name, "u"))
             order = [*order, "u"]
         self.add(Reorder(stage.name, (*order, "t", *names)))
-        row = self._fused(stage.name, rows, "j")
-        if tiling.team is Team.BLOCK:
-            self.add(GpuThreads(stage.name, ("t",)), GpuBlocks(stage.name, (row,)))
+        if tiling.team is Team.WARP:
+            first, *rest = rows
+            self.add(Split(stage.name, first.name, "block", "y", WARPS), GpuThreads(stage.name, ("t", "y")))
+            counts = [("block", -(-first.extent // WARPS)), *((loop.name, loop.extent) for loop in rest)]
         else:
-            self.add(Split(stage.name, row, "block", "y", WARPS), GpuThreads(stage.name, ("t", "y")))
-            self.add(GpuBlocks(stage.name, ("block",)))
+            self.add(GpuThreads(stage.name, ("t",)))
+            counts = [(loop.name, loop.extent) for loop in rows]
+        self._grid(stage, counts)
 
     def _walk(self, stage: Stage) -> list[Loop]:
         """The loops along the row, in the order in which a team walks through them."""
