@@ -21,6 +21,7 @@ NAMES = (
     "native_kernels",
     "delegated_kernels",
     "delegated_templates",
+    "unfused_groups",
     "kernels_compiled",
     "kernels_loaded",
     "cache_hits",

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import stat
+import struct
 import uuid
 import zipfile
 import zlib
@@ -27,15 +28,24 @@ from kernels_cache.store import Store
 # Room for every kernel of some thousand models; the directory of a zip is held in memory.
 MAX_MEMBERS = 100_000
 _MEMBER = re.compile(r"([0-9a-f]{64})\.v\d{1,4}")
+# What `export_bundle` writes, and zip's oldest. Others take memory as their data says (LZMA).
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Equal entries give an equal bundle, so its SHA-256 can be written down and asked for.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A written bundle: `digests` of its entries, `bytes` and `sha256` of the file."""
+    """A written bundle.
+
+    Attributes:
+        digests: of its entries.
+        left_out: digests of entries that were not whole, or of another schema.
+        bytes, sha256: of the file.
+    """
 
     digests: tuple[str, ...]
+    left_out: tuple[str, ...]
     bytes: int
     sha256: str
 
@@ -69,6 +79,7 @@ def export_bundle(store: Store, path: str, digests: Collection[str] | None = Non
     wanted = sorted({file.digest for file in store.listing()} if digests is None else set(digests))
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     written: list[str] = []
+    left_out: list[str] = []
     try:
         with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as bundle:
             for digest in wanted:
@@ -76,7 +87,9 @@ def export_bundle(store: Store, path: str, digests: Collection[str] | None = Non
                 if found is not None:
                     _write(bundle, found)
                     written.append(digest)
-                elif digests is not None:
+                elif digests is None:
+                    left_out.append(digest)
+                else:
                     raise StorageTrouble("not in the cache, or damaged", digest, "Build it again.")
         size, sha256 = os.path.getsize(temporary), _sha256(temporary)
         os.replace(temporary, path)
@@ -85,7 +98,7 @@ def export_bundle(store: Store, path: str, digests: Collection[str] | None = Non
     finally:
         with suppress(OSError):
             os.unlink(temporary)
-    return Exported(tuple(written), size, sha256)
+    return Exported(tuple(written), tuple(left_out), size, sha256)
 
 
 def _write(bundle: zipfile.ZipFile, entry: Entry) -> None:
@@ -157,14 +170,10 @@ def _opened(path: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as bundle:
             yield bundle
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        RuntimeError,
-        NotImplementedError,
-    ) as error:
+    except OSError as error:
+        raise BundleRefused(f"cannot be read: {error.strerror or error}", path, "Check the path.") from None
+    # All that zipfile was seen to raise for what is no zip, or a damaged one.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error) as error:
         raise BundleRefused(f"not a readable bundle: {error}", path, "Export it again.") from None
 
 
@@ -181,6 +190,8 @@ def _members(bundle: zipfile.ZipFile, path: str, limit: int) -> dict[str, zipfil
             raise BundleRefused(f"the member {info.orig_filename!r} is not an entry", path, "Do not use it.")
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise BundleRefused(f"the member {info.filename} is not a regular file", path, "Do not use it.")
+        if info.compress_type not in _METHODS or info.flag_bits & 1:
+            raise BundleRefused(f"the member {info.filename} is packed in a foreign way", path, "Do not use it.")
         if match[1] in members:
             raise BundleRefused(f"the member {info.filename} is there twice", path, "Do not use it.")
         members[match[1]] = info
@@ -189,7 +200,7 @@ def _members(bundle: zipfile.ZipFile, path: str, limit: int) -> dict[str, zipfil
             raise BundleRefused(
                 f"it unpacks to more than {limit} bytes",
                 path,
-                "Raise the bound of the store if you trust the bundle.",
+                "Export fewer entries at a time, or import it with a larger max_bytes.",
             )
     return members
 

@@ -62,6 +62,11 @@ def _plain_mapping(value: Mapping[object, object], place: str, depth: int) -> di
     return copy
 
 
+def printable(text: str) -> str:
+    """Return a name from an entry as JSON writes it: no control character reaches a terminal."""
+    return dumps(text)[1:-1]
+
+
 def dumps(value: Json) -> str:
     """Return the canonical text of plain data: sorted names, no blanks, ASCII only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -14,8 +15,8 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from kernels_cache import bundle, explanation
-from kernels_cache.canonical import Json
-from kernels_cache.environment import DIRECTORY
+from kernels_cache.canonical import Json, printable
+from kernels_cache.environment import DIRECTORY, SHARED
 from kernels_cache.errors import CacheError, InvalidKey
 from kernels_cache.key import Key
 from kernels_cache.store import Store
@@ -31,9 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Strict while opening: a directory that is not to be trusted is an answer here.
-            Store.open(options.root, strict=True)
-            status = command(Store.open(options.root, strict=False), options)
+            # Trouble with the directory is an answer here, whatever a program would make of it.
+            store = Store.open(options.root, strict=True)
+            if options.past_damage:
+                store.listing()
+                store = Store.open(options.root, strict=False)
+            status = command(store, options)
             sys.stdout.flush()
             return status
     except CacheError as error:
@@ -48,24 +52,26 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kernels-cache",
         description="Look into, check and move the cache of compiled kernels.",
-        epilog=f"The cache is --root, or {DIRECTORY}, or halide_backend in your cache directory.",
+        epilog=f"The cache is --root, or {DIRECTORY}, or halide_backend in your cache directory; "
+        f"{SHARED} names read-only ones that are looked up after it.",
     )
     parser.add_argument("--root", help="directory of the cache")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Callable[[Store, argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        added.set_defaults(command=command)
+        added.set_defaults(command=command, past_damage=False)
         return added
 
     one = add("ls", _ls, "list the entries, most recently used first")
-    one.add_argument("-n", type=int, default=None, metavar="N", help="at most N entries")
+    one.add_argument("-n", type=_count, metavar="N", help="at most N entries")
     one.add_argument("-l", "--long", action="store_true", help="also show kind and files")
     add("du", _du, "show entries and bytes per kind")
-    add("verify", _verify, "check every byte of every entry; damaged ones are set aside (status 1)")
+    one = add("verify", _verify, "check every byte of every entry; damaged ones are set aside (status 1)")
+    one.set_defaults(past_damage=True)
     one = add("prune", _prune, "remove what crashes left behind, and entries beyond a bound")
     one.add_argument("--max-bytes", type=_bytes, metavar="SIZE", help="keep at most SIZE, e.g. 500M or 0")
-    one.add_argument("--older-than", type=float, metavar="DAYS", help="remove entries unused for DAYS")
+    one.add_argument("--older-than", type=_amount, metavar="DAYS", help="remove entries unused for DAYS")
     one = add("why", _why, "name the nearest entries and the fields that differ (status 1: none)")
     one.add_argument(
         "what",
@@ -74,13 +80,19 @@ def _parser() -> argparse.ArgumentParser:
         "or any text in the fields, e.g. target=x86-64",
     )
     one = add("export", _export, "write entries to a bundle for another machine")
+    one.set_defaults(past_damage=True)
     one.add_argument("bundle", help="file to write")
-    one.add_argument("--match", metavar="TEXT", help="only entries that `why TEXT` would find")
-    one.add_argument("--used-within", type=float, metavar="HOURS", help="only entries used since then")
+    one.add_argument("--match", metavar="TEXT", help="only entries whose fields contain TEXT")
+    one.add_argument("--used-within", type=_amount, metavar="HOURS", help="only entries used in the last HOURS")
     one = add("import", _import, "verify a bundle and store its entries")
     one.add_argument("bundle", help="file to read")
-    one.add_argument("--sha256", help="refuse any other file")
-    one.add_argument("--provides", type=_json, metavar="JSON", help="what this machine has; others are refused")
+    one.add_argument("--sha256", metavar="DIGEST", help="refuse any other file")
+    one.add_argument(
+        "--provides",
+        type=_json,
+        metavar="JSON",
+        help='what this machine has, e.g. {"cpu_features": ["avx2", "fma"]}; entries that require more are refused',
+    )
     return parser
 
 
@@ -106,6 +118,10 @@ def _du(store: Store, options: argparse.Namespace) -> int:
     total = sum(sum(sizes) for sizes in kinds.values())
     where = store.root.path if store.root else ""
     print(f"{_size(total):>9}  of {_size(store.max_bytes)} in {where}")
+    everything = store.listing(shared=True)
+    for root in store.shared:
+        sizes = [file.bytes for file in everything if file.path.startswith(f"{root.path}/")]
+        print(f"{_size(sum(sizes)):>9}  {len(sizes):>7} entries  in {root.path}, shared")
     return 0
 
 
@@ -150,7 +166,7 @@ def _why(store: Store, options: argparse.Namespace) -> int:
         for name, size in one.manifest.sizes.items():
             print(f"  file {name}: {_size(size)}")
         for name, value in one.manifest.requires.items():
-            print(f"  requires {name}: {json.dumps(value)}")
+            print(f"  requires {printable(name)}: {json.dumps(value)}")
     for one in neighbours:
         if one.differences:
             print(f"near {one.file.digest[:16]}, {len(one.differences)} fields differ:")
@@ -178,11 +194,14 @@ def _key(what: str) -> Key | None:
 def _export(store: Store, options: argparse.Namespace) -> int:
     digests: list[str] | None = None
     if options.match is not None or options.used_within is not None:
-        files = [file for file, _ in explanation.matching(store, options.match or "")]
+        own = {file.path for file in store.listing()}
+        files = [file for file, _ in explanation.matching(store, options.match or "") if file.path in own]
         hours = float("inf") if options.used_within is None else options.used_within
         since = time.time() - hours * 3600.0
         digests = [file.digest for file in files if file.used >= since]
     done = bundle.export_bundle(store, options.bundle, digests)
+    for digest in done.left_out:
+        print(f"{digest[:16]}  left out: damaged, or written by another version of this package")
     print(f"{len(done.digests)} entries, {_size(done.bytes)}, sha256 {done.sha256}")
     return 0
 
@@ -201,9 +220,25 @@ def _import(store: Store, options: argparse.Namespace) -> int:
 def _bytes(text: str) -> int:
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
     try:
-        return int(float(number) * _UNITS[unit])
-    except (KeyError, ValueError):
+        return int(_amount(number) * _UNITS[unit])
+    except (KeyError, argparse.ArgumentTypeError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500M") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of entries")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not 0.0 <= amount < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return amount
 
 
 def _json(text: str) -> dict[str, Json]:

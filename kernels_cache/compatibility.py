@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels_cache.canonical import Json
+from kernels_cache.canonical import Json, printable
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Refusal:
     provided: Json
 
     def __str__(self) -> str:
-        return f"{self.field}: requires {self.required!r}, this machine has {self.provided!r}"
+        return f"{printable(self.field)}: requires {self.required!r}, this machine has {self.provided!r}"
 
 
 def refusal(requires: Mapping[str, Json], provides: Mapping[str, Json]) -> Refusal | None:

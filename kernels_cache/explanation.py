@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kernels_cache.canonical import Json, dumps
+from kernels_cache.canonical import Json, dumps, printable
 from kernels_cache.entry import Manifest
 from kernels_cache.key import Key
 from kernels_cache.store import Store
@@ -28,7 +28,7 @@ class Difference:
 
     def __str__(self) -> str:
         wanted, stored = _around(dumps(self.wanted), dumps(self.stored))
-        return f"{self.field}: wanted {wanted}, stored {stored}"
+        return f"{printable(self.field)}: wanted {wanted}, stored {stored}"
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def matching(store: Store, text: str) -> list[tuple[File, Manifest]]:
 
 
 def manifests(store: Store) -> Iterator[tuple[File, Manifest]]:
-    """Yield all readable entries, most recently used first."""
-    for file in store.listing():
+    """Yield all readable entries of all roots, most recently used first."""
+    for file in store.listing(shared=True):
         manifest = store.manifest(file)
         if manifest is not None:
             yield file, manifest

@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -131,7 +132,11 @@ def check(path: str, shared: bool = False) -> frozenset[int]:
     real = os.path.realpath(path)
     found = os.stat(real)
     if not stat.S_ISDIR(found.st_mode):
-        raise _untrusted("the cache directory is not a directory", path)
+        raise RootUntrusted(
+            "the cache directory is not a directory",
+            path,
+            f"Point {environment.DIRECTORY} at one that only you can write.",
+        )
     if not shared and found.st_uid not in (me, 0):
         raise _untrusted(f"the cache directory belongs to user {found.st_uid}", real)
     if found.st_mode & 0o022:
@@ -171,13 +176,9 @@ def _untrusted(what: str, where: str) -> RootUntrusted:
 
 def _make_directories(path: str) -> None:
     """Create `path` and what is missing above it, each 0700: the umask may allow too much."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        above = os.path.dirname(path)
-        if above == path:
-            raise
-        _make_directories(above)
-        _make_directories(path)
+    missing = [path]
+    while not os.path.isdir(above := os.path.dirname(missing[-1])) and above != missing[-1]:
+        missing.append(above)
+    for each in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(each, 0o700)

@@ -79,7 +79,7 @@ class Store:
         root: str | os.PathLike[str] | None = None,
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
-        readonly_roots: Iterable[str | os.PathLike[str]] = (),
+        readonly_roots: Iterable[str | os.PathLike[str]] | None = None,
         strict: bool | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> Store:
@@ -89,7 +89,8 @@ class Store:
             root: private directory; None for HALIDE_BACKEND_CACHE_DIR, or else "halide_backend"
                 in the user's cache directory.
             max_bytes: bound for all files of the private root together.
-            readonly_roots: shared directories, looked up in this order after the private one.
+            readonly_roots: shared directories, looked up in this order after the private one;
+                None for HALIDE_BACKEND_CACHE_SHARED. One that is not there holds nothing.
             strict: raise cache trouble instead of warning once; None for
                 HALIDE_BACKEND_CACHE_STRICT=1.
             lock_timeout_s: how long to wait for another process that builds the same key.
@@ -98,9 +99,10 @@ class Store:
             CacheTrouble: in strict mode, when the root cannot be used. Otherwise such a store
                 finds nothing, keeps nothing, and warns once.
         """
+        shared = environment.shared() if readonly_roots is None else readonly_roots
         store = cls(
             None,
-            tuple(Root(path, shared=True) for path in readonly_roots),
+            tuple(Root(path, shared=True) for path in shared),
             max_bytes,
             lock_timeout_s,
             environment.strict() if strict is None else strict,
@@ -233,14 +235,14 @@ class Store:
                 found = self._read(self.root, file.digest, touch=False, deep=True)
                 yield file, found if isinstance(found, Miss) else None
 
-    def listing(self) -> list[sweep.File]:
-        """Return the entries of the private root, most recently used first."""
-        root = self.root
-        if root is not None:
-            with self._troubles.tolerated("cannot list the cache", root.path):
-                if root.usable():
-                    return sorted(sweep.entries(root), key=lambda file: -file.used)
-        return []
+    def listing(self, *, shared: bool = False) -> list[sweep.File]:
+        """Return the entries of the private root, or of all roots, most recently used first."""
+        found: list[sweep.File] = []
+        for root in (self.root, *(self.shared if shared else ())):
+            if root is not None:
+                with self._troubles.tolerated("cannot list the cache", root.path):
+                    found += sweep.entries(root) if root.usable() else ()
+        return sorted(found, key=lambda file: -file.used)
 
     def entry_of(self, digest: str) -> Entry | None:
         """Return the verified entry with this digest from any root, without using it."""
@@ -252,7 +254,7 @@ class Store:
 
     def manifest(self, file: sweep.File) -> entries.Manifest | None:
         """Return what a listed entry says about itself, None when it cannot be read."""
-        owners = self.root.owners if self.root is not None else frozenset[int]()
+        owners = frozenset[int]().union(*(root.owners for root in (self.root, *self.shared) if root is not None))
         with suppress(OSError, EntryDamaged, entries.UnknownSchema):
             return reading.read_manifest(file.path, owners)
         return None

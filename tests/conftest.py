@@ -34,8 +34,9 @@ def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compiled(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Compiled]]:
     """A function that compiles `function`, calls it with copies of `arguments`, and returns a `Compiled`.
 
-    It fails if any loop kernel is left to another backend. With `gradients` the sum of all float results, each
-    weighted differently, is differentiated, and the gradients of the arguments are among the results.
+    It fails if any loop kernel is left to another backend, or a group that was fused falls apart again. With
+    `gradients` the sum of all float results, each weighted differently, is differentiated, and the gradients of the
+    arguments are among the results.
     """
     import torch
     import torch._inductor.config as inductor_config
@@ -56,6 +57,7 @@ def compiled(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
         stats = halide_backend.stats()
         if backend == "halide_backend":
             assert stats["delegation_reasons"] == {}
+            assert stats["unfused_groups"] == 0
         code = "\n".join(codes)
         return Compiled(results, int(str(stats["native_kernels"])), launches(code), code)
 

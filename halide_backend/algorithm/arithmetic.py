@@ -72,11 +72,13 @@ def abs(x: hl.Expr) -> hl.Expr:
 
 
 def truediv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return a / b
+    # Halide refuses a divisor of constant zero, of floats too, and in lanes that a predicate has switched off every
+    # load is one. b - 0 equals b for all b, is no constant to Halide, and LLVM removes it.
+    return a / (b - zero(b))
 
 
 def reciprocal(x: hl.Expr) -> hl.Expr:
-    return one(x) / x
+    return truediv(one(x), x)
 
 
 def identity(x: hl.Expr) -> hl.Expr:

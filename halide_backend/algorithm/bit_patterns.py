@@ -5,7 +5,9 @@ from __future__ import annotations
 import halide as hl
 
 from halide_backend.algorithm.arithmetic import one, zero
-from halide_backend.algorithm.element_types import is_signed
+from halide_backend.algorithm.conversions import load, stored
+from halide_backend.algorithm.element_types import STORAGE, is_signed, logical_bits
+from halide_backend.algorithm.mathematics.floating_point import times_power_of_two
 
 _1 = hl.UInt(1)
 
@@ -26,18 +28,34 @@ def copysign(magnitude: hl.Expr, sign: hl.Expr) -> hl.Expr:
     return hl.reinterpret(magnitude.type(), joined)
 
 
-def nextafter(x: hl.Expr, towards: hl.Expr) -> hl.Expr:
-    """The next representable number after `x` in the direction of `towards`."""
-    bits = x.type().bits()
-    word = hl.Int(bits)
-    pattern = hl.reinterpret(word, x)
+def nextafter(dtype: str, x: hl.Expr, towards: hl.Expr) -> hl.Expr:
+    """The next number of torch dtype `dtype` after `x` in the direction of `towards`."""
+    word = hl.Int(logical_bits(dtype))
+    pattern = hl.reinterpret(word, stored(dtype, x))
+    step = hl.cast(word, hl.i32(1))
     # Magnitudes order like their patterns: away from zero is one up.
     away = (towards > x) == (x > zero(x))
-    one_further = hl.reinterpret(x.type(), hl.select(away, pattern + 1, pattern - 1))
-    smallest = copysign(hl.reinterpret(x.type(), hl.cast(word, hl.i32(1))), towards)
+    one_further = _number(dtype, hl.select(away, pattern + step, pattern - step))
+    smallest = copysign(_number(dtype, step), towards)
     moved = hl.select(x == zero(x), smallest, one_further)
     same = hl.select(x == towards, towards, moved)
     return hl.select(hl.is_nan(x) | hl.is_nan(towards), x + towards, same)
+
+
+def _number(dtype: str, pattern: hl.Expr) -> hl.Expr:
+    """The value of the bits `pattern` of a memory element of dtype `dtype`."""
+    return load(dtype, hl.reinterpret(STORAGE[dtype], pattern))
+
+
+def ldexp(x: hl.Expr, exponent: hl.Expr) -> hl.Expr:
+    """x * 2**exponent, rounded once."""
+    mantissa, own = _frexp(x)
+    # Beyond these every x becomes 0 or infinity, and the sum of exponents stays far from int32's end.
+    distance = hl.cast(hl.Int(32), hl.clamp(exponent, hl.cast(exponent.type(), hl.i32(-5000)), hl.i32(5000)))
+    limit = 200 if x.type().bits() == 32 else 1500
+    bits = hl.cast(hl.UInt(x.type().bits()), hl.clamp(own + distance, -limit, limit))
+    finite = (x != zero(x)) & hl.logical_not(hl.is_inf(x) | hl.is_nan(x))
+    return hl.select(finite, times_power_of_two(mantissa, bits), x)
 
 
 def frexp_mantissa(x: hl.Expr) -> hl.Expr:

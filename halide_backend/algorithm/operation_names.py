@@ -15,6 +15,8 @@ RENAMED = {
     "rshift": "bitwise_right_shift",
     "div_rn": "truediv",
     "int_truediv": "truediv",
+    "modified_bessel_i0": "i0",
+    "modified_bessel_i1": "i1",
 }
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -24,27 +26,52 @@ LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
 #: the expression stays linear in the number of operations.
 MATHEMATICS = frozenset(
     {
-        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf", "erfc",
-        "erfcx", "erfinv", "exp", "exp2", "expm1", "fmod", "hypot", "lgamma", "log", "log10", "log1p", "log2",
-        "pow", "rand", "randint64", "randn", "remainder", "sigmoid", "sin", "sinh", "tan", "tanh",
+        "acos", "acosh", "airy_ai", "asin", "asinh", "atan", "atan2", "atanh", "bessel_j0", "bessel_j1", "bessel_y0",
+        "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
+        "chebyshev_polynomial_w", "cos", "cosh", "digamma", "erf", "erfc", "erfcx", "erfinv", "exp", "exp2", "expm1",
+        "fmod", "hypot", "i0", "i0e", "i1", "i1e", "lgamma", "log", "log10", "log1p", "log2", "log_ndtr",
+        "modified_bessel_k0", "modified_bessel_k1", "ndtr", "ndtri", "pow", "rand", "randint64", "randn",
+        "remainder", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t",
+        "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w",
+        "sigmoid", "sin", "sinh", "spherical_bessel_j0", "tan", "tanh", "zeta",
     }
 )  # fmt: skip
 
 _ARITHMETIC = frozenset(
     {
         "abs", "add", "bitcast", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-        "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "floor", "floordiv", "fma", "identity", "isinf",
-        "isnan", "maximum", "minimum", "mod", "mul", "neg", "nextafter", "reciprocal", "relu", "round", "rsqrt",
-        "sign", "signbit", "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv", "where",
-        "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
+        "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "floor", "floordiv", "fma", "fmaximum", "identity",
+        "isinf", "isnan", "ldexp", "maximum", "minimum", "mod", "mul", "neg", "nextafter", "reciprocal", "relu",
+        "round", "rsqrt", "sign", "signbit", "sqrt", "square", "sub", "to_dtype", "trunc", "truncdiv", "truediv",
+        "where", "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
     }
 )  # fmt: skip
 
 OPERATIONS = _ARITHMETIC | MATHEMATICS | COMPARISONS | LOGICAL
 
 #: Operations that exist for floating point only.
-FLOAT_ONLY = (MATHEMATICS | {"reciprocal", "rsqrt", "sqrt", "truediv", "copysign", "nextafter"}) - {
+FLOAT_ONLY = (MATHEMATICS | {"reciprocal", "rsqrt", "sqrt", "truediv", "copysign", "ldexp", "nextafter"}) - {
     "pow",
     "fmod",
     "remainder",
+}
+
+#: Operations of integers and booleans only.
+INTEGER_ONLY = frozenset(
+    {"bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor"}
+)
+
+_UNBOUNDED = "a recurrence of as many steps as the degree says, which is data: no fixed loop is right for all degrees"
+_SERIES = "the number of terms depends on both arguments without a bound"
+
+#: Operations that nobody has made native, and why.
+DELEGATED = {
+    "gammainc": _SERIES,
+    "gammaincc": _SERIES,
+    "hermite_polynomial_h": _UNBOUNDED,
+    "hermite_polynomial_he": _UNBOUNDED,
+    "igamma": _SERIES,
+    "igammac": _SERIES,
+    "laguerre_polynomial_l": _UNBOUNDED,
+    "legendre_polynomial_p": _UNBOUNDED,
 }

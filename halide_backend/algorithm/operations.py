@@ -48,6 +48,7 @@ from halide_backend.algorithm.bit_patterns import (
     frexp_mantissa,
     isinf,
     isnan,
+    ldexp,
     nextafter,
     signbit,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "floor",
     "floordiv",
     "fma",
+    "fmaximum",
     "fmod",
     "frexp_exponent",
     "frexp_mantissa",
@@ -89,6 +91,7 @@ __all__ = [
     "indirect",
     "isinf",
     "isnan",
+    "ldexp",
     "le",
     "load",
     "logical_and",
@@ -182,6 +185,11 @@ def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     if not a.type().is_float():
         return hl.min(a, b)
     return hl.select((a < b) | hl.is_nan(a), a, b)
+
+
+def fmaximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """C++'s std::max: a where either is NaN."""
+    return hl.select(a < b, b, a)
 
 
 def relu(x: hl.Expr) -> hl.Expr:

@@ -76,7 +76,12 @@ class _Writer:
         found = {
             operand for value in self.program.values if value.operation in MATHEMATICS for operand in value.operands
         }
-        # Rounding to bfloat16 looks at the same bits four times.
+        # An order key looks at its argument five times, rounding to bfloat16 four times.
+        found |= {
+            value.operands[0]
+            for value in self.program.values
+            if isinstance(value.attribute, Reduction) and value.attribute.kind in ("max", "min", "argmax", "argmin")
+        }
         for value in self.program.values:
             if value.operation == "to_dtype" and value.dtype == "bfloat16":
                 found.update(value.operands)
@@ -370,6 +375,7 @@ class _Writer:
                 calls.append(self.stages[-1].name)
             else:
                 totals.append(text)
+                calls += define(self.program, [check.condition], self.calls).calls
         result = totals[0]
         for number, total in enumerate(totals[1:], start=1):
             result = f"hl.select(k == {number}, {total}, {result})"

@@ -25,22 +25,12 @@ def value_text(program: LoopProgram, value: Value) -> str:
     match value.operation:
         case "to_dtype" | "bitcast":
             return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
-        case "truediv" if "float" in value.dtype and _is_zero(program, value.operands[1]):
-            # Halide refuses a division by a constant zero, of floats too; x * inf is x / 0 for every x.
-            return f"{operands[0]} * ops.constant({value.dtype!r}, float('inf'))"
-        case "add" | "sub" | "mul" | "truediv" if "float" in value.dtype:
-            sign = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}[value.operation]
+        case "nextafter":
+            return f"ops.nextafter({value.dtype!r}, {', '.join(operands)})"
+        case "add" | "sub" | "mul" if "float" in value.dtype:
+            sign = {"add": "+", "sub": "-", "mul": "*"}[value.operation]
             return f"{operands[0]} {sign} {operands[1]}"
     return f"ops.{value.operation}({', '.join(operands)})"
-
-
-def _is_zero(program: LoopProgram, position: int) -> bool:
-    value = program.values[position]
-    while value.operation == "to_dtype":
-        value = program.values[value.operands[0]]
-    if isinstance(value.attribute, Number):
-        return value.attribute.bits in ("0", "0.0", "False")
-    return isinstance(value.attribute, sympy.Integer) and value.attribute == 0
 
 
 def _index(program: LoopProgram, value: Value, index: sympy.Expr) -> str:

@@ -18,7 +18,7 @@ from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.pool import WorkerPool
 from halide_backend.build.target import Target
 from halide_backend.statistics import compiled, count
-from kernels_cache import Entry, Key, Store
+from kernels_cache import Entry, Key, Store, environment
 
 _OBJECT, _MANIFEST, _IMAGE = "kernel.o", "manifest.json", "kernel.image"
 
@@ -78,7 +78,7 @@ def obtain(text: str, target: Target, *, name: str, limits: Limits | None = None
         known = _memory.artifacts.get(key.digest)
         if known is not None and _may_succeed(known):
             return known
-        store = _store(os.environ.get("HALIDE_BACKEND_CACHE_DIR"))
+        store = _store(environment.directory(), environment.shared())
         pool = worker_pool(limits.workers)
         future = pool.threads.submit(lambda: _stored_or_built(store, pool, key, text, target, name, limits))
         _memory.artifacts[key.digest] = future
@@ -117,7 +117,8 @@ def _stored_or_built(
         gpu = {_IMAGE: kernel.image} if kernel.image else {}
         return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode(), **gpu}
 
-    found, hit = store.get_or_build(key, build)
+    requires, provides = (one.requirements() for one in (target, Target.host()))
+    found, hit = store.get_or_build(key, build, requires=requires, provides=provides)
     count("cache_hits" if hit else "cache_misses")
     return _artifact(found, entry)
 
@@ -128,8 +129,8 @@ def _artifact(found: Entry, entry: str) -> Artifact:
 
 
 @cache
-def _store(root: str | None) -> Store:
-    return Store.open(root)
+def _store(root: str | None, shared: tuple[str, ...]) -> Store:
+    return Store.open(root, readonly_roots=shared)
 
 
 class _Memory:

@@ -22,6 +22,7 @@ from llvmlite import binding as llvm
 
 from halide_backend.build import elf, ptx, ptxas
 from halide_backend.build.kernel import CompiledKernel
+from halide_backend.build.load_alignment import with_element_alignment
 from halide_backend.build.masked_stores import without_single_lane_stores
 from halide_backend.build.target import Target
 from halide_backend.errors import HalideCompileError, KernelTextError, LLVMCompileError
@@ -78,7 +79,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     inputs, outputs = kernel.pipeline()
     manifest = manifest_of(kernel.namespace, inputs, outputs, name)
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
-    ir = without_single_lane_stores(with_contraction(for_processor(ir, target)))
+    ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
     machine_code = emit_object(ir, target, name)
     image = _gpu_image(ir, machine_code, target, name) if target.capability else b""
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)

@@ -28,7 +28,7 @@ def key_fields(text: str, target: Target) -> dict[str, Json]:
         MissingNativeExtensionError: the launcher's compiled part is absent.
     """
     return {
-        "text": hashlib.sha256(text.encode()).hexdigest(),
+        "text": text,
         "target": {**target.to_json()},
         **({"ptxas": ptxas.version()} if target.capability else {}),
         **toolchain(),

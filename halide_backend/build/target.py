@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from halide_backend.errors import Unsupported, UnsupportedVersionError
+from kernels_cache.canonical import Json
 
 #: Halide features every CPU kernel is compiled with: the launcher knows the shapes, the runtime
 #: is shared, and NaN and infinity mean what IEEE 754 says.
@@ -123,6 +124,10 @@ class Target:
         for feature in self.halide.split("-"):
             named.update(_REQUIRES.get(feature, ()))
         return frozenset(named)
+
+    def requirements(self) -> dict[str, Json]:
+        """Return what a cache entry for this target requires, and a machine with this target provides."""
+        return {"arch": "x86-64", "cpu_features": [*sorted(self.requires())]}
 
     def to_json(self) -> dict[str, str]:
         """Return the strings by name; `capability` only where there is one."""

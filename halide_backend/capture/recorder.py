@@ -17,6 +17,7 @@ from torch._inductor.virtualized import V
 from halide_backend.algorithm.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
 from halide_backend.algorithm.operation_names import (
     COMPARISONS,
+    DELEGATED,
     FLOAT_ONLY,
     LOGICAL,
     OPERATIONS,
@@ -298,7 +299,7 @@ class Recorder(DefaultHandler):
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operation = RENAMED.get(name, name)
         if operation not in OPERATIONS:
-            raise Unsupported(f"operation {name}")
+            raise Unsupported(f"operation {name}" + (f": {DELEGATED[name]}" if name in DELEGATED else ""))
         if operation in ("floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int"):
             return self._rounded_to_int(operation, *args, **kwargs)
         dtype = getattr(self.types, name)(*args, **kwargs)
@@ -326,6 +327,22 @@ class Recorder(DefaultHandler):
     def frexp(self, x: Recorded) -> tuple[Recorded, Recorded]:
         # Low precisions are computed in float32: their mantissa and exponent are the same numbers.
         return self.value("frexp_mantissa", x.dtype, x), self.value("frexp_exponent", torch.int32, x)
+
+    def polygamma(self, n: Any, x: Recorded) -> Recorded:
+        """The n-th derivative of digamma: (-1)**(n+1) n! zeta(n+1, x), DLMF 25.11.12."""
+        order = n if isinstance(n, int | float) else self.builder.number(n.position)
+        if order is None:
+            raise Unsupported("polygamma of an order that is data")
+        dtype = self.types.polygamma(n, x)
+        x = self.cast(x, dtype)
+        if order == 0:
+            return self.value("digamma", dtype, x)
+        # exp(lgamma(n + 1)) is torch's factorial: infinite beyond the dtype.
+        largest = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).max
+        factorial = math.gamma(order + 1) if order < 170 else math.inf
+        factor = factorial if factorial <= largest else math.inf
+        sum_of_powers = self.value("zeta", dtype, self.constant(order + 1, dtype), x)
+        return self.value("mul", dtype, self.constant(factor if order % 2 else -factor, dtype), sum_of_powers)
 
     def _rounded_to_int(self, operation: str, x: Recorded, dtype: torch.dtype) -> Recorded:
         if x.dtype.is_floating_point:

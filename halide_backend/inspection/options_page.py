@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -28,12 +29,14 @@ is refused with the nearest one that exists. All options take part in Inductor's
 CACHE = f"""\
 ## The cache of compiled kernels
 
-These two are read from the environment only, because other programs share the cache.
+These are read from the environment only, because other programs share the cache.
 
 | variable | default | meaning |
 |---|---|---|
 | `{environment.DIRECTORY}` | the user's cache directory (`~/.cache/halide_backend`) | \
 Directory of the cache. Only you (or root) may be able to write it. |
+| `{environment.SHARED}` | none | Read-only caches that are looked up after it, a fleet's pre-built one \
+for instance; several with `{os.pathsep}` between them. |
 | `{environment.STRICT}` | off | With 1, trouble with the cache is an error, not one warning. |
 """
 

@@ -265,7 +265,7 @@ class _Rules:
         others = [axis for axis in row if axis != column]
         extent = _loop(parent, column).extent
         transposed = self._transposed(parent, column)
-        if transposed:
+        if transposed and all(_has(s, column) and _has(s, _along(transposed[0])) for s in outputs):
             return self._tiles(outputs, parent, column, transposed)
         lanes = self.lanes(parent.bits)
         block = self._block(extent, lanes, others, parent)

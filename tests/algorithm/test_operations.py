@@ -111,7 +111,7 @@ BOOL_OPERATIONS: dict[str, Callable[..., bool]] = {
     "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "identity": lambda a: a, "sign": lambda a: a,
 }  # fmt: skip
 TESTED_BELOW = {
-    "bitwise_left_shift", "bitwise_right_shift", "to_dtype", "bitcast", "where", "rsqrt", "nextafter",
+    "bitwise_left_shift", "bitwise_right_shift", "to_dtype", "bitcast", "where", "rsqrt", "nextafter", "ldexp",
     "floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int",
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
 from halide_backend.errors import KernelTextError, UnsupportedVersionError, WorkerTimeout
-from kernels_cache import Key, Store
+from kernels_cache import Key, Miss, Store, cli
 
 HOST = Target.host()
 
@@ -73,6 +73,10 @@ def test_compiled_stored_and_runs(fresh: Path) -> None:
     assert stored is not None
     assert stored.files["kernel.o"] == artifact.object
     assert json.loads(stored.files["manifest.json"]) == artifact.manifest
+    # Nothing in it says where it was made, so it can go anywhere.
+    (file,) = fresh.rglob("*.v1")
+    for place in (str(fresh), str(Path.home()), str(Path(artifacts.__file__).parents[2]), sys.prefix):
+        assert place.encode() not in file.read_bytes()
 
 
 def test_a_second_process_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +88,40 @@ def test_a_second_process_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert get() == first
     assert counted() == (0, 1, 0)
     assert statistics.stats()["compile_seconds"] == 0
+
+
+def test_a_shared_cache_is_looked_up_as_well(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: object
+) -> None:
+    first = get()
+    fresh.rename(tmp_path / "fleet")
+    forget(monkeypatch)
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_SHARED", str(tmp_path / "fleet"))
+    assert get() == first
+    assert counted() == (1, 1, 1)
+    assert not fresh.exists()
+
+
+def test_an_entry_for_another_processor_is_compiled_again(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundle may hold anything; what this processor cannot run is refused before it is loaded."""
+    key, here = Key(kind="cpu-object", fields=key_fields(DOUBLED, HOST)), HOST.requirements()
+    store = Store.open(fresh, strict=True)
+    wider = {**here, "cpu_features": ["avx", "avx1024"]}
+    store.put(key, {"kernel.o": b"would be SIGILL", "manifest.json": b"{}"}, requires=wider)
+    miss = store.look_up(key, provides=here)
+    assert isinstance(miss, Miss)
+    assert miss.detail.startswith("cpu_features: requires ['avx1024'], this machine has ['")
+    assert get().object != b"would be SIGILL"
+    assert counted() == (1, 0, 1)
+    stored = store.get(key, provides=here)
+    assert stored is not None
+    assert stored.requires == here
+
+
+def test_the_cache_explains_a_kernel_by_its_text(fresh: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    get()
+    assert cli.main(["--root", str(fresh), "why", DOUBLED.splitlines()[-1]]) == 0
+    assert "cpu-object: stored" in capsys.readouterr().out
 
 
 def test_equal_kernels_are_asked_for_once(pool: object) -> None:

@@ -17,7 +17,11 @@ from .program import Program
 
 @dataclass
 class Outcome:
-    """`kind` is "equal", "mismatch", "error" (compiling or running raised) or "eager" (eager itself raised)."""
+    """`kind` is "equal", "mismatch", "error" (compiling or running raised), "eager" (eager itself raised) or "inductor".
+
+    The last is a difference from eager that Inductor's C++ backend has as well, with the values that this backend has:
+    it was made before any backend saw the graph. `message` says what differs.
+    """
 
     kind: str
     message: str = ""
@@ -39,22 +43,33 @@ def _check(program: Program, backend: str) -> Outcome:
         expected = outputs(program.function(), [t.make() for t in program.inputs], program.gradients)
     except Exception as error:
         return Outcome("eager", f"{type(error).__name__}: {error}")
-    torch._dynamo.reset()
     halide_backend.reset_stats()
     try:
-        with inductor_config.patch(cpu_backend=backend, force_disable_caches=True):
-            compiled = torch.compile(program.function(), dynamic=False, fullgraph=True)
-            got = outputs(compiled, [t.make() for t in program.inputs], program.gradients)
+        got = _compiled(program, backend)
     except Exception as error:
         lines = traceback.format_exc().strip().splitlines()
         return Outcome("error", f"{type(error).__name__}: {error}"[:2000] + "\n" + "\n".join(lines[-8:]))
     stats = halide_backend.stats()
+    left = dict(stats["delegation_reasons"])
+    if stats["unfused_groups"]:
+        left["fused nodes that fell apart"] = stats["unfused_groups"]
     comparison = compare(program, got, expected)
+    kind = "equal"
+    if comparison.problems:
+        shared = backend != "cpp" and not compare(program, got, _compiled(program, "cpp")).problems
+        kind = "inductor" if shared else "mismatch"
     return Outcome(
-        "mismatch" if comparison.problems else "equal",
+        kind,
         "\n".join(comparison.problems),
         int(stats["native_kernels"]),
-        dict(stats["delegation_reasons"]),
+        left,
         comparison.elements,
         comparison.unproved,
     )
+
+
+def _compiled(program: Program, backend: str) -> list[torch.Tensor]:
+    torch._dynamo.reset()
+    with inductor_config.patch(cpu_backend=backend, force_disable_caches=True):
+        compiled = torch.compile(program.function(), dynamic=False, fullgraph=True)
+        return outputs(compiled, [t.make() for t in program.inputs], program.gradients)

@@ -78,6 +78,39 @@ def test_scatter_into_a_view_with_other_dimensions_than_its_memory(check: Check)
     check(function, a, torch.tensor([3, 9]), gradients=True)
 
 
+def test_scatter_into_memory_that_is_aligned_to_an_element_only(compiled: Callable[..., Any]) -> None:
+    """Halide promised 64 bytes for the load of an output; the process died."""
+    memory = torch.zeros(16)
+    index, values = torch.zeros(7, dtype=torch.int64), torch.randn(7, 15)
+    compiled_add = torch.compile(
+        lambda x, v: x.index_add_(0, index, v), options={"cpu_backend": "halide_backend"}, dynamic=False
+    )
+    compiled_add(memory[1:].view(1, 15), values)
+    assert memory[0] == 0
+    torch.testing.assert_close(memory[1:], values.sum(0))
+
+
+def test_division_in_lanes_that_a_predicate_switches_off(check: Check) -> None:
+    """Seed 100270: their loads are constants of zero, and Halide refused the division."""
+    gradient, b, c = torch.randn(5), torch.randn(17), torch.randn(17)
+
+    def function(gradient: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        spread = torch.ops.aten.slice_backward(gradient, [17], 0, 8, 17, 2)
+        return (spread + b) / c
+
+    check(function, gradient, b, c)
+
+
+def test_argmin_that_an_output_and_a_check_share(check: Check) -> None:
+    """Seed 100210: the status read a reduction that was computed inside the other output's loop."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        place = x.argmin()
+        return (x.min() * 3).expand(1000) + 1, (place % ((place & 15) + 1)).expand(1000) + 0
+
+    check(function, torch.randn(31).half())
+
+
 PROGRAMS = {
     "a check that reads what an output shares": """
 # a0: (33,) int64 whole contiguous seed 4

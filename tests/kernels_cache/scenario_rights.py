@@ -95,6 +95,8 @@ def use(uid: int, root: str, path: str, sha256: str) -> dict[str, Any]:
     os.environ["CUDA_VISIBLE_DEVICES"] = "3"
     store = Store.open(root, strict=True)
     done = bundle.import_bundle(store, path, sha256=sha256)
+    for file in store.listing():
+        os.utime(file.path, (0, int(file.used)))  # a file system that keeps whole seconds
     builds, wrong, refused = 0, 0, []
     for number in range(20):
         for target in ("x86-64-linux-avx2", "x86-64-linux-avx512"):

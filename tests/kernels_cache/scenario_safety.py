@@ -59,11 +59,19 @@ def audited(root: str) -> dict[str, Any]:
     return {"code": sorted(set(code)), "events": len(seen), "control": "exec" in seen[before:]}
 
 
-def threads_and_forks(root: str) -> dict[str, int]:
-    """K18: one store object used by 16 threads, and by children forked meanwhile."""
+def one_of_many(root: str) -> int:
+    """What a fresh process finds among the keys of `threads_and_forks`: how many are wrong."""
+    store = Store.open(root, strict=True)
+    contents = {number: {"a": b"%d" % number * 50} for number in range(20)}
+    found = {number: store.get_or_build(Key("k", {"number": number}), lambda c=c: c) for number, c in contents.items()}
+    return sum(dict(entry.files) != contents[number] for number, (entry, _) in found.items())
+
+
+def threads_and_forks(root: str) -> dict[str, Any]:
+    """K18: one store object used by 16 threads, and by children forked and spawned meanwhile."""
     import threading
 
-    from crew import fork, result
+    from crew import fork, result, scenario
 
     store = Store.open(root, strict=True)
     wrong: list[int] = []
@@ -90,6 +98,7 @@ def threads_and_forks(root: str) -> dict[str, int]:
         thread.start()
     children = [lambda at=at: (work(at, 20), len(wrong))[1] for at in range(8)]
     statuses = [result(*fork(child)) for child in children]
+    spawned = [scenario("safety", "one_of_many", root=root) for _ in range(2)]
     running = False
     for thread in crew:
         thread.join()
@@ -97,6 +106,7 @@ def threads_and_forks(root: str) -> dict[str, int]:
     return {
         "wrong": len(wrong),
         "children": sum(status == 0 and value == 0 for status, value in statuses),
+        "spawned": spawned,
         "counted": found.hits + found.misses > 0,
         "troubles": found.troubles,
     }

@@ -40,7 +40,7 @@ def test_branch_coverage(tmp_path: Path, figure: Figure) -> None:
     assert branches >= 95.0
     assert lines >= 95.0
     figure(
-        "K19",
+        "K19.1",
         "coverage by the short tests, without the child processes",
         f"{branches:.1f} % of {totals['num_branches']} branches, {lines:.1f} % of lines",
     )

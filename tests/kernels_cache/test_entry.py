@@ -283,6 +283,15 @@ def test_the_root_of_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> N
             roots.default_path()
         with pytest.raises(kernels_cache.StorageTrouble, match="no home directory"):
             Store.open(strict=True)
+    with pytest.warns(kernels_cache.CacheWarning, match="no home directory") as given:
+        store = Store.open(strict=False)
+        assert store.put(KEY, FILES).files == FILES
+        assert store.get_or_build(KEY, lambda: FILES)[1] is False
+    assert len(given) == 1
+    # It finds nothing, keeps nothing, and still answers everything.
+    assert (store.get(KEY), store.entry_of(KEY.digest), store.discard(KEY)) == (None, None, False)
+    assert (store.listing(shared=True), list(store.verify()), store.prune().entries) == ([], [], 0)
+    assert store.statistics.stored == 0
 
 
 def test_the_default_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

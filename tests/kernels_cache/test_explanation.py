@@ -151,6 +151,7 @@ def test_ls_and_du(filled: Store, root: Path, capsys: pytest.CaptureFixture[str]
     assert short == [line.split("  cpu-object")[0].split("  cubin")[0] for line in lines[:2]]
     status, output = run(capsys, root, "du")
     rows = [line.split() for line in output.splitlines()]
+    assert status == 0
     assert [row[2:] for row in rows[:2]] == [
         ["3", "entries", "cpu-object"],
         ["1", "entries", "cubin"],
@@ -223,6 +224,67 @@ def test_a_root_that_is_not_to_be_trusted(root: Path, capsys: pytest.CaptureFixt
     assert "others can write the cache directory" in output
 
 
+def _refused(path: str) -> None:
+    raise PermissionError(13, "Permission denied", path)
+
+
+def test_trouble_is_an_answer(
+    filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program goes on without its cache; who asks for the cache itself is told."""
+    assert run(capsys, root, "export", str(tmp_path / "bundle"))[0] == 0
+    for arguments in (["import", str(tmp_path / "bundle")], ["prune"]):
+        status, output = run(capsys, Path("/proc/nope"), *arguments)
+        if arguments == ["prune"]:  # where there is nothing, there is nothing to do
+            assert (status, output.split(";")[1]) == (0, " 0 entries, 0 B left\n")
+        else:
+            assert (status, output) == (2, output)
+            assert "kernels-cache: cannot store an entry: No such file or directory (/proc/nope)" in output
+    monkeypatch.setattr(os, "scandir", _refused)
+    for arguments in (["ls"], ["du"], ["verify"], ["why", "x"], ["export", str(tmp_path / "bundle")]):
+        status, output = run(capsys, root, *arguments)
+        assert (status, output[:48]) == (2, "kernels-cache: cannot list the cache: Permission")
+    monkeypatch.undo()
+    (root / "ledger").unlink()
+    (root / "ledger").mkdir()
+    status, output = run(capsys, root, "prune")
+    assert (status, "cannot prune" in output) == (2, True)
+
+
+def test_export_names_what_it_leaves_out(
+    filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Path(filled.root.entry(changed().digest)).write_bytes(b"damaged")
+    status, output = run(capsys, root, "export", str(tmp_path / "bundle"))
+    assert (status, output.splitlines()[1][:9]) == (0, "3 entries")
+    assert f"{changed().digest[:16]}  left out: damaged" in output
+
+
+def test_shared_roots_are_looked_into_as_well(
+    filled: Store, root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_SHARED", str(root))
+    mine = tmp_path / "mine"
+    assert "cpu-object: stored" in run(capsys, mine, "why", changed().digest)[1]
+    rows = [line.split() for line in run(capsys, mine, "du")[1].splitlines()]
+    assert (rows[0][:2], rows[1][2:]) == (["0", "B"], ["4", "entries", "in", f"{root},", "shared"])
+    assert run(capsys, mine, "ls") == (0, "")
+    assert run(capsys, mine, "export", str(tmp_path / "bundle"), "--match", "avx2")[1].startswith("0 entries")
+    assert not mine.exists()
+
+
+def test_nothing_from_an_entry_controls_the_terminal(
+    store: Store, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b[2J\ud800"
+    store.put(Key("k", {evil: evil}), {"a": b""}, requires={evil: evil})
+    output = run(capsys, root, "why", "k")[1] + run(capsys, root, "why", '{"kind": "k", "fields": {}}')[1]
+    assert "requires \\u001b[2J\\ud800" in output
+    assert output.isascii() and output.replace("\n", "").isprintable()
+    miss = store.look_up(Key("k", {evil: evil}), provides={})
+    assert "\x1b" not in miss.detail
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -231,6 +293,12 @@ def test_a_root_that_is_not_to_be_trusted(root: Path, capsys: pytest.CaptureFixt
         ["import", "x", "--provides", "{"],
         [],
         ["prune", "--max-bytes", ""],
+        ["prune", "--max-bytes", "-1"],
+        ["prune", "--max-bytes", "inf"],
+        ["prune", "--older-than", "-1"],
+        ["prune", "--older-than", "nan"],
+        ["export", "x", "--used-within", "soon"],
+        ["ls", "-n", "-1"],
     ],
 )
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from crew import scenario
 from test_trouble import mount_prefix
 
-from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, Store
+from kernels_cache import CacheWarning, Key, Miss, RootUntrusted, StorageTrouble, Store, sweep
 from kernels_cache import root as roots
 
 Figure = Callable[[str, str, str], None]
@@ -23,6 +23,7 @@ USER = 12345 if ROOT else os.geteuid()
 STRANGER = 54321
 KEY = Key("k", {"a": 1})
 FILES = {"kernel.o": b"code"}
+ASKED: list[str | None] = []  # of each case of the matrix, the error that strict mode raised
 ONLY_ROOT = pytest.mark.skipif(not ROOT, reason="only root can make files of somebody else")
 
 
@@ -41,6 +42,7 @@ def ask(root: Path | None, **more: Any) -> dict[str, Any]:
     assert answer["content"] == "code"
     assert answer["uid"] == USER
     assert answer["warnings"] <= 1
+    ASKED.append(answer["strict"])
     return answer
 
 
@@ -59,14 +61,13 @@ def refused(answer: dict[str, Any], text: str) -> None:
     assert (answer["stored"], answer["warnings"]) == (0, 1)
 
 
-def test_a_new_root_is_private_whatever_the_umask(base: Path, figure: Figure) -> None:
+def test_a_new_root_is_private_whatever_the_umask(base: Path) -> None:
     answer = ask(base / "a" / "b")
     assert answer["strict"] is None
     assert answer["warnings"] == 0
     # umask 0: the lock of filelock, the ledger, the entry, all directories.
     assert answer["modes"] == ["d0700", "f0600"]
     assert stat.S_IMODE((base / "a").stat().st_mode) == 0o700
-    figure("K6", "rights matrix, see the tests of test_rights.py", "all outcomes as documented")
 
 
 def test_home_decides_the_default_root(base: Path) -> None:
@@ -161,6 +162,19 @@ def test_a_root_that_is_a_file(base: Path) -> None:
     refused(ask(base / "cache"), "not a directory")
 
 
+@pytest.mark.parametrize("place", ["/proc/nope", "/proc/self/fd/no/such", "/dev/null/x", "x" * 300])
+def test_a_place_where_no_directory_can_be(tmp_path: Path, place: str) -> None:
+    """/proc says of a new directory that it is not found, though all above it is there."""
+    store = Store.open(tmp_path / place, strict=False)
+    with pytest.warns(CacheWarning, match="HALIDE_BACKEND_CACHE_DIR") as given:
+        for _ in range(2):
+            entry, hit = store.get_or_build(KEY, lambda: FILES)
+            assert (dict(entry.files), hit) == (FILES, False)
+    assert len(given) == 1
+    with pytest.raises(StorageTrouble):
+        Store.open(tmp_path / place, strict=True).put(KEY, FILES)
+
+
 def test_a_symbolic_link_as_lock(root: Path) -> None:
     """The link's target is not touched; the caller builds uncached."""
     store = Store.open(root, strict=True)
@@ -231,6 +245,18 @@ def test_a_shared_root_may_belong_to_anybody_but_not_be_writable(root: Path, tmp
         assert store.get(KEY) is None
 
 
+def test_the_environment_names_shared_roots(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, second = tmp_path / "fleet", tmp_path / "second"
+    Store.open(second, strict=True).put(KEY, FILES)
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_SHARED", f"{fleet}{os.pathsep}{os.pathsep}{second}")
+    store = Store.open(root, strict=True)
+    assert [shared.path for shared in store.shared] == [str(fleet), str(second)]
+    assert store.get_or_build(KEY, dict)[1] is True
+    assert not root.exists() and not fleet.exists()
+    # Who names them in a program does not mean the environment's.
+    assert Store.open(root, readonly_roots=(), strict=True).get(KEY) is None
+
+
 def test_the_private_root_comes_first(root: Path, tmp_path: Path) -> None:
     fleet, second = tmp_path / "fleet", tmp_path / "second"
     for place, text in ((root, b"private"), (fleet, b"fleet"), (second, b"second")):
@@ -281,7 +307,17 @@ def test_opening_creates_nothing(root: Path) -> None:
     store = Store.open(root, strict=True)
     assert store.get(KEY) is None
     assert store.listing() == []
-    assert store.prune().entries == 0
+    assert store.prune() == sweep.Swept(0, 0, (), 0, 0, 0)
     assert store.discard(KEY) is False
     assert list(store.verify()) == []
     assert not root.exists()
+
+
+def test_how_many_cases_that_were(figure: Figure) -> None:
+    """Last in the file: counts what `ask` was asked before."""
+    refused = [error for error in ASKED if error is not None]
+    figure(
+        "K6",
+        f"{len(ASKED)} roots that differ in owners, modes, links and what is above them",
+        f"{len(ASKED)} right results, {len(refused)} typed errors with their cure in strict mode",
+    )

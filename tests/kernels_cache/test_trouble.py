@@ -33,6 +33,8 @@ from kernels_cache import (
 Figure = Callable[[str, str, str], None]
 ERRORS = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES]
 CALLS = "open close read write fsync replace rename mkdir stat lstat fstat scandir unlink utime"
+SHORT = [(errno.ENOSPC, True), (errno.EACCES, False)]  # error, and whether it is for ever
+LONG = pytest.mark.long
 WANTED = {"kernel.o": b"machine code" * 100}
 
 
@@ -92,15 +94,15 @@ def damaged(root: Path) -> Store:
 
 
 @pytest.mark.parametrize("prepared", [cold, warm, full, damaged])
-@pytest.mark.parametrize("codes", [[errno.ENOSPC, errno.EACCES], pytest.param(ERRORS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cases", [SHORT, pytest.param(list(itertools.product(ERRORS, [False, True])), marks=LONG)])
 def test_any_call_may_fail(
     tmp_path: Path,
     figure: Figure,
     prepared: Callable[[Path], Store],
-    codes: list[int],
+    cases: list[tuple[int, bool]],
 ) -> None:
     key, faults = Key("k", {"wanted": 1}), 0
-    for code, sticky in itertools.product(codes, [False, True]):
+    for code, sticky in cases:
         for at in range(1, 1000):
             root = tmp_path / f"{code}-{sticky}-{at}"
             store = prepared(root)
@@ -128,7 +130,7 @@ def test_any_call_may_fail(
         assert at > 4
     figure(
         f"K5.{prepared.__name__}",
-        f"call n fails once or for ever, every n, {len(codes)} errors, {prepared.__name__} store",
+        f"call n fails once or for ever, every n, {len(dict(cases))} errors, {prepared.__name__} store",
         f"{faults} faults, {faults} right results, never more than 1 warning",
     )
 
@@ -288,7 +290,7 @@ class Network:
             yield
 
 
-@pytest.mark.parametrize("runs", [200, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [200, pytest.param(1000, marks=LONG)])
 def test_late_visibility(root: Path, figure: Figure, runs: int) -> None:
     network, builds = Network(1), 0
     store = Store.open(root, strict=True, max_bytes=20_000)  # strict: any report would raise

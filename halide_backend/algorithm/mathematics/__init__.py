@@ -6,6 +6,18 @@ Accuracy: tests/algorithm/mathematics.
 
 from __future__ import annotations
 
+from halide_backend.algorithm.mathematics.airy import airy_ai
+from halide_backend.algorithm.mathematics.bessel import bessel_j0, bessel_j1, bessel_y0, bessel_y1, spherical_bessel_j0
+from halide_backend.algorithm.mathematics.chebyshev import (
+    chebyshev_polynomial_t,
+    chebyshev_polynomial_u,
+    chebyshev_polynomial_v,
+    chebyshev_polynomial_w,
+    shifted_chebyshev_polynomial_t,
+    shifted_chebyshev_polynomial_u,
+    shifted_chebyshev_polynomial_v,
+    shifted_chebyshev_polynomial_w,
+)
 from halide_backend.algorithm.mathematics.error_function import erf, erfc, erfcx
 from halide_backend.algorithm.mathematics.exponential import exp, exp2, expm1, sigmoid
 from halide_backend.algorithm.mathematics.gamma import digamma, lgamma
@@ -15,18 +27,39 @@ from halide_backend.algorithm.mathematics.inverse_error_function import erfinv
 from halide_backend.algorithm.mathematics.inverse_hyperbolic import acosh, asinh, atanh
 from halide_backend.algorithm.mathematics.inverse_trigonometric import acos, asin, atan, atan2
 from halide_backend.algorithm.mathematics.logarithm import log, log1p, log2, log10
+from halide_backend.algorithm.mathematics.modified_bessel import (
+    i0,
+    i0e,
+    i1,
+    i1e,
+    modified_bessel_k0,
+    modified_bessel_k1,
+    scaled_modified_bessel_k0,
+    scaled_modified_bessel_k1,
+)
+from halide_backend.algorithm.mathematics.normal_distribution import log_ndtr, ndtr, ndtri
 from halide_backend.algorithm.mathematics.power import pow, rsqrt, sqrt
 from halide_backend.algorithm.mathematics.remainder import fmod
 from halide_backend.algorithm.mathematics.trigonometric import cos, sin, tan
+from halide_backend.algorithm.mathematics.zeta import zeta
 
 __all__ = [
     "acos",
     "acosh",
+    "airy_ai",
     "asin",
     "asinh",
     "atan",
     "atan2",
     "atanh",
+    "bessel_j0",
+    "bessel_j1",
+    "bessel_y0",
+    "bessel_y1",
+    "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u",
+    "chebyshev_polynomial_v",
+    "chebyshev_polynomial_w",
     "cos",
     "cosh",
     "digamma",
@@ -39,17 +72,34 @@ __all__ = [
     "expm1",
     "fmod",
     "hypot",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "lgamma",
     "log",
     "log1p",
     "log2",
     "log10",
+    "log_ndtr",
+    "modified_bessel_k0",
+    "modified_bessel_k1",
+    "ndtr",
+    "ndtri",
     "pow",
     "rsqrt",
+    "scaled_modified_bessel_k0",
+    "scaled_modified_bessel_k1",
+    "shifted_chebyshev_polynomial_t",
+    "shifted_chebyshev_polynomial_u",
+    "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w",
     "sigmoid",
     "sin",
     "sinh",
+    "spherical_bessel_j0",
     "sqrt",
     "tan",
     "tanh",
+    "zeta",
 ]

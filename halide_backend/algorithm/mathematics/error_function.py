@@ -117,7 +117,8 @@ def erf(x: hl.Expr) -> hl.Expr:
     if f is BINARY32:
         complement = small_exponential(negate(polynomial(at_most(a, 4.0), LOG_ERFC_32)))
     else:
-        complement = _erfc_tail(at_most(a, 6.0))
+        bounded = at_most(a, 6.0)
+        complement = erfc_tail(bounded, *square_in_two_parts(bounded))
     large = with_sign_of(f.value(1) - complement, x)
     return hl.select(a < f.value(0.9 if f is BINARY32 else CENTER), x * _erf_ratio(x) + x, large)
 
@@ -130,7 +131,7 @@ def _erf_ratio(x: hl.Expr) -> hl.Expr:
     return polynomial(z, ERF_64_P) / polynomial(z, ERF_64_Q)
 
 
-def _erfc_center(x: hl.Expr) -> hl.Expr:
+def erfc_center(x: hl.Expr) -> hl.Expr:
     """erfc(x) for |x| < CENTER; binary64. 1 - x is exact or close to the result, x ratio is small."""
     return (hl.f64(1) - x) - x * _erf_ratio(x)
 
@@ -143,9 +144,11 @@ def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     return y, (half - (d - a)) / d
 
 
-def _erfc_tail(a: hl.Expr) -> hl.Expr:
-    """erfc(a) for 0.5 <= a <= 28; binary64. One rounding of the size of the result: y exp(r) = y + y expm1(r)."""
-    square, rest = square_in_two_parts(a)
+def erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> hl.Expr:
+    """erfc(a) for 0.5 <= a <= 28; binary64. square + rest is a**2, beyond the format.
+
+    One rounding of the size of the result: y exp(r) = y + y expm1(r).
+    """
     k, r = reduce_exponential(negate(square), negate(rest))
     growth = r * r * polynomial(r, EXP_64) + r
     y, c = _scaled_erfc(a)
@@ -164,8 +167,8 @@ def erfc(x: hl.Expr) -> hl.Expr:
         center = (hl.f64(1) - wide) - wide * polynomial(a * a, ERF_32)
     else:
         wide, a = x, at_most(hl.abs(x), 27.5)
-        tail = _erfc_tail(a)
-        center = _erfc_center(x)
+        tail = erfc_tail(a, *square_in_two_parts(a))
+        center = erfc_center(x)
     bound = hl.f64(0.5 if single else CENTER)
     large = hl.select(wide < hl.f64(0), hl.f64(2) - tail, tail)
     return hl.cast(float_format(x).float_type, hl.select(a < bound, center, large))
@@ -182,7 +185,7 @@ def erfcx(x: hl.Expr) -> hl.Expr:
     u = hl.f64(1) / a
     far = u * hl.f64(1 / math.sqrt(math.pi)) * polynomial(u * u, ERFC_SERIES)
     tail = hl.select(a < hl.f64(25), y - y * c, far)
-    center = growth * _erfc_center(x)
+    center = growth * erfc_center(x)
     large = hl.select(x < hl.f64(0), growth * 2 - tail, tail)
     return hl.select(a < hl.f64(CENTER), center, large)
 

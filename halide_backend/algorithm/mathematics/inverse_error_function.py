@@ -76,11 +76,20 @@ FAR_Q = (
 def erfinv(x: hl.Expr) -> hl.Expr:
     """Rational in 0.5625 - x**2 for |x| <= 0.75, in sqrt(-log(1 - |x|)) beyond; +-inf at +-1, NaN outside."""
     a = hl.abs(x)
-    r = hl.f64(0.5625) - a * a
-    center = a * (polynomial(r, CENTER_P) / polynomial(r, CENTER_Q)) + a
     s = hl.sqrt(negate(log(hl.f64(1) - a)))
+    tail = hl.select(a == hl.f64(1), hl.f64(math.inf), s - s * tail_ratio(s))
+    return with_sign_of(hl.select(a <= hl.f64(0.75), erfinv_center(a), tail), x)
+
+
+def erfinv_center(x: hl.Expr) -> hl.Expr:
+    """erfinv(x) for |x| <= 0.75."""
+    r = hl.f64(0.5625) - x * x
+    return x * (polynomial(r, CENTER_P) / polynomial(r, CENTER_Q)) + x
+
+
+def tail_ratio(s: hl.Expr) -> hl.Expr:
+    """1 - erfinv(1 - exp(-s**2)) / s for 1.177 <= s <= 6.07."""
     u, v = s - hl.f64(1.177), s - hl.f64(2.999)
     near = polynomial(u, NEAR_P) / polynomial(u, NEAR_Q)
     far = polynomial(v, FAR_P) / polynomial(v, FAR_Q)
-    tail = hl.select(a == hl.f64(1), hl.f64(math.inf), s - s * hl.select(s < hl.f64(3), near, far))
-    return with_sign_of(hl.select(a <= hl.f64(0.75), center, tail), x)
+    return hl.select(s < hl.f64(3), near, far)

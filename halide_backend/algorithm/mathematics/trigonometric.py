@@ -82,6 +82,23 @@ def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
     return hl.select(hl.abs(x) < f.value(math.inf), y, f.value(math.nan))
 
 
+def sine_and_cosine(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """sin |x| and cos |x| in binary64, x finite and of either format."""
+    if float_format(x) is BINARY32:
+        quadrant, r = reduce_angle_32(hl.abs(x))
+        low = hl.f64(0)
+    else:
+        quadrant, r, low = reduce_angle_64(x)
+    sine, cosine = _sine_64(r, low), _cosine_64(r, low)
+    odd = (quadrant & hl.u64(1)) != hl.u64(0)
+    flip_sine = (quadrant & hl.u64(2)) << hl.u64(62)
+    flip_cosine = ((quadrant + 1) & hl.u64(2)) << hl.u64(62)
+    return (
+        from_bits(to_bits(hl.select(odd, cosine, sine)) ^ flip_sine),
+        from_bits(to_bits(hl.select(odd, sine, cosine)) ^ flip_cosine),
+    )
+
+
 def _sine_32(r: hl.Expr) -> hl.Expr:
     z = r * r
     return r * z * polynomial(z, SIN_32) + r

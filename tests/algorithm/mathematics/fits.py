@@ -7,30 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mpmath as mp
+from fit import Fit, relative
 from minimax import Function, minimax
+from special_fits import SPECIAL_FITS
 
 LN2_HALF = float(mp.log(2) / 2) * 1.002
 QUARTER_PI_SQUARED = float((mp.pi / 4 * 1.01) ** 2)
 LOG_S_SQUARED = float(((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2) * 1.001
-
-
-@dataclass(frozen=True)
-class Fit:
-    """P/Q (or P, q = 0) of degrees p and q to `function` on [lo, hi] under `weight`; error: log2 of the largest."""
-
-    module: str
-    numerator: str
-    function: Function
-    lo: float
-    hi: float
-    p: int
-    q: int
-    error: float
-    weight: Function = lambda x: mp.mpf(1)
-    denominator: str = ""
 
 
 def without_start(f: Function, tail: int, radius: float = 0.01) -> Function:
@@ -56,10 +41,6 @@ def odd(f: Function, tail: int = 3, radius: float = 1e-3) -> Function:
         return (f(x) - sum(c[i] * x**i for i in range(1, tail, 2))) / x**tail
 
     return quotient
-
-
-def relative(f: Function) -> Function:
-    return lambda x: 1 / f(x)
 
 
 def of_odd(f: Function) -> Function:
@@ -245,6 +226,11 @@ FITS = (
         denominator="FAR_Q",
     ),
     Fit(
+        *("normal_distribution", "FARTHEST_P", lambda v: erfinv_tail(mp.mpf(6) + v)),
+        *(0, 21.4, 8, 8, -55.0),
+        denominator="FARTHEST_Q",
+    ),
+    Fit(
         *("inverse_trigonometric", "ASIN_P", odd(mp.asin), 0, 0.2505, 5, 4, -56.9),
         *(of_odd(mp.asin), "ASIN_Q"),
     ),
@@ -283,6 +269,7 @@ FITS = (
         *(lambda t: 1 / mp.digamma(3 + t), "DIGAMMA_3_Q"),
     ),
     Fit("gamma", "DIGAMMA_SERIES", digamma_series, 0, 1 / 100, 6, 0, -57.0),
+    *SPECIAL_FITS,
 )
 
 if __name__ == "__main__":

@@ -1,0 +1,175 @@
+"""The Airy function Ai.
+
+exp(-zeta) times a rational function of 1/zeta above 1 (DLMF 9.7.5), a polynomial down to -3, cosine and sine of zeta
+below (DLMF 9.7.9), zeta = 2/3 |x|**(3/2) in two parts. Next to the zeros the absolute error stays. Coefficients by
+tests/algorithm/mathematics/special_fits.py. binary32 results are those of binary64, rounded.
+"""
+
+from __future__ import annotations
+
+import math
+
+import halide as hl
+
+from halide_backend.algorithm.mathematics.exponential import EXP_64, reduce_exponential
+from halide_backend.algorithm.mathematics.floating_point import (
+    at_most,
+    head,
+    in_binary64,
+    negate,
+    times_power_of_two,
+)
+from halide_backend.algorithm.mathematics.polynomial import polynomial
+from halide_backend.algorithm.mathematics.trigonometric import sine_and_cosine
+
+# 2 sqrt(pi) x**(1/4) exp(zeta) Ai(x) in 1/zeta for x >= 1, relative error 2**-58.1 (P/Q).
+DECAY_P = (
+    0.022659354475050384,
+    1.9077734364360597,
+    29.685777965437335,
+    162.23407834143003,
+    395.1233731914995,
+    479.9997062684111,
+    305.3180114066534,
+    101.44578422725412,
+    16.386675241369442,
+    1.0,
+)
+DECAY_Q = (
+    0.042649844919837046,
+    2.610288341310507,
+    35.52422908298945,
+    180.53313592141663,
+    421.2186025161229,
+    498.4165828242118,
+    311.86655890601406,
+    102.5514368288938,
+    16.45611968581388,
+    1.0,
+)
+# Ai(x) in x + 1, -3 <= x <= 1: 2**-56.1.
+CENTER = (
+    -3.704473598314917e-17,
+    -1.4641407057725841e-16,
+    4.429918391648406e-15,
+    -1.349743429053681e-14,
+    -1.7473570626423935e-13,
+    1.846495312619865e-12,
+    -3.0548679307247723e-12,
+    -6.930778853827435e-11,
+    5.582885760212435e-10,
+    -3.7703715001109776e-10,
+    -1.921624990290002e-08,
+    1.1477430042068868e-07,
+    3.5570430229528675e-08,
+    -3.4617891247840204e-06,
+    1.4443037225140512e-05,
+    1.9138336198866776e-05,
+    -0.00036165849838117986,
+    0.0009382148504272613,
+    0.002316175073027505,
+    -0.017936700835748814,
+    0.02146832287746013,
+    0.09095357506817033,
+    -0.267780441646176,
+    -0.010160567116645368,
+    0.5355608832923521,
+)
+# P and zeta Q in 1/zeta**2 for x <= -3, errors 2**-57.6 and 2**-55.5 (P/Q).
+COSINE_P = (
+    558517.3996846899,
+    3523744.621516108,
+    3517930.5469255988,
+    1091159.372698817,
+    132307.80692920514,
+    6794.3179727458855,
+    143.755391888178,
+    1.0,
+)
+COSINE_Q = (
+    616261.9887247599,
+    3616677.231208906,
+    3552572.7367197094,
+    1095728.3598076236,
+    132552.30185457197,
+    6799.599841521445,
+    143.79252537583224,
+    1.0,
+)
+SINE_P = (
+    94731.6221535647,
+    592645.2977877641,
+    502766.82205018314,
+    131997.99537882063,
+    13697.436540534616,
+    609.3498197721809,
+    11.291764042777261,
+    0.06944444444444442,
+)
+SINE_Q = (
+    3189583.441922992,
+    11113234.888764162,
+    8082681.983149167,
+    1998261.2746483807,
+    201831.49186393878,
+    8862.224132190595,
+    163.1485022674286,
+    1.0,
+)
+#: 2/3: a head of 26 bits and the rest.
+TWO_THIRDS = (0.6666666567325592, 9.934107462565104e-09)
+
+
+@in_binary64
+def airy_ai(x: hl.Expr) -> hl.Expr:
+    """Ai(x), NaN at both infinities as torch has it."""
+    a = hl.abs(x)
+    root = hl.sqrt(a)
+    center = polynomial(x + 1, CENTER)
+    right = _decaying(at_most(a, 120.0))
+    left = _oscillating(a, root)
+    value = hl.select(x > hl.f64(1), right, hl.select(x < hl.f64(-3), left, center))
+    return hl.select(a < hl.f64(math.inf), value, hl.f64(math.nan))
+
+
+def _decaying(a: hl.Expr) -> hl.Expr:
+    """Ai(a) for 1 <= a <= 120."""
+    root = hl.sqrt(a)
+    high, low = _zeta(a, root)
+    u = hl.f64(1) / (high + low)
+    k, r = reduce_exponential(negate(high), negate(low))
+    scale = hl.f64(0.5 / math.sqrt(math.pi)) / hl.sqrt(root)
+    factor = polynomial(u, DECAY_P) / polynomial(u, DECAY_Q) * scale
+    growth = r * r * polynomial(r, EXP_64) + r
+    return times_power_of_two(factor * growth + factor, k)
+
+
+def _oscillating(a: hl.Expr, root: hl.Expr) -> hl.Expr:
+    """Ai(-a) for a >= 3; NaN where zeta overflows."""
+    high, low = _zeta(a, root)
+    zeta = high + low
+    rest = low - (zeta - high)
+    # Beyond 2**53 the angle is not known to one turn: any value of the right size is as good.
+    rest = hl.select(hl.abs(rest) < hl.f64(1), rest, hl.f64(0))
+    u = hl.f64(1) / zeta
+    v = u * u
+    sine, cosine = sine_and_cosine(zeta)
+    sine, cosine = sine + rest * cosine, cosine - rest * sine
+    p = polynomial(v, COSINE_P) / polynomial(v, COSINE_Q)
+    q = polynomial(v, SINE_P) / polynomial(v, SINE_Q) * u
+    # cos(zeta - pi/4) and sin(zeta - pi/4), each times sqrt(2)
+    wave = p * (cosine + sine) + q * (sine - cosine)
+    value = wave * hl.f64(1 / math.sqrt(2 * math.pi)) / hl.sqrt(root)
+    return hl.select(zeta < hl.f64(math.inf), value, hl.f64(math.nan))
+
+
+def _zeta(a: hl.Expr, root: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(high, low): 2/3 a sqrt(a) beyond the format, high exact in few bits; root = sqrt(a)."""
+    a_head, root_head = head(a), head(root)
+    missing = ((a - root_head * root_head) - (root - root_head) * (root + root_head)) * hl.f64(0.5) / root
+    exact = a_head * root_head
+    rest = (a - a_head) * root + a_head * (root - root_head) + a * missing
+    exact_head = head(exact)
+    two_thirds, fine = (hl.f64(c) for c in TWO_THIRDS)
+    low = ((exact - exact_head) + rest) * hl.f64(2 / 3) + exact_head * fine
+    return exact_head * two_thirds, low

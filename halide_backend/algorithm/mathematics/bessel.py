@@ -1,0 +1,244 @@
+"""The Bessel functions J0, J1, Y0, Y1 and the spherical j0.
+
+Up to 8, J_n is a polynomial times its first two zeros, Y_n a polynomial and 2/pi log(x) J_n (DLMF 10.8); beyond, both
+are cosines and sines of x (reduced as exactly as those of `trigonometric`) times Hankel's P and Q (DLMF 10.17). Next
+to the other zeros the absolute error stays. Coefficients by tests/algorithm/mathematics/special_fits.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import halide as hl
+
+from halide_backend.algorithm.mathematics.floating_point import float_format, is_infinite, negate
+from halide_backend.algorithm.mathematics.logarithm import log
+from halide_backend.algorithm.mathematics.polynomial import polynomial
+from halide_backend.algorithm.mathematics.trigonometric import sin, sine_and_cosine
+
+# J_n(x) / x**n without its zeros below 8, in x**2 - 32, relative errors 2**-60.2 and 2**-63.0.
+J0 = (
+    3.298775797138939e-37,
+    -3.382178797167505e-34,
+    2.9427072203053402e-31,
+    -2.2269653908020294e-28,
+    1.445642225039656e-25,
+    -7.943478261750218e-23,
+    3.636923200914839e-20,
+    -1.3612234095969733e-17,
+    4.067022655745933e-15,
+    -9.409614027211726e-13,
+    1.6190720285413749e-10,
+    -1.9578218525409324e-08,
+    1.5269952779230138e-06,
+    -6.624357154624037e-05,
+    0.0011434937743762545,
+)
+J1 = (
+    9.818259400756544e-39,
+    -1.0597308775598877e-35,
+    9.839248953565602e-33,
+    -7.981207760827835e-30,
+    5.581964056058368e-27,
+    -3.324468165610435e-24,
+    1.6615147344121758e-21,
+    -6.845780457936149e-19,
+    2.274776120437082e-16,
+    -5.927960622054961e-14,
+    1.16750465898663e-11,
+    -1.65039161349045e-09,
+    1.548829765563464e-07,
+    -8.42975858348865e-06,
+    0.00019498936985895625,
+)
+# Y0(x) - 2/pi log(x) J0(x), and (Y1(x) - 2/pi (log(x) J1(x) - 1/x)) / x, in x**2 - 32: 2**-61.1 and 2**-60.1.
+Y0 = (
+    -7.313174831731758e-37,
+    7.127510365548859e-34,
+    -6.039732348035951e-31,
+    4.442755541720741e-28,
+    -2.7916105637819466e-25,
+    1.4769626662164787e-22,
+    -6.465532005245215e-20,
+    2.291240565345775e-17,
+    -6.389874267616746e-15,
+    1.3494586944980306e-12,
+    -2.0392003558735943e-10,
+    2.0032437990402218e-08,
+    -1.0276295984474178e-06,
+    4.398386343170921e-06,
+    0.0016084926551509244,
+    -0.025888621573764335,
+    -0.382250654459425,
+)
+Y1 = (
+    2.319059509233406e-35,
+    -2.1171885849364115e-32,
+    1.6722960713767682e-29,
+    -1.1408536658915394e-26,
+    6.607195482490241e-24,
+    -3.1983305095383348e-21,
+    1.2697208298366582e-18,
+    -4.03649522415361e-16,
+    9.960759023434602e-14,
+    -1.8280704350319823e-11,
+    2.340908921433248e-09,
+    -1.8730010852747157e-07,
+    7.173830934652635e-06,
+    2.2819894258782696e-05,
+    -0.007605544712247848,
+    0.07075985882118005,
+)
+# P and x Q in 1/x**2 <= 1/64, errors below 2**-57.7 (P/Q each).
+P0_P = (
+    41920.27213352534,
+    113217.39204692708,
+    40047.101794798145,
+    3806.2029572728475,
+    116.15516158983571,
+    1.0,
+)
+P0_Q = (
+    47121.9545672444,
+    115683.87242627933,
+    40302.82972597787,
+    3814.262908820231,
+    116.2254740898357,
+    1.0,
+)
+Q0_P = (
+    -13238.443401593424,
+    -29234.1370438826,
+    -8188.203107380383,
+    -641.6511673590497,
+    -16.668433107774028,
+    -0.125,
+)
+Q0_Q = (
+    187977.88984460058,
+    266100.02048401255,
+    68328.76555944748,
+    5209.869077807718,
+    133.93340236219157,
+    1.0,
+)
+P1_P = (
+    38312.82582151097,
+    100549.88583562104,
+    37096.38680760172,
+    3645.5143583569156,
+    114.02089013489349,
+    1.0,
+)
+P1_Q = (
+    30475.25687745148,
+    96704.27023807446,
+    36686.47324042568,
+    3632.3104637609713,
+    113.9037026348935,
+    1.0,
+)
+Q1_P = (
+    40493.7251297706,
+    81818.57361904187,
+    23282.42308012296,
+    1862.9606744194846,
+    49.27379548559224,
+    0.375,
+)
+Q1_Q = (
+    143277.35289232532,
+    232432.46017795338,
+    63362.365975317334,
+    5003.158505203418,
+    131.67022546157907,
+    1.0,
+)
+# The zeros of J0 and J1 below 8, each with the rest that binary64 leaves.
+ZEROS_0 = (2.404825557695773, -1.176691651530894e-16), (5.520078110286311, 8.088597146146722e-17)
+ZEROS_1 = (3.8317059702075125, -1.5269184090088067e-16), (7.015586669815619, -9.414165653410389e-17)
+TWO_OVER_PI = 2 / math.pi
+
+
+def bessel_j0(x: hl.Expr) -> hl.Expr:
+    a = _wide(hl.abs(x))
+    return _rounded(x, hl.select(a < hl.f64(8), _near_j0(a), _far(x, 0)[0]))
+
+
+def bessel_j1(x: hl.Expr) -> hl.Expr:
+    """J1, odd."""
+    a = _wide(hl.abs(x))
+    far = _far(x, 1)[0]
+    far = hl.select(x < float_format(x).value(0), negate(far), far)
+    return _rounded(x, hl.select(a < hl.f64(8), _near_j1(_wide(x)), far))
+
+
+def bessel_y0(x: hl.Expr) -> hl.Expr:
+    """Y0: -inf at 0, NaN for negative x."""
+    wide = _wide(x)
+    near = polynomial(wide * wide - 32, Y0) + log(wide) * hl.f64(TWO_OVER_PI) * _near_j0(wide)
+    return _rounded(x, _domain(wide, hl.select(wide < hl.f64(8), near, _far(x, 0)[1])))
+
+
+def bessel_y1(x: hl.Expr) -> hl.Expr:
+    """Y1: -inf at 0, NaN for negative x."""
+    wide = _wide(x)
+    logarithmic = log(wide) * _near_j1(wide) - hl.f64(1) / wide
+    near = wide * polynomial(wide * wide - 32, Y1) + logarithmic * hl.f64(TWO_OVER_PI)
+    return _rounded(x, _domain(wide, hl.select(wide < hl.f64(8), near, _far(x, 1)[1])))
+
+
+def spherical_bessel_j0(x: hl.Expr) -> hl.Expr:
+    """sin(x) / x; 1 at 0, 0 at infinity."""
+    f = float_format(x)
+    ratio = hl.select(x == f.value(0), f.value(1), sin(x) / x)
+    return hl.select(is_infinite(x), f.value(0), ratio)
+
+
+def _wide(x: hl.Expr) -> hl.Expr:
+    return hl.cast(hl.Float(64), x)
+
+
+def _rounded(x: hl.Expr, value: hl.Expr) -> hl.Expr:
+    return hl.cast(float_format(x).float_type, value)
+
+
+def _near_j0(x: hl.Expr) -> hl.Expr:
+    """J0(x) for |x| <= 8."""
+    return _at_zeros(hl.abs(x), ZEROS_0) * polynomial(x * x - 32, J0)
+
+
+def _near_j1(x: hl.Expr) -> hl.Expr:
+    """J1(x) for |x| <= 8."""
+    return x * (_at_zeros(hl.abs(x), ZEROS_1) * polynomial(x * x - 32, J1))
+
+
+def _at_zeros(a: hl.Expr, zeros: tuple[tuple[float, float], tuple[float, float]]) -> hl.Expr:
+    """The product of a**2 - zero**2."""
+    (z1, rest1), (z2, rest2) = zeros
+    first = ((a - hl.f64(z1)) - hl.f64(rest1)) * (a + hl.f64(z1))
+    return first * (((a - hl.f64(z2)) - hl.f64(rest2)) * (a + hl.f64(z2)))
+
+
+def _far(x: hl.Expr, order: int) -> tuple[hl.Expr, hl.Expr]:
+    """(J_n, Y_n) of |x| >= 8, from cos(x - pi/4) = (cos x + sin x) / sqrt(2) and its like; NaN for infinity."""
+    a = _wide(hl.abs(x))
+    u = hl.f64(1) / a
+    v = u * u
+    if order == 0:
+        p = polynomial(v, P0_P) / polynomial(v, P0_Q)
+        q = polynomial(v, Q0_P) / polynomial(v, Q0_Q) * u
+    else:
+        p = polynomial(v, P1_P) / polynomial(v, P1_Q)
+        q = polynomial(v, Q1_P) / polynomial(v, Q1_Q) * u
+    sine, cosine = sine_and_cosine(x)
+    both, difference = sine + cosine, sine - cosine
+    scale = hl.select(a < hl.f64(math.inf), hl.sqrt(a * hl.f64(1 / math.pi)) * u, hl.f64(math.nan))
+    if order == 0:
+        return (p * both - q * difference) * scale, (p * difference + q * both) * scale
+    return (p * difference + q * both) * scale, (q * difference - p * both) * scale
+
+
+def _domain(x: hl.Expr, value: hl.Expr) -> hl.Expr:
+    edge = hl.select(x == hl.f64(0), hl.f64(-math.inf), hl.f64(math.nan))
+    return hl.select(x > hl.f64(0), value, edge)

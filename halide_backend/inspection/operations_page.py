@@ -1,0 +1,96 @@
+"""Writes docs/reference/operations.md: every operation of Inductor's handler, and what becomes of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from halide_backend.algorithm.operation_names import (
+    DELEGATED,
+    FLOAT_ONLY,
+    INTEGER_ONLY,
+    OPERATIONS,
+    RENAMED,
+)
+from halide_backend.capture.recorder import SUPPORTED_DTYPES
+
+HEAD = """\
+# Operations
+
+<!-- Written by `make reference` from halide_backend/algorithm/operation_names.py; do not edit. -->
+
+Inductor describes the body of a loop kernel by the operations of `torch._inductor.ops_handler.OpsHandler`. These are
+all of them in torch 2.11 to 2.15. *native*: Halide code of this backend. *-*: Inductor converts to another dtype first.
+*delegated*: Inductor's own C++ backend compiles the nodes that use it, and the statistics give the reason. float16 and
+bfloat16 are computed in float32. A kernel with a dtype that has no column here (complex, float8) is delegated.
+"""
+
+#: Operations that are not a function of values alone, and how they become native.
+STRUCTURE = {
+    "check_bounds": "a check, reported by the launcher as IndexError",
+    "constant": "",
+    "device_assert_async": "a check, reported by the launcher as RuntimeError",
+    "frexp": "mantissa and exponent are two values",
+    "index_expr": "",
+    "indirect_indexing": "clamped to the tensor, with a check",
+    "load": "",
+    "load_seed": "",
+    "masked": "loads under a mask are clamped to the tensor",
+    "polygamma": "digamma, or a factorial times zeta; its order is never data",
+    "rand": "float32, the bits of Inductor's C++ backend",
+    "rand_eager": "as rand",
+    "randint64": "int64, the bits of Inductor's C++ backend",
+    "randn": "float32, the bits of Inductor's C++ backend",
+    "reduction": "sum, prod, max, min, any, xor_sum, argmax, argmin, welford_reduce, welford_combine",
+    "store": "also atomic_add",
+    "store_reduction": "",
+    "to_dtype": "",
+    "to_dtype_bitcast": "between dtypes of one size",
+    "value_expr": "",
+}
+
+#: Operations that Inductor does not ask this backend for.
+NEVER_HANDED = {
+    "bucketize": "Inductor asks for BackendFeature.BUCKETIZE and falls back to ATen",
+    "dot": "Triton's matrix products only",
+    "halide_clamp": "the in-tree Halide backend only",
+    "inline_asm_elementwise": "GPU assembly only",
+    "mul_rn": "CUDA only",
+    "output": "part of FX graphs, not of loop bodies",
+    "partial_accumulate": "Triton's split reductions only",
+    "placeholder": "part of FX graphs, not of loop bodies",
+    "scan": "Inductor asks for BackendFeature.SCAN and falls back to ATen",
+    "sort": "Inductor asks for BackendFeature.SORT and falls back to ATen",
+}
+
+
+def page() -> str:
+    """The text of the page."""
+    dtypes = list(SUPPORTED_DTYPES)
+    lines = [HEAD, "## Functions of values", ""]
+    lines += [f"| operation | {' | '.join(dtypes)} |", "|---" * (len(dtypes) + 1) + "|"]
+    lines += [f"| `{name}` | {' | '.join(status(name, d) for d in dtypes)} |" for name in elementwise()]
+    lines += ["", "Delegated because:", "", *(f"- `{name}`: {why}" for name, why in sorted(DELEGATED.items())), ""]
+    lines += ["## Memory, indices, reductions, random numbers", "", "All native.", "", "| operation | |", "|---|---|"]
+    lines += [f"| `{name}` | {note} |" for name, note in sorted(STRUCTURE.items())]
+    lines += ["", "## Never asked for", "", "| operation | why |", "|---|---|"]
+    lines += [f"| `{name}` | {why} |" for name, why in sorted(NEVER_HANDED.items())]
+    return "\n".join([*lines, ""])
+
+
+def elementwise() -> list[str]:
+    """The operations that are functions of values, by Inductor's names."""
+    return sorted((OPERATIONS | set(RENAMED) | set(DELEGATED)) - set(STRUCTURE) - {"bitcast"})
+
+
+def status(name: str, dtype: str) -> str:
+    """`native`, `delegated`, or `-` where Inductor converts the operands first."""
+    operation = RENAMED.get(name, name)
+    is_float = "float" in dtype
+    if (operation in FLOAT_ONLY and not is_float) or (operation in INTEGER_ONLY and is_float):
+        return "-"
+    return "delegated" if operation in DELEGATED else "native"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())
