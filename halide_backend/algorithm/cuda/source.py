@@ -157,10 +157,10 @@ class _Writer:
             text = self._words(position, value)
         else:
             text = value_text(self.program, value)
-            if text == " / ".join(f"t{operand}" for operand in value.operands):
+            operands = [f"t{operand}" for operand in value.operands]
+            if self.narrow and text in (" / ".join(operands), f"ops.truediv({', '.join(operands)})"):
                 # Two units in the last place do not show where everything is rounded to 16 bits.
-                divide = "ops.divide" if self.narrow else "ops.truediv"
-                text = f"{divide}({', '.join(f't{operand}' for operand in value.operands)})"
+                text = f"ops.divide({', '.join(operands)})"
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         if position in self.tiles:
