@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import textwrap
 
+from halide_backend.algorithm.cuda import source as cuda_source
 from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.algorithm.source import Algorithm, write_algorithm
 from halide_backend.schedule.cpu import cpu_schedule, total_work
+from halide_backend.schedule.cuda import cuda_schedule
 from halide_backend.schedule.schedule import Schedule
 
 #: Operations of a kernel that is long enough to let other Python threads run; releasing the GIL costs about 40 ns.
 _RELEASE_GIL_WORK = 40_000
 
+#: Where a text takes `memory`, `ops` and `reductions` from.
+_CPU, _CUDA = "halide_backend.algorithm", "halide_backend.algorithm.cuda"
+
 _TEMPLATE = """\
 import halide as hl
 
-from halide_backend.algorithm import memory, operations as ops, reductions
+from {vocabulary} import memory, operations as ops, reductions
 from halide_backend.algorithm.arguments import Input, Output, Size, Status
 from halide_backend.schedule.apply import apply
 from halide_backend.schedule.steps import *
@@ -24,7 +29,7 @@ ARGUMENTS = (
 {arguments}
 )
 RELEASE_GIL = {release_gil}
-
+{aligned}
 
 def algorithm():
 {algorithm}
@@ -53,12 +58,25 @@ def kernel_text(program: LoopProgram, vector_bytes: int) -> str:
     return render(algorithm, cpu_schedule(algorithm.stages, vector_bytes))
 
 
-def render(algorithm: Algorithm, schedule: Schedule) -> str:
-    """Put both halves into one module."""
+def cuda_kernel_text(program: LoopProgram) -> str:
+    """The text of the kernel that computes `program` on a GPU.
+
+    Raises:
+        Unsupported: something in the program has no form on CUDA.
+    """
+    algorithm, tiling = cuda_source.write_algorithm(program)
+    return render(algorithm, cuda_schedule(algorithm.stages, tiling), vocabulary=_CUDA)
+
+
+def render(algorithm: Algorithm, schedule: Schedule, vocabulary: str = _CPU) -> str:
+    """Put both halves into one module that takes its functions from the package `vocabulary`."""
+    on_cpu = vocabulary == _CPU
     outputs = [getattr(output, "name", "status") for output in algorithm.outputs]
     return _TEMPLATE.format(
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),
-        release_gil=total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
+        vocabulary=vocabulary,
+        release_gil=on_cpu and total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
+        aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\n",
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),
         inputs=f"[{', '.join(argument.name for argument in algorithm.inputs)}]",
         outputs=f"[{', '.join(outputs)}]",

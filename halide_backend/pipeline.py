@@ -2,7 +2,7 @@
 
     capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.record
     algorithm LoopProgram -> Halide algorithm        halide_backend.algorithm.source.write_algorithm
-    schedule  stages -> Schedule                     halide_backend.schedule.cpu.cpu_schedule
+    schedule  stages -> Schedule                     halide_backend.schedule.cpu.cpu_schedule, ...cuda.cuda_schedule
     build     kernel text -> object (cached)         halide_backend.build.artifacts.obtain
     launch    object -> callable                     halide_backend.launch.launcher.make_launcher
 
@@ -15,14 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.build.artifacts import Artifact, Limits, obtain
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
-from halide_backend.kernel_text import kernel_text
+from halide_backend.kernel_text import cuda_kernel_text, kernel_text
 from halide_backend.launch import launcher
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -33,24 +36,26 @@ class Compilation:
     artifact: Future[Artifact]
 
 
-def compile_program(program: LoopProgram, name: str) -> Compilation:
-    """Write the kernel's text and ask for its artifact; returns at once.
+def compile_program(program: LoopProgram, name: str, device: torch.device) -> Compilation:
+    """Write the kernel's text for `device` and ask for its artifact; returns at once.
 
     Raises:
         Unsupported: the program has no Halide form, or no legal schedule.
     """
-    target = current_target()
-    text = kernel_text(program, vector_bytes(target))
+    target = current_target(device)
+    text = cuda_kernel_text(program) if target.capability else kernel_text(program, vector_bytes(target))
     return Compilation(text, obtain(text, target, name=name, limits=_limits()))
 
 
-def load_kernel(name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity: int) -> Any:
-    """The kernel `name` as a callable of `arity` tensors.
+def load_kernel(
+    name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity: int, device: torch.device | str = "cpu"
+) -> Any:
+    """The kernel `name` as a callable of `arity` arguments: tensors, and on a GPU the stream last.
 
     `pipelines` holds, for each Halide pipeline that one call runs, its text and which of the arguments it takes. All
     of them start to build at once; the first call waits for them.
     """
-    target = current_target()
+    target = current_target(device)
     limits = _limits()
     artifacts = [obtain(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
     positions = [tuple(places) for _, places in pipelines]
@@ -63,10 +68,19 @@ def load_kernel(name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity
     return launcher.make_launcher(name, resolve, arity)
 
 
-def current_target() -> Target:
-    """What kernels are compiled for: this machine, unless `halide_backend.config.target` says otherwise."""
+def current_target(device: torch.device | str = "cpu") -> Target:
+    """What kernels for `device` are compiled for: on a CPU this machine, unless `halide_backend.config.target` says
+    otherwise.
+
+    Raises:
+        Unsupported: the GPU is too old.
+    """
     from halide_backend import config
 
+    if str(device) != "cpu":
+        import torch
+
+        return Target.cuda(*torch.cuda.get_device_capability(device))
     return Target.level(config.target) if config.target else Target.host()
 
 
@@ -92,4 +106,5 @@ def _loaded(artifact: Artifact, positions: tuple[int, ...]) -> launcher.Pipeline
         manifest["checks"],
         manifest["release_gil"],
         code,
+        launcher.native().CudaModule(artifact.image) if artifact.image else None,
     )

@@ -71,24 +71,18 @@ class SchedulingChoice:
 
         Raises:
             UnsupportedVersionError: torch, halide or llvmlite is not supported.
-            HalideBackendError: this backend has no such device or cannot serve the wrapper.
+            HalideBackendError: this backend cannot serve the wrapper.
         """
         from torch._inductor import config
 
         if getattr(config, f"{self.device}_backend") != NAME:
             return self.others(scheduler)
         check_versions()
-        if self.device != "cpu":
-            raise HalideBackendError(
-                f"this version has no {self.device} backend yet",
-                where=f"{self.device}_backend",
-                cure="Set cuda_backend='triton', in torch._inductor.config or in the options of torch.compile.",
-            )
         if scheduler is not None:
             _require_python_wrapper()
         from halide_backend.capture.scheduling import HalideScheduling
 
-        return HalideScheduling(scheduler)
+        return HalideScheduling(scheduler, self.device)
 
 
 def _require_python_wrapper() -> None:

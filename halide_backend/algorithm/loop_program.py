@@ -66,7 +66,7 @@ class Buffer:
     `name` is the kernel's own name for it (`in_ptr0`, `out_ptr1`), `extent` the number of elements between the data
     pointer and the last element that the tensor's sizes and strides reach. `memory` numbers the memory
     behind it: an input and an output with the same number are two Halide buffers over one pointer, and `mutated` is
-    set on both.
+    set on both. `aligned` says that its memory begins at a multiple of 16 bytes whenever the kernel is called.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Buffer:
     extent: Extent
     memory: int
     mutated: bool = False
+    aligned: bool = False
 
 
 @dataclass(frozen=True)

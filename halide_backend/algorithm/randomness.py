@@ -56,10 +56,13 @@ def _uniform(word: hl.Expr) -> hl.Expr:
 
 
 def _philox(seed: hl.Expr, offset: hl.Expr) -> list[hl.Expr]:
-    """The four words of block number `offset`."""
+    return philox([hl.cast(hl.UInt(32), seed), hl.u32(0)], offset)
+
+
+def philox(key: list[hl.Expr], offset: hl.Expr) -> list[hl.Expr]:
+    """The four words of block number `offset` under the two words of `key`."""
     zero = hl.u32(0)
     counter = [hl.cast(hl.UInt(32), offset), zero, zero, zero]
-    key = [hl.cast(hl.UInt(32), seed), zero]
     for _ in range(_ROUNDS):
         products = [
             hl.cast(hl.UInt(64), word) * hl.u64(multiplier)

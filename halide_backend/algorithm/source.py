@@ -32,13 +32,15 @@ class Algorithm:
     """The algorithm half of a kernel.
 
     `lines` are the statements of the text's function, `funcs` the names it defines, `inputs` and `outputs` its
-    arguments in order (a `Status` last, if there are checks).
+    arguments in order (a `Status` last, if there are checks). The memory of those in `aligned` has to begin at a
+    multiple of 16 bytes.
     """
 
     lines: tuple[str, ...]
     inputs: tuple[Input | Size, ...]
     outputs: tuple[Output | Status, ...]
     stages: StageGraph
+    aligned: tuple[str, ...] = ()
 
     @property
     def funcs(self) -> tuple[str, ...]:

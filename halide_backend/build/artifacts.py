@@ -20,7 +20,7 @@ from halide_backend.build.target import Target
 from halide_backend.statistics import compiled, count
 from kernels_cache import Entry, Key, Store, environment
 
-_OBJECT, _MANIFEST = "kernel.o", "manifest.json"
+_OBJECT, _MANIFEST, _IMAGE = "kernel.o", "manifest.json", "kernel.image"
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,13 @@ class Artifact:
         object: relocatable ELF image.
         manifest: plain JSON, see `compiler.manifest_of`.
         entry: symbol of its function; `<entry>_argv` takes the arguments as one array.
+        image: what runs on the GPU, empty for a CPU kernel.
     """
 
     object: bytes
     manifest: Mapping[str, Any]
     entry: str
+    image: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def obtain(text: str, target: Target, *, name: str, limits: Limits | None = None
     """
     target.check_runs_here()
     limits = limits or Limits()
-    key = Key(kind="cpu-object", fields=key_fields(text, target))
+    key = Key(kind="cuda-object" if target.capability else "cpu-object", fields=key_fields(text, target))
     with _memory.lock:
         known = _memory.artifacts.get(key.digest)
         if known is not None and _may_succeed(known):
@@ -112,7 +114,8 @@ def _stored_or_built(
     def build() -> dict[str, bytes]:
         kernel = pool.compile(text, target, entry, name, limits.time_limit, limits.memory_limit_mb << 20)
         compiled(kernel.seconds)
-        return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode()}
+        gpu = {_IMAGE: kernel.image} if kernel.image else {}
+        return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode(), **gpu}
 
     requires, provides = (one.requirements() for one in (target, Target.host()))
     found, hit = store.get_or_build(key, build, requires=requires, provides=provides)
@@ -121,7 +124,8 @@ def _stored_or_built(
 
 
 def _artifact(found: Entry, entry: str) -> Artifact:
-    return Artifact(found.files[_OBJECT], json.loads(found.files[_MANIFEST]), entry)
+    files = found.files
+    return Artifact(files[_OBJECT], json.loads(files[_MANIFEST]), entry, files.get(_IMAGE, b""))
 
 
 @cache

@@ -20,6 +20,7 @@ from typing import Any
 import halide as hl
 from llvmlite import binding as llvm
 
+from halide_backend.build import elf, ptx, ptxas
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.load_alignment import with_element_alignment
 from halide_backend.build.masked_stores import without_single_lane_stores
@@ -34,6 +35,22 @@ _REPORT = "Please report it with the kernel's text."
 #: zero keep their meaning.
 _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
 _FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
+
+#: Bytes of shared memory in a launch, and how many a block gets without asking the driver for more.
+_SHARED = re.compile(r"@halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){6}i32 (\d+),")
+_MOST_SHARED = 48 << 10
+
+#: What the host half of a kernel calls to launch the other one (launch/cuda.c).
+_LAUNCHING = frozenset(
+    f"halide_{name}"
+    for name in (
+        "copy_to_device",
+        "cuda_device_interface",
+        "cuda_finalize_kernels",
+        "cuda_initialize_kernels",
+        "cuda_run",
+    )
+)
 _ENTRY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -64,7 +81,31 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
     machine_code = emit_object(ir, target, name)
-    return CompiledKernel(machine_code, manifest, time.perf_counter() - start)
+    image = _gpu_image(ir, machine_code, target, name) if target.capability else b""
+    return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
+
+
+def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str) -> bytes:
+    """What runs on the GPU, from the object that launches it and the IR of that.
+
+    Raises:
+        HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
+            the assembler refuses it.
+    """
+    if (most := max(map(int, _SHARED.findall(ir)), default=0)) > _MOST_SHARED:
+        raise HalideCompileError(
+            f"a block needs {most} bytes of shared memory, more than {_MOST_SHARED}",
+            where=f"kernel {name}",
+            cure=_REFUSED,
+        )
+    calls = elf.symbols(machine_code).undefined
+    if beyond := sorted(s for s in calls if s.startswith("halide_") and s not in _LAUNCHING):
+        raise HalideCompileError(
+            f"its launch needs {', '.join(beyond)}; a kernel may not keep results in memory of its own",
+            where=f"kernel {name}",
+            cure=_REFUSED,
+        )
+    return ptxas.assemble(ptx.complete(ptx.extract(machine_code), name), target.capability, name)
 
 
 def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str) -> dict[str, Any]:
@@ -79,6 +120,10 @@ def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[A
     """
     declared = namespace["ARGUMENTS"]
     arguments = [argument.to_json() for argument in declared]
+    if "ALIGNED" in namespace:
+        for argument in arguments:
+            argument["device"] = "cuda"
+            argument["alignment"] = 16 if argument["name"] in namespace["ALIGNED"] else 1
     checks = [
         {"error": error, "message": message}
         for argument in declared

@@ -11,7 +11,7 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-from halide_backend.build import elf
+from halide_backend.build import elf, ptxas
 from halide_backend.build.target import Target
 from halide_backend.errors import UnsupportedVersionError
 from kernels_cache.canonical import Json
@@ -30,6 +30,7 @@ def key_fields(text: str, target: Target) -> dict[str, Json]:
     return {
         "text": text,
         "target": {**target.to_json()},
+        **({"ptxas": ptxas.version()} if target.capability else {}),
         **toolchain(),
     }
 

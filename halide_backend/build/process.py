@@ -213,7 +213,8 @@ def _header(request: Request) -> dict[str, Any]:
 def _result(request: Request, answer: dict[str, Any], body: bytes) -> CompiledKernel:
     kind, output = answer["kind"], answer.get("output", "")
     if kind == "kernel":
-        return CompiledKernel(body, answer["manifest"], answer["seconds"], output)
+        split = answer["object_bytes"]
+        return CompiledKernel(body[:split], answer["manifest"], answer["seconds"], body[split:], output)
     if kind == "error":
         error: type[HalideBackendError] = getattr(errors, answer["error"])
         raise error(answer["what"], where=answer["where"], cure=answer["cure"])

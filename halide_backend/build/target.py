@@ -10,7 +10,7 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 
-from halide_backend.errors import UnsupportedVersionError
+from halide_backend.errors import Unsupported, UnsupportedVersionError
 from kernels_cache.canonical import Json
 
 #: Halide features every CPU kernel is compiled with: the launcher knows the shapes, the runtime
@@ -60,11 +60,13 @@ class Target:
         halide: complete Halide target string, features sorted.
         cpu: LLVM name of the processor, e.g. "znver4".
         features: LLVM feature string, e.g. "+avx,+avx2,-avx512f"; empty means: all that `cpu` has.
+        capability: the GPU that kernels run on, e.g. "sm_90", launched by any x86-64; empty for CPU kernels.
     """
 
     halide: str
     cpu: str
     features: str
+    capability: str = ""
 
     @staticmethod
     def host() -> Target:
@@ -88,6 +90,18 @@ class Target:
             raise ValueError(f"no level {name!r}; the levels are {', '.join(_LEVELS)}")
         cpu, features = _LEVELS[name]
         return Target(_halide_string(features, ""), cpu, "")
+
+    @staticmethod
+    def cuda(major: int, minor: int) -> Target:
+        """Return the target of a GPU of compute capability `major`.`minor`.
+
+        Raises:
+            Unsupported: the GPU is older than Ampere; kernels use its conversions to bfloat16.
+        """
+        if (major, minor) < (8, 0):
+            raise Unsupported(f"a GPU of compute capability {major}.{minor}, older than 8.0")
+        known = "cuda_capability_86" if (major, minor) >= (8, 6) else "cuda_capability_80"
+        return Target(_halide_string(("cuda", known), ""), "x86-64", "", f"sm_{major}{minor}")
 
     def check_runs_here(self) -> None:
         """Make sure that this machine can run code for this target.
@@ -116,13 +130,14 @@ class Target:
         return {"arch": "x86-64", "cpu_features": [*sorted(self.requires())]}
 
     def to_json(self) -> dict[str, str]:
-        """Return the three strings by name."""
-        return {"halide": self.halide, "cpu": self.cpu, "features": self.features}
+        """Return the strings by name; `capability` only where there is one."""
+        gpu = {"capability": self.capability} if self.capability else {}
+        return {"halide": self.halide, "cpu": self.cpu, "features": self.features, **gpu}
 
     @staticmethod
     def from_json(data: dict[str, str]) -> Target:
         """Return the target that `to_json` wrote."""
-        return Target(data["halide"], data["cpu"], data["features"])
+        return Target(**data)
 
 
 @cache

@@ -39,6 +39,8 @@ VOCABULARY = (
     "halide_backend.algorithm.arguments",
     "halide_backend.algorithm.memory",
     "halide_backend.algorithm.operations",
+    "halide_backend.algorithm.cuda.memory",
+    "halide_backend.algorithm.cuda.reductions",
     "halide_backend.algorithm.reductions",
     "halide_backend.schedule.apply",
 )
@@ -188,7 +190,8 @@ def _answer(request: dict[str, Any], text: str) -> tuple[dict[str, Any], bytes]:
             "where": error.where,
             "cure": error.cure,
         }, b""
-    return {"kind": "kernel", "manifest": kernel.manifest, "seconds": kernel.seconds}, kernel.object
+    answer = {"kind": "kernel", "manifest": kernel.manifest, "seconds": kernel.seconds}
+    return {**answer, "object_bytes": len(kernel.object)}, kernel.object + kernel.image
 
 
 def _output(child: _Child) -> str:

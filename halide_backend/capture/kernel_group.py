@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import InplacedBuffer, Kernel, KernelArgs
 from torch._inductor.codegen.wrapper import pexpr
@@ -69,7 +70,8 @@ class KernelGroup:
         bound = [self._arguments(captured) for captured in self.captured]
         arguments = list(dict.fromkeys(argument for each in bound for argument in each))
         pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(self.texts, bound)]
-        body = _call_text(pipelines, len(arguments))
+        device = self.nodes[0].get_device()
+        body = _call_text(pipelines, len(arguments), device)
         name: str | None = wrapper.src_to_kernel.get(body)
         if name is None:
             fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
@@ -78,7 +80,11 @@ class KernelGroup:
             wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
             origins, detailed = get_kernel_metadata(self.nodes, wrapper)
             wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=f"{origins}\n{detailed}", gpu=False)
-        wrapper.generate_kernel_call(name, arguments, device=self.nodes[0].get_device(), triton=False)
+        if device.type == "cpu":
+            wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
+        else:
+            wrapper.write_get_raw_stream_header()
+            wrapper.writeline(f"{name}({', '.join([*arguments, f'get_raw_stream({device.index})'])})")
         return name
 
     def _arguments(self, captured: Captured) -> list[str]:
@@ -96,9 +102,11 @@ class KernelGroup:
         return str(reused.other_names[-1]) if isinstance(reused, InplacedBuffer) else memory
 
 
-def _call_text(pipelines: Sequence[tuple[str, tuple[int, ...]]], arity: int) -> str:
+def _call_text(pipelines: Sequence[tuple[str, tuple[int, ...]]], tensors: int, device: torch.device) -> str:
     parts = "".join(f"    (r'''\n{text}''', {places!r}),\n" for text, places in pipelines)
-    return f"arity={arity}, pipelines=[\n{parts}])"
+    # On a GPU the stream is one more argument.
+    where = f"arity={tensors}" if device.type == "cpu" else f"arity={tensors + 1}, device={str(device)!r}"
+    return f"{where}, pipelines=[\n{parts}])"
 
 
 def _may_reuse_input(node: Any, captured: Captured) -> bool:

@@ -180,11 +180,18 @@ class ProgramBuilder:
         reads = [memory for memory in self.reads if memory in loaded]
         memories = {memory: k for k, memory in enumerate(dict.fromkeys((*reads, *kept)))}
         inputs = [
-            Buffer(f"in_ptr{k}", self._dtype(self.reads[m]), self.extent(self.reads[m]), memories[m], m in kept)
+            Buffer(
+                f"in_ptr{k}",
+                self._dtype(self.reads[m]),
+                self.extent(self.reads[m]),
+                memories[m],
+                m in kept,
+                _aligned(m),
+            )
             for k, m in enumerate(reads)
         ]
         outputs = [
-            Buffer(f"out_ptr{k}", self._dtype(s.buffer), self.extent(s.buffer), memories[m], m in reads)
+            Buffer(f"out_ptr{k}", self._dtype(s.buffer), self.extent(s.buffer), memories[m], m in reads, _aligned(m))
             for k, (m, s) in enumerate(kept.items())
         ]
         draft = LoopProgram(
@@ -224,6 +231,11 @@ def _memory_layout(name: str) -> Any:
         # Its size is that of the view which is written, its strides are those of the memory behind.
         return layout.real_layout()
     return layout
+
+
+def _aligned(memory: str) -> bool:
+    """Whether Inductor sees to it that the memory begins at a multiple of 16 bytes."""
+    return memory not in V.graph.unaligned_buffers
 
 
 def _axis_names(index: sympy.Expr) -> set[str]:

@@ -28,8 +28,9 @@ def record(nodes: Sequence[Any]) -> ProgramBuilder:
     nodes_loops = [node_loops(node) for node in nodes]
     aligned, row = align(nodes_loops)
     builder = ProgramBuilder(row)
+    corrects = nodes[0].get_device().type == "cpu"
     for loops, over in zip(nodes_loops, aligned):
-        recorder = Recorder(builder, over.nest)
+        recorder = Recorder(builder, over.nest, corrects=corrects)
         with V.set_ops_handler(recorder):
             loops.body(over.iteration, over.reduction)
     return builder

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
-from torch._inductor import config as inductor_config
 from torch._inductor import metrics
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.debug import set_kernel_post_grad_provenance_tracing
 from torch._inductor.scheduler import BaseScheduling, FusedSchedulerNode
-from torch._inductor.utils import get_fused_kernel_name
+from torch._inductor.utils import get_fused_kernel_name, sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from halide_backend import statistics
+from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
 from halide_backend.capture.kernel_group import Captured, CaptureKernel, KernelGroup
 from halide_backend.capture.recording import record
@@ -36,48 +36,62 @@ class HalideScheduling(BaseScheduling):
     Constructed with None whenever Inductor only wants to know the features, hence nothing happens here.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, device: str = "cpu") -> None:
         super().__init__(scheduler)
         self._group = KernelGroup()
-        self._cpp_backend: Any = None
+        self._device = device
+        self._delegate = Delegate(device, scheduler)
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
+        if self._device != "cpu":
+            # Scans, sorts and foreach nodes come, and go to the delegate.
+            with self._delegate() as backend:
+                return OrderedSet(backend.get_backend_features(device))
         return OrderedSet([BackendFeature.INPLACE_BUFFERS, BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
 
     # -- fusion ------------------------------------------------------------------------------------------------
 
     def group_fn(self, sizes: Any) -> Any:
+        if self._device != "cpu":
+            # The form that the delegate reads from the nodes that are left to it.
+            return tuple(V.graph.sizevars.simplify(sympy_product(size)) for size in sizes)
         return tuple(tuple(map(V.graph.sizevars.simplify, size)) for size in sizes)
 
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
         if node1.is_template() or node2.is_template():
-            with self._cpp() as cpp:
-                return bool(cpp.can_fuse_vertical(node1, node2))
+            with self._delegate() as backend:
+                return bool(backend.can_fuse_vertical(node1, node2))
         return can_fuse(node1, node2)
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
         if node1.is_template() or node2.is_template():
-            with self._cpp() as cpp:
-                return bool(cpp.can_fuse_horizontal(node1, node2))
+            with self._delegate() as backend:
+                return bool(backend.can_fuse_horizontal(node1, node2))
         return can_fuse_side_by_side(node1, node2)
 
     def fuse(self, node1: Any, node2: Any) -> FusedSchedulerNode:
         if node1.is_template() or node2.is_template() or node1.is_foreach() or node2.is_foreach():
-            with self._cpp() as cpp:
-                return cpp.fuse(node1, node2)
+            with self._delegate() as backend:
+                return backend.fuse(node1, node2)
         return FusedSchedulerNode.fuse(node1, node2)
 
     # -- code generation ---------------------------------------------------------------------------------------
 
     def codegen_node(self, node: Any) -> None:
+        self._codegen_or_leave(node)
+        if self._device != "cpu":
+            # The wrapper makes the device current for the scheduler's nodes, not for a flush after them.
+            self.flush()
+
+    def _codegen_or_leave(self, node: Any) -> None:
         nodes = tuple(node.get_nodes())
         try:
             self._codegen(nodes)
             return
         except HalideBackendError as refusal:
             if len(nodes) == 1:
-                self._delegate(node, refusal)
+                self._leave(node, refusal)
                 return
             log.info("%s is computed node by node: %s", node.get_name(), refusal)
             statistics.count("unfused_groups")
@@ -88,7 +102,7 @@ class HalideScheduling(BaseScheduling):
         try:
             self._codegen((node,))
         except HalideBackendError as refusal:
-            self._delegate(node, refusal)
+            self._leave(node, refusal)
 
     def _codegen(self, nodes: tuple[Any, ...]) -> None:
         """Build one pipeline for `nodes` and commit it.
@@ -113,38 +127,59 @@ class HalideScheduling(BaseScheduling):
         started = {}
         for node in self.scheduler.nodes:
             device = node.get_device()
-            if device is None or device.type != "cpu" or not is_loop(node):
+            if device is None or device.type != self._device or not is_loop(node):
                 continue
             nodes = tuple(node.get_nodes())
             with suppress(HalideBackendError):
                 started[nodes] = _start(nodes)
         return started
 
-    def _delegate(self, node: Any, reason: HalideBackendError) -> None:
-        """Leave one node to Inductor's C++ backend, after everything that runs before it."""
+    def _leave(self, node: Any, reason: HalideBackendError) -> None:
+        """Leave one node to Inductor's own backend, after everything that runs before it."""
         from halide_backend import config
 
         if not config.delegate:
             raise reason
         self.flush()
         statistics.delegated(reason.what)
-        log.warning("%s is left to Inductor's C++ backend: %s", node.get_name(), reason.what)
-        with self._cpp() as cpp:
-            cpp.codegen_node(node)
-            cpp.flush()
+        log.warning("%s is left to Inductor's %s backend: %s", node.get_name(), self._delegate.name, reason.what)
+        # Triton's backend frees after each node what the group as a whole needs no longer; its next node may read it.
+        held, self.scheduler.buffer_names_to_free = self.scheduler.buffer_names_to_free, OrderedSet()
+        with self._delegate() as backend:
+            backend.codegen_node(node)
+            backend.flush()
+        self.scheduler.buffer_names_to_free |= held
 
     def codegen_template(
         self, template_node: Any, epilogue_nodes: Sequence[Any], prologue_nodes: Sequence[Any], **rest: Any
     ) -> Any:
         self.flush()
         statistics.count("delegated_templates")
-        with self._cpp() as cpp:
-            result = cpp.codegen_template(template_node, epilogue_nodes, prologue_nodes, **rest)
-            cpp.flush()
+        with self._delegate() as backend:
+            result = backend.codegen_template(template_node, epilogue_nodes, prologue_nodes, **rest)
+            backend.flush()
         return result
 
+    def codegen_foreach(self, node: Any) -> None:
+        self.flush()
+        statistics.count("delegated_templates")
+        with self._delegate() as backend:
+            backend.codegen_foreach(node)
+            backend.flush()
+
+    def benchmark_fused_nodes(self, nodes: Sequence[Any]) -> tuple[float, str]:
+        # Only templates, which are the delegate's, are chosen by measuring.
+        with self._delegate() as backend:
+            return backend.benchmark_fused_nodes(nodes)  # type: ignore[no-any-return]
+
+    def generate_kernel_code_from_nodes(self, nodes: Sequence[Any], *args: Any, **kwargs: Any) -> str:
+        with self._delegate() as backend:
+            return str(backend.generate_kernel_code_from_nodes(nodes, *args, **kwargs))
+
     def codegen_sync(self) -> None:
-        """Nothing runs asynchronously on a CPU."""
+        """Wait for the device; nothing runs asynchronously on a CPU."""
+        if self._device != "cpu":
+            V.graph.wrapper_code.writeline(V.graph.device_ops.synchronize())
 
     def ready_to_flush(self) -> bool:
         return sum(len(each.memories) for each in self._group.captured) >= _MAX_ARGUMENTS
@@ -161,21 +196,11 @@ class HalideScheduling(BaseScheduling):
         handle = set_kernel_post_grad_provenance_tracing(node_schedule, kernel_name or "")
         V.graph.wrapper_code.write_provenance_debug_handle(kernel_name, handle)
 
-    @contextmanager
-    def _cpp(self) -> Iterator[Any]:
-        """Inductor's own C++ backend, under its own name, which parts of Inductor compare."""
-        from torch._inductor.codegen.cpp import CppScheduling
-
-        with inductor_config.patch(cpu_backend="cpp"):
-            if self._cpp_backend is None:
-                self._cpp_backend = CppScheduling(self.scheduler)
-            yield self._cpp_backend
-
 
 def _start(nodes: tuple[Any, ...]) -> tuple[Captured, Compilation]:
     captured = capture(nodes)
     name = f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
-    return captured, compile_program(captured.program, name)
+    return captured, compile_program(captured.program, name, nodes[0].get_device())
 
 
 def capture(nodes: tuple[Any, ...]) -> Captured:

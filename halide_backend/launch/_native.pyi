@@ -35,12 +35,21 @@ def configure(
     While `profiler_flags` has a true `_is_profiler_enabled`, each call is a `profiler_range(name)`.
     """
 
+class CudaModule:
+    """Kernels for a GPU, loaded into each device's context when they are first launched there.
+
+    `image` is machine code, or PTX that ends with a zero byte.
+    """
+
+    def __new__(cls, image: bytes) -> CudaModule: ...
+
 class Launcher:
     """A kernel as a callable of `arity` positional tensors or numbers. Thread-safe and re-entrant.
 
     A pipeline is a sequence (address of `<entry>_argv`, arguments, positions, checks, ...) of which
-    only the first four are read; the whole is kept alive. `resolve` returns (pipelines,
-    release_gil).
+    only the first four are read, and the seventh, the `CudaModule` of a pipeline that runs on a GPU; the whole is
+    kept alive. With one of these the last argument of a call is the CUDA stream, as a number. `resolve` returns
+    (pipelines, release_gil).
     """
 
     __name__: str

@@ -24,7 +24,7 @@ _NUMBER_BITS = {"int32": 32, "int64": 64}
 def check_call(kernel: str, pipelines: Sequence[Sequence[Any]], values: tuple[object, ...]) -> None:
     """Checks the arguments of a kernel's first call against its manifest.
 
-    A tensor must lie on the CPU, have the compiled element type, and own all the memory that the
+    A tensor must lie on the kernel's device, have the compiled element type, and own all the memory that the
     pipelines were compiled to touch. Raises KernelArgumentError naming the kernel and the argument.
     """
     for _, arguments, positions, *_ in pipelines:
@@ -76,14 +76,18 @@ def _pointer(kernel: str, argument: Mapping[str, Any], value: object) -> int:
     # An extent of 0 may also mean one that is known only at the call, so the tensor is asked too.
     if pointer == 0 and (tensor.numel() or all(extent for extent, _ in argument["dims"])):
         _refuse(kernel, name, f"of shape {tuple(tensor.shape)} on {tensor.device} has no memory")
+    alignment = argument.get("alignment", 1)
+    if (pointer + argument.get("offset", 0)) % alignment:
+        _refuse(kernel, name, f"begins at {pointer:#x}, which is no multiple of {alignment} bytes")
     return pointer
 
 
 def _check_buffer(kernel: str, argument: Mapping[str, Any], value: object) -> None:
     name = argument["name"]
     tensor = _tensor(kernel, name, value)
-    if tensor.device.type != "cpu":
-        _refuse(kernel, name, f"is on {tensor.device}, but the kernel runs on the CPU")
+    device = argument.get("device", "cpu")
+    if tensor.device.type != device:
+        _refuse(kernel, name, f"is on {tensor.device}, but the kernel runs on the {device.upper()}")
     _pointer(kernel, argument, value)
     if (argument["code"], argument["bits"]) not in _elements(tensor):
         kind = ("int", "uint", "float", "bfloat")[argument["code"]]

@@ -36,9 +36,17 @@ static int bind_buffer(PyObject *name, const struct program *program, const stru
     if (!pointer) {
         if (convert_buffer(name, program, binding, value, &pointer)) return -1;
     }
+    if (((uintptr_t)pointer + (uintptr_t)binding->offset) & binding->misaligned) {
+        /* Explains, and raises. */
+        if (convert_buffer(name, program, binding, value, &pointer)) return -1;
+    }
     halide_buffer_t *buffer = (halide_buffer_t *)(frame + binding->slot);
     *buffer = binding->buffer;
-    buffer->host = pointer ? pointer + binding->offset : nowhere;
+    if (buffer->device_interface) {
+        buffer->device = (uint64_t)(uintptr_t)pointer + (uint64_t)binding->offset;
+    } else {
+        buffer->host = pointer ? pointer + binding->offset : nowhere;
+    }
     return 0;
 }
 
@@ -87,8 +95,18 @@ static void bind_status(const struct stage *stage, const struct binding *binding
     memset(buffer->host, 0, sizeof(int32_t) * (size_t)stage->n_checks);
 }
 
+static int bind_stream(PyObject *name, const struct program *program, PyObject *value, char *frame) {
+    void *stream = PyLong_CheckExact(value) ? PyLong_AsVoidPtr(value) : NULL;
+    if (!PyLong_CheckExact(value)) {
+        PyErr_Format(PyExc_TypeError, "kernel %U: the last argument must be the number of a stream", name);
+    }
+    memcpy(frame + program->stream, &stream, sizeof stream);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 /* Every argument of every pipeline is bound before the first one runs: a refused call writes nothing. */
-int bind(PyObject *name, const struct program *program, PyObject *const *arguments, char *frame) {
+int bind(PyObject *name, const struct program *program, PyObject *const *arguments, Py_ssize_t arity, char *frame) {
+    if (program->on_cuda && bind_stream(name, program, arity ? arguments[arity - 1] : Py_None, frame)) return -1;
     const struct binding *end = program->bindings + program->n_bindings;
     for (const struct binding *binding = program->bindings; binding < end; binding++) {
         const struct stage *stage = &program->stages[binding->stage];

@@ -47,6 +47,7 @@ static __attribute__((noinline)) _Bool run(const struct program *program, char *
     } else {
         for (outcome->stage = 0; outcome->stage < program->n_stages; outcome->stage++) {
             const struct stage *stage = &program->stages[outcome->stage];
+            if (stage->module) set_cuda_launch(stage->module, *(void **)(frame + program->stream));
             outcome->code = stage->function((void **)(frame + stage->arguments));
             if (outcome->code) break;
             if (stage->n_checks) outcome->check = failed_check(stage, frame);
@@ -125,12 +126,12 @@ static PyObject *call(PyObject *callable, PyObject *const *arguments, size_t nar
     const struct program *program = atomic_load_explicit(&self->program, memory_order_acquire);
     _Alignas(16) char stack[STACK_FRAME];
     if (program->frame_size <= STACK_FRAME) {
-        if (bind(self->name, program, arguments, stack)) return NULL;
+        if (bind(self->name, program, arguments, self->arity, stack)) return NULL;
         return run_bound(self, program, stack);
     }
     char *heap = PyMem_RawMalloc(program->frame_size);
     if (!heap) return PyErr_NoMemory();
-    PyObject *result = bind(self->name, program, arguments, heap) ? NULL : run_bound(self, program, heap);
+    PyObject *result = bind(self->name, program, arguments, self->arity, heap) ? NULL : run_bound(self, program, heap);
     PyMem_RawFree(heap);
     return result;
 }

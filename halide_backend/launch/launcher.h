@@ -13,6 +13,6 @@ extern struct hooks hooks;
 extern PyTypeObject launcher_type;
 
 /* Fills `frame` (program->frame_size bytes) for a call of kernel `name`; -1 with an exception. */
-int bind(PyObject *name, const struct program *program, PyObject *const *arguments, char *frame);
+int bind(PyObject *name, const struct program *program, PyObject *const *arguments, Py_ssize_t arity, char *frame);
 
 #endif

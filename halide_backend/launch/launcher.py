@@ -18,7 +18,7 @@ from halide_backend import errors
 from halide_backend.launch import argument
 
 if TYPE_CHECKING:
-    from halide_backend.launch._native import Launcher
+    from halide_backend.launch._native import CudaModule, Launcher
 
 _REINSTALL = "reinstall halide-backend from a wheel built for this Python (pip install --force-reinstall)"
 
@@ -36,7 +36,7 @@ class Pipeline(NamedTuple):
     `address` is that of the object's `<entry>_argv` function. `arguments` and `checks` are those of
     the manifest, all of `arguments` but the status in the order of `positions`: the Python argument
     each one takes. `code` is whatever keeps the machine code alive; it lives as long as the
-    launcher.
+    launcher. `module` holds the kernels that the function launches on a GPU.
     """
 
     address: int
@@ -45,6 +45,7 @@ class Pipeline(NamedTuple):
     checks: Sequence[Mapping[str, str]] = ()
     release_gil: bool = True
     code: object = None
+    module: CudaModule | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ static PyObject *symbols(PyObject *module, PyObject *ignored) {
     (void)module;
     (void)ignored;
     PyObject *table = PyDict_New();
-    if (table && (add_symbols(table, runtime_symbols) || add_symbols(table, assertion_symbols))) {
+    if (table && (add_symbols(table, runtime_symbols) || add_symbols(table, assertion_symbols) ||
+                  add_symbols(table, cuda_symbols))) {
         Py_CLEAR(table);
     }
     return table;
@@ -91,14 +92,15 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__native(void) {
     if (start_memory() || start_parallel()) return PyErr_NoMemory();
-    if (PyType_Ready(&launcher_type)) return NULL;
+    if (PyType_Ready(&launcher_type) || PyType_Ready(&cuda_module_type)) return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
 #ifdef Py_GIL_DISABLED
     PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
 #endif
     if (PyModule_AddIntConstant(module, "ABI", ABI) ||
-        PyModule_AddObjectRef(module, "Launcher", (PyObject *)&launcher_type)) {
+        PyModule_AddObjectRef(module, "Launcher", (PyObject *)&launcher_type) ||
+        PyModule_AddObjectRef(module, "CudaModule", (PyObject *)&cuda_module_type)) {
         Py_DECREF(module);
         return NULL;
     }

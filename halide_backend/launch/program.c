@@ -63,6 +63,9 @@ static int parse_buffer(PyObject *argument, struct binding *binding, halide_dime
     PyObject *offset = PyDict_GetItemString(argument, "offset");
     binding->offset = offset ? integer(offset, INT64_MIN, INT64_MAX, "a buffer's offset") : 0;
     if (PyErr_Occurred()) return -1;
+    PyObject *alignment = PyDict_GetItemString(argument, "alignment");
+    binding->misaligned = (uintptr_t)(alignment ? integer(alignment, 1, 4096, "a buffer's alignment") : 1) - 1;
+    if (PyErr_Occurred()) return -1;
     PyObject *pairs = PyDict_GetItemString(argument, "dims");
     binding->buffer.dimensions = (int32_t)PySequence_Size(pairs);
     for (int32_t k = 0; k < binding->buffer.dimensions; k++) {
@@ -79,6 +82,7 @@ static int parse_buffer(PyObject *argument, struct binding *binding, halide_dime
 /* The four parts of one pipeline, as lists or tuples; `code` and whatever follows is only kept. */
 struct parts {
     PyObject *whole, *arguments, *positions, *checks;
+    struct cuda_module *module; /* borrowed; the seventh part, if there is one */
 };
 
 static void free_parts(struct parts *parts) {
@@ -98,6 +102,13 @@ static int take_parts(PyObject *pipelines, int stage, struct parts *parts) {
         return -1;
     }
     PyObject **items = PySequence_Fast_ITEMS(parts->whole);
+    if (PySequence_Fast_GET_SIZE(parts->whole) > 6 && items[6] != Py_None) {
+        if (!PyObject_TypeCheck(items[6], &cuda_module_type)) {
+            PyErr_SetString(PyExc_TypeError, "a pipeline's module must be a CudaModule");
+            return -1;
+        }
+        parts->module = (struct cuda_module *)items[6];
+    }
     if (!(parts->arguments = PySequence_Fast(items[1], "a pipeline's arguments must be a sequence")) ||
         !(parts->positions = PySequence_Fast(items[2], "a pipeline's positions must be a sequence")) ||
         !(parts->checks = PySequence_Fast(items[3], "a pipeline's checks must be a sequence"))) {
@@ -143,6 +154,7 @@ static int fill_binding(struct program *program, struct stage *stage, struct bin
     switch (binding->kind) {
     case BUFFER:
         if (parse_buffer(argument, binding, *dims)) return -1;
+        if (stage->module) binding->buffer.device_interface = halide_cuda_device_interface();
         *dims += binding->buffer.dimensions;
         break;
     case STATUS:
@@ -171,6 +183,8 @@ static int fill_stage(struct program *program, int s, struct parts *parts, Py_ss
     }
     *(void **)&stage->function = address;
     stage->n_checks = (int)PySequence_Fast_GET_SIZE(parts->checks);
+    stage->module = parts->module;
+    program->on_cuda |= parts->module != NULL;
     stage->arguments = reserve(program, sizeof(void *) * (size_t)n_arguments);
     stage->status = reserve(program, sizeof(int32_t) * (size_t)stage->n_checks);
     Py_ssize_t taken = 0;
@@ -217,6 +231,7 @@ static int fill_program(struct program *program, PyObject *pipelines, Py_ssize_t
     }
     struct binding *next = program->bindings;
     halide_dimension_t *dims = program->dims;
+    program->stream = reserve(program, sizeof(void *));
     for (int s = 0; s < program->n_stages; s++) {
         struct parts parts;
         int failed = take_parts(pipelines, s, &parts) ||

@@ -5,7 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "runtime.h"
+#include "cuda.h"
 
 enum argument_kind { BUFFER, INT64, INT32, FLOAT64, STATUS };
 
@@ -16,8 +16,9 @@ struct binding {
     int stage, index;       /* which pipeline, and which argument of it */
     int position;           /* which Python argument; unused for STATUS */
     uint32_t slot;          /* bytes */
-    int64_t offset;         /* BUFFER: bytes between data_ptr and `host` */
-    halide_buffer_t buffer; /* BUFFER and STATUS: all but `host` */
+    int64_t offset;         /* BUFFER: bytes between data_ptr and `host` or `device` */
+    uintptr_t misaligned;   /* BUFFER: bits of the address that have to be 0 */
+    halide_buffer_t buffer; /* BUFFER and STATUS: all but `host` or `device` */
 };
 
 /* One pipeline. Its argument pointers start at byte `arguments` of the frame. */
@@ -25,12 +26,15 @@ struct stage {
     pipeline_function function;
     uint32_t arguments, status; /* bytes */
     int n_checks;
+    struct cuda_module *module; /* NULL for a pipeline that runs on the CPU */
 };
 
 struct program {
     PyObject *pipelines; /* as given; keeps the machine code alive */
     int n_bindings, n_stages, release_gil;
+    int on_cuda;         /* some stage has a module: the last Python argument is the stream */
     uint32_t frame_size; /* bytes */
+    uint32_t stream;     /* where the stream lies in the frame */
     struct binding *bindings;
     struct stage *stages;
     halide_dimension_t *dims;

@@ -104,3 +104,23 @@ class _Application:
     @take.register
     def _(self, each: step.BoundExtent) -> None:
         self.func(each.func).bound_extent(_var(each.var), each.extent)
+
+    @take.register
+    def _(self, each: step.GpuBlocks) -> None:
+        self.definition(each).gpu_blocks(*(_var(name) for name in each.vars))
+
+    @take.register
+    def _(self, each: step.GpuThreads) -> None:
+        self.definition(each).gpu_threads(*(_var(name) for name in each.vars))
+
+    @take.register
+    def _(self, each: step.StoreInShared) -> None:
+        self.func(each.func).store_in(hl.MemoryType.GPUShared)
+
+    @take.register
+    def _(self, each: step.AlignStorage) -> None:
+        self.func(each.func).align_storage(_var(each.var), each.alignment)
+
+    @take.register
+    def _(self, each: step.AllowRaceConditions) -> None:
+        self.func(each.func).update(0).allow_race_conditions()

@@ -12,8 +12,11 @@ class Role(Enum):
     INLINE = "inline"  # cheap: computed wherever it is used, unless a rule stores it
     SHARED = "shared"  # expensive and used more than once: worth storing where there is a place for it
     PRESERVED = "preserved"  # the old value of memory that an output overwrites: read before any output is written
-    STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile
+    STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile; on CUDA the words of a chunk
+    TILE = "tile"  # a strided load, to be copied into shared memory (CUDA)
     REDUCTION = "reduction"  # an initial value and one update over an RDom
+    WARP = "warp"  # what the lanes of a warp make of their partial results (CUDA)
+    PACKED = "packed"  # the words of an output, gathered in registers (CUDA)
     OUTPUT = "output"
     SCATTER = "scatter"  # an output whose update writes at computed positions
 

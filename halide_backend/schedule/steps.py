@@ -141,3 +141,37 @@ class BoundExtent(Step):
 
     var: str
     extent: int
+
+
+@dataclass(frozen=True, repr=False)
+class GpuBlocks(Step):
+    """Give each step of the loops `vars`, innermost first, to a block of threads."""
+
+    vars: tuple[str, ...]
+    update: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class GpuThreads(Step):
+    """Give each step of the loops `vars`, innermost first, to a thread of its block."""
+
+    vars: tuple[str, ...]
+    update: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class StoreInShared(Step):
+    """Keep the Func in the shared memory of a block."""
+
+
+@dataclass(frozen=True, repr=False)
+class AlignStorage(Step):
+    """Begin each line along `var` at a multiple of `alignment` elements."""
+
+    var: str
+    alignment: int
+
+
+@dataclass(frozen=True, repr=False)
+class AllowRaceConditions(Step):
+    """Let steps of the update that write one place run in any order: which of them wins is left open."""

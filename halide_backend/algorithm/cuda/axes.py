@@ -1,0 +1,134 @@
+"""The Vars of a tiled program: which loops a Func has, and where a thread's share of a row lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from halide_backend.algorithm.loop_program import LoopProgram
+from halide_backend.algorithm.placement import OutputLayout
+from halide_backend.schedule.stage import Loop
+from halide_backend.schedule.tiling import WARP, Team, Tiling
+
+#: The Var of a thread's number in its team, of a step of a warp, of a word of memory, and the loop of a kernel whose
+#: outputs have none.
+THREAD, STEP, WORD, SINGLE = "t", "u", "k", "z"
+
+
+class TiledAxes:
+    """The axes of `program` as `tiling` cuts them; every extent is known."""
+
+    def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
+        self.tiling = tiling
+        self.extents = {axis.name: axis.hint for axis in program.axes}
+
+    def definitions(self) -> list[str]:
+        """Statements that define a Python variable for every axis: a Var, or an expression over several."""
+        tiling = self.tiling
+        lines = [var(THREAD)] if tiling.team in (Team.WARP, Team.BLOCK) else []
+        for name in inner_first(self.extents)[::-1]:
+            if name != tiling.chunk:
+                lines.append(var(name))
+                continue
+            lines.append(var(f"{name}_e"))
+            if tiling.team is Team.WARP:
+                lines += [var(STEP), f"{name}_c = {STEP}*{WARP} + {THREAD}"]
+            else:
+                lines.append(var(f"{name}_c"))
+            lines.append(f"{name} = {name}_c*{tiling.elements} + {name}_e")
+        return lines
+
+    def loops(self, axes: Iterable[str], *, elements: bool = True, team: bool = False) -> list[Loop]:
+        """The Vars of a Func over program axes, innermost first; `elements=False` leaves out that of the chunk.
+
+        With `team` the value also depends on which lane of a warp looks at it.
+        """
+        tiling = self.tiling
+        names = inner_first(axes)
+        found: list[Loop] = []
+        for name in names:
+            if name != tiling.chunk:
+                found.append(Loop(name, self.extents[name], name))
+                continue
+            if elements:
+                found.append(Loop(f"{name}_e", tiling.elements, name))
+            if tiling.team is Team.WARP:
+                found += [self.thread, Loop(STEP, tiling.steps, STEP)]
+            else:
+                found.append(Loop(f"{name}_c", self.extents[name] // tiling.elements, name))
+        if team and tiling.team is Team.WARP and tiling.chunk not in names:
+            found.insert(0, self.thread)
+        return found
+
+    @property
+    def thread(self) -> Loop:
+        """The loop over the threads of a team."""
+        return Loop(THREAD, self.tiling.threads, THREAD)
+
+    def share(self, step: str, element: str) -> tuple[list[str], dict[str, str]]:
+        """Where element `element` of the chunk lies that thread `t` of a team has in its step `step`.
+
+        Returns statements and, for every Var of the row, its text. Beyond the row's end the last chunk is taken, and
+        `<step>_c` tells.
+        """
+        tiling = self.tiling
+        if tiling.team is Team.WARP:
+            return [], {f"{tiling.chunk}_e": element, STEP: step}
+        number = f"{step.partition('[')[0]}_c"
+        lines = [f"{number} = {step}*{tiling.threads} + {THREAD}"]
+        inside = number
+        if tiling.ragged:
+            inside = f"{number}i"
+            lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
+        coordinates = [
+            (f"{name}_c", self.extents[name] // tiling.elements) if name == tiling.chunk else (name, self.extents[name])
+            for name in tiling.inner
+        ]
+        return lines, {f"{tiling.chunk}_e": element, **digits(inside, coordinates)}
+
+    def output(self, layout: OutputLayout, *, elements: bool) -> tuple[list[Loop], list[tuple[int, int]]]:
+        """The Vars of an output and, one for each, its (extent, stride) in elements."""
+        tiling = self.tiling
+        found: list[Loop] = []
+        dims: list[tuple[int, int]] = []
+        for name, (_, stride) in zip(layout.variables, layout.dims):
+            assert isinstance(stride, int)
+            for loop in self.loops([name], elements=elements):
+                found.append(loop)
+                dims.append((loop.extent, stride * self._elements_of(loop)))
+        if tiling.team in (Team.WARP, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
+            # All threads of the team write the one value.
+            found.insert(0, self.thread)
+            dims.insert(0, (tiling.threads, 0))
+        if not any(loop.axis in tiling.row for loop in found):
+            found.append(Loop(SINGLE, 1, SINGLE))
+            dims.append((1, 1))
+        return found, dims
+
+    def _elements_of(self, loop: Loop) -> int:
+        """Elements between two points of a loop along the chunked axis."""
+        if loop.name == f"{self.tiling.chunk}_c":
+            return self.tiling.elements
+        if self.tiling.team is Team.WARP and loop.name in (THREAD, STEP):
+            return self.tiling.elements * (WARP if loop.name == STEP else 1)
+        return 1
+
+
+def var(name: str) -> str:
+    """The statement that defines a Var."""
+    return f'{name} = hl.Var("{name}")'
+
+
+def inner_first(axes: Iterable[str]) -> list[str]:
+    """Axis names, innermost first: they are numbered from the outermost on."""
+    return sorted(set(axes), key=lambda name: int(name[1:]), reverse=True)
+
+
+def digits(number: str, coordinates: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first."""
+    places: dict[str, str] = {}
+    divisor = 1
+    for name, extent in reversed(coordinates):
+        quotient = number if divisor == 1 else f"({number} // {divisor})"
+        places[name] = quotient if name == coordinates[0][0] else f"{quotient} % {extent}"
+        divisor *= extent
+    return places

@@ -1,0 +1,99 @@
+"""Instructions that Halide has no expression for, as expressions.
+
+Two kinds: LLVM's NVPTX intrinsics, which the compiler understands, and functions of our own, which it takes for opaque
+and `build.ptx` replaces by the instruction they stand for. A wrong type or name ends the compiler's process, so nothing
+outside this module makes calls.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import halide as hl
+
+from halide_backend.errors import MissingNativeExtensionError
+
+#: All lanes of a warp take part; clamp of a shuffle that stays within the whole warp.
+_ALL_LANES, _WHOLE_WARP = -1, 31
+
+
+def exp2(x: hl.Expr) -> hl.Expr:
+    """2**x of a float32, by the multi-function unit: 2 ulp, denormal results kept."""
+    return _call(x, "llvm.nvvm.ex2.approx.f", x)
+
+
+def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The larger float32; NaN if either is."""
+    return _call(a, "llvm.nvvm.fmax.nan.f", a, b)
+
+
+def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The smaller float32; NaN if either is."""
+    return _call(a, "llvm.nvvm.fmin.nan.f", a, b)
+
+
+def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b of float32 within 2 ulp, as Triton divides; infinities, NaN and denormals are kept."""
+    return _call(a, "halide_backend_divide", a, b)
+
+
+def across(x: hl.Expr, distance: int) -> hl.Expr:
+    """`x` of the lane whose number differs in the bit `distance`; every lane of the warp has to ask."""
+    bits = x.type().bits()
+    if bits == 64:
+        word = hl.reinterpret(hl.UInt(64), x)
+        low = across(hl.cast(hl.UInt(32), word), distance)
+        high = across(hl.cast(hl.UInt(32), word >> hl.u64(32)), distance)
+        joined = hl.cast(hl.UInt(64), low) | (hl.cast(hl.UInt(64), high) << hl.u64(32))
+        return hl.reinterpret(x.type(), joined)
+    if bits < 32:
+        return hl.cast(x.type(), across(hl.cast(hl.Int(32), x), distance))
+    single = x.type() == hl.Float(32)
+    value = x if single else hl.reinterpret(hl.Int(32), x)
+    name = f"llvm.nvvm.shfl.sync.bfly.{'f32' if single else 'i32'}"
+    moved = _call(value, name, hl.i32(_ALL_LANES), value, hl.i32(distance), hl.i32(_WHOLE_WARP))
+    return moved if single else hl.reinterpret(x.type(), moved)
+
+
+def bfloat16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
+    """Two float32 rounded to nearest even, NaN kept, as the halves of one UInt(32)."""
+    return _call(hl.u32(0), "halide_backend_bfloat16_pair", low, high)
+
+
+def float16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
+    """Two float32 rounded to nearest even as the halves of one UInt(32)."""
+    return _call(hl.u32(0), "halide_backend_float16_pair", low, high)
+
+
+def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
+    """The UInt(32) `word`, after ending the kernel with an error where `bad` is true."""
+    return _call(hl.u32(0), "halide_backend_trap_if", word, hl.cast(hl.UInt(32), bad))
+
+
+def atomic_addend(value: hl.Expr) -> hl.Expr:
+    """What to store so that `value` (32 or 64 bits) is added to what lies there, in one indivisible step.
+
+    Halide's own atomic updates compare and swap in a loop wherever floats are strict.
+    """
+    kind = value.type()
+    name = f"{'f' if kind.is_float() else 'u'}{kind.bits()}"
+    return _call(value, f"halide_backend_atomic_add_{name}", value)
+
+
+def _call(like: hl.Expr, name: str, *arguments: hl.Expr) -> hl.Expr:
+    # A sum, so that Python owns an expression of its own: the call overwrites it.
+    result = hl.i32(0) + hl.i32(0)
+    _native().call(result, like, name, arguments)
+    return result
+
+
+def _native() -> ModuleType:
+    try:
+        return importlib.import_module("halide_backend.algorithm.cuda._intrinsics")
+    except ImportError as error:
+        raise MissingNativeExtensionError(
+            f"the compiled extension cannot be imported ({error})",
+            where="halide_backend.algorithm.cuda._intrinsics",
+            cure="reinstall halide-backend from a wheel built for this Python, on a machine with a C++ compiler",
+        ) from error

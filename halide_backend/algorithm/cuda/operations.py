@@ -1,0 +1,106 @@
+"""Inductor's elementwise operations on CUDA: those of the CPU, but for what the GPU has instructions for.
+
+`exp` and what is made of it have the accuracy that Inductor's Triton kernels have (the multi-function unit's 2**x), and
+random numbers have the bits that Inductor's Triton kernels draw.
+"""
+
+from __future__ import annotations
+
+import math
+
+import halide as hl
+
+from halide_backend.algorithm import mathematics
+from halide_backend.algorithm import operations as portable
+from halide_backend.algorithm.conversions import bitcast, load
+from halide_backend.algorithm.cuda import intrinsics
+from halide_backend.algorithm.cuda.randomness import rand, randint64, randn
+from halide_backend.algorithm.mathematics.hyperbolic import TANH_32
+from halide_backend.algorithm.mathematics.polynomial import polynomial
+
+__all__ = [
+    "bitcast",
+    "divide",
+    "exp",
+    "exp2",
+    "load",
+    "maximum",
+    "minimum",
+    "rand",
+    "randint64",
+    "randn",
+    "relu",
+    "sigmoid",
+    "stored",
+    "tanh",
+    "to_dtype",
+]
+
+_SINGLE = hl.Float(32)
+
+
+def __getattr__(name: str) -> object:
+    return getattr(portable, name)
+
+
+def stored(dtype: str, value: hl.Expr) -> hl.Expr:
+    """`value` as a memory element of torch dtype `dtype`."""
+    if dtype == "bfloat16":
+        return hl.cast(hl.UInt(16), intrinsics.bfloat16_pair(value, value))
+    if dtype == "float16":
+        pair = intrinsics.float16_pair(value, value)
+        return hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), pair))
+    return portable.stored(dtype, value)
+
+
+def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
+    """torch's conversion between dtypes, rounding to float16 and bfloat16."""
+    if target in ("bfloat16", "float16"):
+        return load(target, stored(target, hl.cast(_SINGLE, value)))
+    return portable.to_dtype(source, target, value)
+
+
+def exp(x: hl.Expr) -> hl.Expr:
+    if x.type() != _SINGLE:
+        return mathematics.exp(x)
+    return intrinsics.exp2(x * hl.f32(1 / math.log(2)))
+
+
+def exp2(x: hl.Expr) -> hl.Expr:
+    return intrinsics.exp2(x) if x.type() == _SINGLE else mathematics.exp2(x)
+
+
+def sigmoid(x: hl.Expr) -> hl.Expr:
+    if x.type() != _SINGLE:
+        return mathematics.sigmoid(x)
+    return intrinsics.divide(hl.f32(1), hl.f32(1) + exp(portable.neg(x)))
+
+
+def tanh(x: hl.Expr) -> hl.Expr:
+    """Odd polynomial for |x| < 0.625, 1 - 2/(exp(2|x|) + 1) beyond."""
+    if x.type() != _SINGLE:
+        return mathematics.tanh(x)
+    a = portable.abs(x)
+    z = a * a
+    small = a * z * polynomial(z, TANH_32) + a
+    large = hl.f32(1) - intrinsics.divide(hl.f32(2), exp(a * hl.f32(2)) + hl.f32(1))
+    return portable.copysign(hl.select(a < hl.f32(0.625), small, large), x)
+
+
+def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b, of float32 within 2 ulp."""
+    return intrinsics.divide(a, b) if a.type() == _SINGLE else portable.truediv(a, b)
+
+
+def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The larger one; NaN if either is NaN."""
+    return intrinsics.maximum(a, b) if a.type() == _SINGLE else portable.maximum(a, b)
+
+
+def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The smaller one; NaN if either is NaN."""
+    return intrinsics.minimum(a, b) if a.type() == _SINGLE else portable.minimum(a, b)
+
+
+def relu(x: hl.Expr) -> hl.Expr:
+    return intrinsics.maximum(x, hl.f32(0)) if x.type() == _SINGLE else portable.relu(x)

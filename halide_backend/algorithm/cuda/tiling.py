@@ -1,0 +1,182 @@
+"""Which tiling a program gets: from its axes, extents and index expressions alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import sympy
+
+from halide_backend.algorithm.arguments import ELEMENT
+from halide_backend.algorithm.cuda.access import VECTOR, WORD, is_contiguous
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+from halide_backend.algorithm.placement import OutputLayout, output_layout
+from halide_backend.algorithm.sharing import strided_loads
+from halide_backend.errors import Unsupported
+from halide_backend.schedule.tiling import WARP, Team, Tiling
+
+#: Bytes of one memory instruction.
+_VECTOR = 16
+
+#: Vectors of a row that one lane keeps in registers: 8 of 16 bytes are 32 registers, of which there are 255.
+_LANE_VECTORS = 8
+
+#: Shared memory of a block without an opt-in is 48 KiB; the rest is for the exchange between warps.
+_SHARED_BYTES = 40 << 10
+
+#: Threads of a block per row: about 4 vectors each (measured on an H200; one vector each is a cliff).
+_THREAD_VECTORS = 4
+_FEWEST_THREADS, _MOST_THREADS = 128, 512
+
+#: Threads that fill an H200: 132 multiprocessors with a thousand each.
+_BUSY = 1 << 17
+
+#: Points that a single thread may reduce; more of them belong to a team or to another backend.
+_SERIAL_POINTS = 1 << 14
+
+
+def tile(program: LoopProgram) -> Tiling:
+    """The tiling of `program`.
+
+    Raises:
+        Unsupported: its loops fit no tiling, or one that would leave the GPU idle.
+    """
+    extents = {axis.name: _static(axis.extent) for axis in program.axes}
+    layouts = {store.buffer: output_layout(store, program) for store in program.stores}
+    scattered = any(layout.scattered for layout in layouts.values())
+    if any(isinstance(value.attribute, Reduction) for value in program.values):
+        if scattered:
+            raise Unsupported("a scatter of what is reduced in the same CUDA kernel")
+        return _reducing(program, extents)
+    nests = {frozenset(axis.name for axis in store.nest.axes) for store in program.stores}
+    if len(nests) != 1:
+        raise Unsupported("stores over different loops in one CUDA kernel")
+    row = tuple(axis.name for axis in program.stores[0].nest.axes)
+    if scattered:
+        if len(program.stores) > 1:
+            raise Unsupported("a scatter beside other stores in one CUDA kernel")
+        return Tiling(Team.THREAD, row)
+    if (square := _square(program, layouts)) is not None:
+        return Tiling(Team.TILE, row, square)
+    return _chunked(program, extents, Tiling(Team.THREAD, row), row)
+
+
+def _square(program: LoopProgram, layouts: dict[str, OutputLayout]) -> tuple[str, str] | None:
+    """The axes along which transposed operands are read and outputs are written, if there is one pair of them."""
+    inner = {layout.variables[0] for layout in layouts.values() if layout.variables}
+    across: set[str] = set()
+    for position in strided_loads(program, layouts):
+        value = program.values[position]
+        assert isinstance(value.attribute, Load)
+        across |= {name for name in value.axes if is_contiguous(value.attribute.index, name)}
+    return (across.pop(), inner.pop()) if len(inner) == len(across) == 1 else None
+
+
+def _static(extent: object) -> int:
+    if not isinstance(extent, int):
+        raise Unsupported("a dynamic size in a CUDA kernel")
+    return extent
+
+
+def _reducing(program: LoopProgram, extents: dict[str, int]) -> Tiling:
+    row = tuple(axis.name for axis in program.row)
+    inner = tuple(name for name in extents if name not in row)
+    reductions = [v.attribute for v in program.values if isinstance(v.attribute, Reduction)]
+    whole = all({axis.name for axis in reduction.axes} == set(inner) for reduction in reductions)
+    nests = [frozenset(axis.name for axis in store.nest.iteration) for store in program.stores]
+    flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
+    order = _order(program, inner)
+    points = math.prod(extents[name] for name in inner)
+    along = _contiguous(program, extents, inner)
+    if whole and flat and order and points >= WARP and along not in row:
+        return _team(program, extents, Tiling(Team.BLOCK, row, order), points)
+    if points > _SERIAL_POINTS:
+        raise Unsupported(f"a thread would have {points} points to reduce")
+    return _chunked(program, extents, Tiling(Team.THREAD, row, inner), row)
+
+
+def _order(program: LoopProgram, inner: tuple[str, ...]) -> tuple[str, ...]:
+    """The inner axes outermost first: as a reduction or a store nests them."""
+    for value in program.values:
+        if isinstance(value.attribute, Reduction):
+            names = tuple(axis.name for axis in value.attribute.axes)
+            if set(names) == set(inner):
+                return names
+    return ()
+
+
+def _team(program: LoopProgram, extents: dict[str, int], tiling: Tiling, points: int) -> Tiling:
+    last = tiling.inner[-1]
+    elements = _elements(program, last, extents[last])
+    staged = sum(_bytes(program, load) for load in _row_loads(program, tiling))
+    if points * staged > _SHARED_BYTES:
+        # Read again from the cache, each time adjacent threads adjacent elements.
+        elements = 1
+    chunks = points // elements
+    chunk = last if elements > 1 else ""
+    if len(tiling.inner) == 1 and chunks % WARP == 0 and chunks <= WARP * _LANE_VECTORS and elements > 1:
+        return Tiling(Team.WARP, tiling.row, tiling.inner, chunk, elements, chunks, WARP)
+    wanted = 1 << max(chunks // _THREAD_VECTORS, 1).bit_length() - 1
+    threads = min(max(wanted, _FEWEST_THREADS), _MOST_THREADS)
+    threads = min(threads, -(-chunks // WARP) * WARP)
+    return Tiling(Team.BLOCK, tiling.row, tiling.inner, chunk, elements, chunks, threads)
+
+
+def _row_loads(program: LoopProgram, tiling: Tiling) -> Iterator[Load]:
+    """Loads that run along the row, each of which may have to be kept for a second use."""
+    for value in program.values:
+        if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner):
+            yield value.attribute
+
+
+def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, candidates: tuple[str, ...]) -> Tiling:
+    """Cut the axis along which memory is contiguous, if every store runs along it."""
+    along = _contiguous(program, extents)
+    everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in program.stores)
+    if along not in candidates or not everywhere:
+        return tiling
+    elements = _elements(program, along, extents[along])
+    if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
+        # A long loop for each of few threads: more threads with a word each keep more loads under way.
+        elements = min(elements, max(1, elements * WORD // VECTOR))
+    if elements == 1:
+        return tiling
+    return Tiling(tiling.team, tiling.row, tiling.inner, along, elements)
+
+
+def _elements(program: LoopProgram, along: str, extent: int) -> int:
+    """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
+    widths = [ELEMENT[dtype][1] // 8 for dtype, index in _accesses(program) if is_contiguous(index, along)]
+    # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
+    narrowest = min([width for width in widths if width > 1] or widths or [_VECTOR])
+    elements = _VECTOR // max(narrowest, 2)
+    while extent % elements:
+        elements //= 2
+    return elements
+
+
+def _contiguous(program: LoopProgram, extents: dict[str, int], over: Sequence[str] = ()) -> str:
+    """The axis along which most bytes are adjacent, of the accesses that run over one of the axes `over`, if any."""
+    votes: dict[str, int] = {}
+    for dtype, index in _accesses(program):
+        if over and not {symbol.name for symbol in index.free_symbols}.intersection(over):
+            continue
+        for name in extents:
+            if is_contiguous(index, name):
+                size = math.prod(extents[s.name] for s in index.free_symbols if s.name in extents)
+                votes[name] = votes.get(name, 0) + size * ELEMENT[dtype][1] // 8
+    return max(votes, key=lambda name: votes[name]) if votes else ""
+
+
+def _accesses(program: LoopProgram) -> Iterator[tuple[str, sympy.Expr]]:
+    """Element type and index of every load and store."""
+    dtypes = {buffer.name: buffer.dtype for buffer in (*program.inputs, *program.outputs)}
+    for value in program.values:
+        if isinstance(value.attribute, Load):
+            yield dtypes[value.attribute.buffer], value.attribute.index
+    for store in program.stores:
+        yield dtypes[store.buffer], store.index
+
+
+def _bytes(program: LoopProgram, load: Load) -> int:
+    return next(ELEMENT[buffer.dtype][1] // 8 for buffer in program.inputs if buffer.name == load.buffer)

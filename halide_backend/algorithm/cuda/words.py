@@ -1,0 +1,79 @@
+"""The loads and stores of a program that move a thread's chunk in whole words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from halide_backend.algorithm.arguments import ELEMENT
+from halide_backend.algorithm.cuda.access import VECTOR, WORD, first_word, words_of
+from halide_backend.algorithm.loop_program import Buffer, Load, LoopProgram, Value
+from halide_backend.algorithm.placement import OutputLayout
+from halide_backend.schedule.tiling import Tiling
+
+
+@dataclass(frozen=True)
+class WordLoad:
+    """A load of `buffer`, one chunk at a time.
+
+    `first` is the word at which a chunk begins, over the chunk's number. A masked load may run out of the buffer:
+    `last` is then the last word at which a chunk can begin, to which `first` has to be clamped.
+    """
+
+    buffer: str
+    first: sympy.Expr
+    last: int | None = None
+
+
+class WordAccess:
+    """Which accesses of `program` under `tiling` move words: `loads` by the position of their value."""
+
+    def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
+        self._program = program
+        self._tiling = tiling
+        found: dict[int, WordLoad] = {}
+        by_element: set[str] = set()
+        for position, value in enumerate(program.values):
+            if isinstance(value.attribute, Load):
+                buffer = next(b for b in program.inputs if b.name == value.attribute.buffer)
+                load = self._load(value, value.attribute, buffer)
+                if load is not None:
+                    found[position] = load
+                elif ELEMENT[buffer.dtype][1] != WORD:
+                    by_element.add(buffer.name)
+        # Only a buffer of 32-bit elements can be read either way.
+        self.loads = {position: load for position, load in found.items() if load.buffer not in by_element}
+
+    @property
+    def buffers(self) -> set[str]:
+        """The inputs that are read in words."""
+        return {load.buffer for load in self.loads.values()}
+
+    def _load(self, value: Value, load: Load, buffer: Buffer) -> WordLoad | None:
+        tiling = self._tiling
+        if not tiling.chunk or not buffer.aligned:
+            return None
+        first = first_word(load.index, tiling.chunk, buffer.dtype, tiling.elements)
+        if first is None or all(self._program.values[operand].operation == "indirect" for operand in value.operands):
+            return None if first is None else WordLoad(buffer.name, first)
+        assert isinstance(buffer.extent, int)
+        if buffer.extent % tiling.elements:
+            return None
+        # In a buffer of whole chunks a chunk with any element inside lies inside as a whole: clamping changes no other.
+        last = words_of(buffer.dtype, buffer.extent) - words_of(buffer.dtype, tiling.elements)
+        return WordLoad(buffer.name, first, last)
+
+    def of_output(self, layout: OutputLayout, buffer: Buffer) -> int:
+        """Words of one chunk of an output, 0 if it is not stored in words."""
+        tiling = self._tiling
+        if not buffer.aligned or tiling.chunk not in layout.variables:
+            return 0
+        words = words_of(buffer.dtype, tiling.elements)
+        step = min(words * WORD, VECTOR)
+        bits = ELEMENT[buffer.dtype][1]
+        for name, (_, stride) in zip(layout.variables, layout.dims):
+            assert isinstance(stride, int)
+            if not words or (stride != 1 if name == tiling.chunk else stride * bits % step):
+                return 0
+        return words if layout.offset * bits % step == 0 else 0

@@ -1,0 +1,77 @@
+"""NVIDIA's assembler, from wherever it is: it turns PTX into machine code for one kind of GPU, and needs none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from halide_backend.errors import HalideCompileError
+
+#: Where an installed package keeps it: Triton's wheel, and NVIDIA's own for CUDA 12 and 13.
+_PACKAGES = (
+    ("triton", "backends/nvidia/bin/ptxas"),
+    ("nvidia", "cuda_nvcc/bin/ptxas"),
+    ("nvidia", "cu13/bin/ptxas"),
+)
+_RELEASE = re.compile(r"release [\d.]+, V([\d.]+)")
+
+
+@cache
+def find() -> str | None:
+    """Path of ptxas: from the toolkit of CUDA_HOME, an installed package, or PATH; None if there is none."""
+    return next((str(path) for path in _candidates() if os.access(path, os.X_OK)), None)
+
+
+@cache
+def version() -> str:
+    """Version of the assembler, which decides the machine code; "" where the driver has to do its work."""
+    path = find()
+    if path is None:
+        return ""
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = _RELEASE.search(told)
+    return found[1] if found else told.strip()
+
+
+def assemble(ptx: str, capability: str, name: str) -> bytes:
+    """Machine code for `capability` ("sm_90"); where there is no assembler, the PTX, which the driver assembles.
+
+    Raises:
+        HalideCompileError: ptxas refuses the PTX.
+    """
+    path = find()
+    if path is None:
+        return ptx.encode() + b"\0"
+    with tempfile.TemporaryDirectory(prefix="halide-backend-") as folder:
+        source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(ptx)
+        command = [path, "-O3", f"-arch={capability}", str(source), "-o", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise HalideCompileError(
+                f"ptxas: {(done.stderr or done.stdout).strip()[:2000]}",
+                where=f"kernel {name}",
+                cure="Please report it with the kernel's text.",
+            )
+        return target.read_bytes()
+
+
+def _candidates() -> Iterator[Path]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if folder := os.environ.get(variable):
+            yield Path(folder, "bin", "ptxas")
+    for package, place in _PACKAGES:
+        # Their spec says where they are without importing them.
+        spec = importlib.util.find_spec(package)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            yield Path(location, place)
+    if found := shutil.which("ptxas"):
+        yield Path(found)
+    yield Path("/usr/local/cuda/bin/ptxas")

@@ -1,0 +1,369 @@
+"""Rules for CUDA: what becomes of the loops of a kernel, from its tiling and the structure of its stages.
+
+All outputs share one grid: the others are computed with the first one, down to the thread. What a thread needs lies in
+registers, which takes loops that unroll to constants; what threads of a block share lies in shared memory. The numbers
+are explained in docs/design/cuda.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halide_backend.errors import Unsupported
+from halide_backend.schedule.schedule import Schedule
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
+from halide_backend.schedule.steps import (
+    AlignStorage,
+    AllowRaceConditions,
+    Bound,
+    ComputeAt,
+    ComputeWith,
+    Fuse,
+    GpuBlocks,
+    GpuThreads,
+    Reorder,
+    Split,
+    Step,
+    StoreInShared,
+    Unroll,
+    Vectorize,
+)
+from halide_backend.schedule.tiling import Team, Tiling
+
+#: Threads of a block whose threads do not cooperate.
+BLOCK = 256
+
+#: Rows of a block whose warps each have one.
+WARPS = 4
+
+#: Blocks in the second and third dimension of a grid.
+MOST_BLOCKS = 65_535
+
+#: Steps of a thread that are written out one after another, so that their loads are under way together.
+UNROLLED = 8
+
+#: Side of the square through which a block transposes, and how many of its lines its threads take at a time.
+SIDE, SIDE_THREADS = 32, 8
+
+#: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type).
+LANES = 4
+
+
+def cuda_schedule(graph: StageGraph, tiling: Tiling) -> Schedule:
+    """The schedule that the rules choose for `graph`, whose Funcs are written for `tiling`.
+
+    Raises:
+        Unsupported: its rows fit no grid.
+    """
+    rules = _Rules(graph, tiling)
+    rules.choose()
+    return Schedule(tuple(rules.steps))
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """Loops of the output that all others follow: of a block, of a thread, and of one step of a thread."""
+
+    parent: str
+    block: str
+    thread: str
+    step: str
+
+
+class _Rules:
+    def __init__(self, graph: StageGraph, tiling: Tiling) -> None:
+        self.graph = graph
+        self.tiling = tiling
+        self.steps: list[Step] = []
+
+    def add(self, *steps: Step) -> None:
+        self.steps += steps
+
+    def choose(self) -> None:
+        outputs = sorted(self.graph.outputs, key=lambda stage: -stage.points)
+        parent = outputs[0]
+        if parent.role is Role.SCATTER:
+            self._scatter(parent)
+            return
+        if self.tiling.team is Team.TILE:
+            self._squares(outputs)
+            return
+        for stage in outputs:
+            self._output(stage, parent)
+        levels = self._levels(parent)
+        for stage in outputs[1:]:
+            same = self._walks(stage) and self._walks(parent)
+            self.add(ComputeWith(stage.name, parent.name, levels.step if same else levels.thread))
+        for stage in self.graph.stages:
+            match stage.role:
+                case Role.STAGED_LOAD:
+                    self._load(stage, levels)
+                case Role.REDUCTION:
+                    self._reduction(stage, levels)
+                case Role.WARP:
+                    self._warp(stage, levels)
+                case Role.PACKED:
+                    self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
+
+    def _levels(self, parent: Stage) -> _Levels:
+        if self.tiling.team is Team.THREAD:
+            return _Levels(parent.name, "block", "thread", "thread")
+        row = self._rows(parent, parent)[0].name
+        step = "u" if self._walks(parent) else "t"
+        return _Levels(parent.name, "block" if self.tiling.team is Team.WARP else row, "t", step)
+
+    def _walks(self, stage: Stage) -> bool:
+        """Whether the output runs along the row rather than having one value for it."""
+        return self.tiling.team is not Team.THREAD and any(
+            loop.axis in (*self.tiling.inner, "u") for loop in stage.loops
+        )
+
+    # -- outputs -----------------------------------------------------------------------------------------------
+
+    def _output(self, stage: Stage, parent: Stage) -> None:
+        within = [loop for loop in stage.loops if self._is_element(loop)]
+        order = self._elements(stage.name, within)
+        if self.tiling.team is Team.THREAD:
+            self._alone(stage, parent, order)
+        else:
+            self._team(stage, parent, order)
+
+    def _is_element(self, loop: Loop) -> bool:
+        return loop.name in ("k", f"{self.tiling.chunk}_e")
+
+    def _elements(self, func: str, loops: list[Loop]) -> list[str]:
+        """Steps for the loops within a chunk; returns their names, innermost first."""
+        order: list[str] = []
+        for loop in loops:
+            if loop.name != "k" or loop.extent % LANES:
+                self.add(Unroll(func, loop.name))
+                order.append(loop.name)
+            elif loop.extent == LANES:
+                self.add(Vectorize(func, loop.name))
+                order.append(loop.name)
+            else:
+                self.add(Split(func, loop.name, "ko", "kv", LANES), Vectorize(func, "kv"), Unroll(func, "ko"))
+                order += ["kv", "ko"]
+        return order
+
+    def _fused(self, func: str, loops: list[Loop], name: str) -> str:
+        """Make one loop of several, the first one innermost; returns its name."""
+        inner = loops[0].name
+        for number, loop in enumerate(loops[1:], start=2):
+            fused = name if number == len(loops) else f"{name}{number}"
+            self.add(Fuse(func, inner, loop.name, fused))
+            inner = fused
+        return inner
+
+    def _rows(self, stage: Stage, parent: Stage) -> list[Loop]:
+        """The loops over the row in the order of the parent's, which is that of its memory."""
+        order = [loop.axis for loop in parent.loops]
+        rows = [loop for loop in stage.loops if loop.axis in (*self.tiling.row, "z") and not self._is_element(loop)]
+        return sorted(rows, key=lambda loop: order.index(loop.axis))
+
+    def _alone(self, stage: Stage, parent: Stage, order: list[str]) -> None:
+        rows = self._rows(stage, parent)
+        serial = [loop.name for loop in stage.loops if loop not in rows and not self._is_element(loop)]
+        self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
+        if len(rows) > 1 and len(self.graph.outputs) > 1:
+            self._plane(stage, rows, [*order, *serial])
+            return
+        fused = self._fused(stage.name, rows, "i")
+        self.add(
+            Split(stage.name, fused, "block", "thread", BLOCK),
+            GpuThreads(stage.name, ("thread",)),
+            GpuBlocks(stage.name, ("block",)),
+        )
+
+    def _plane(self, stage: Stage, rows: list[Loop], within: list[str]) -> None:
+        """Blocks of two row axes. Halide loses the bounds of a fused loop where outputs are computed together."""
+        first, second, *rest = rows
+        width = min(BLOCK, 1 << (first.extent - 1).bit_length())
+        self.add(
+            Split(stage.name, first.name, "block", "thread", width),
+            Split(stage.name, second.name, "block2", "thread2", BLOCK // width),
+            Reorder(stage.name, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
+            GpuThreads(stage.name, ("thread", "thread2")),
+        )
+        counts = [("block", -(-first.extent // width)), ("block2", -(-second.extent // (BLOCK // width)))]
+        self._grid(stage, [*counts, *((loop.name, loop.extent) for loop in rest)])
+
+    def _grid(self, stage: Stage, loops: list[tuple[str, int]]) -> None:
+        """Give the (name, extent) loops to the dimensions of a grid, of which only the first may be long."""
+        ordered = sorted(loops, key=lambda loop: -loop[1])
+        if len(loops) > 3 or any(extent > MOST_BLOCKS for _, extent in ordered[1:]):
+            raise Unsupported(f"a CUDA grid of {' x '.join(str(extent) for _, extent in ordered)} blocks")
+        self.add(GpuBlocks(stage.name, tuple(name for name, _ in ordered)))
+
+    def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
+        tiling = self.tiling
+        rows = self._rows(stage, parent)
+        names = [loop.name for loop in rows]
+        if self._walks(stage):
+            if tiling.team is Team.BLOCK:
+                walk = self._walk(stage)
+                self.add(Reorder(stage.name, (*order, *(loop.name for loop in walk), *names)))
+                self.add(Split(stage.name, self._fused(stage.name, walk, "n"), "u", "t", tiling.threads))
+            if tiling.steps <= UNROLLED:
+                self.add(Unroll(stage.name, "u"))
+            order = [*order, "u"]
+        self.add(Reorder(stage.name, (*order, "t", *names)))
+        if tiling.team is Team.WARP:
+            first, *rest = rows
+            self.add(Split(stage.name, first.name, "block", "y", WARPS), GpuThreads(stage.name, ("t", "y")))
+            counts = [("block", -(-first.extent // WARPS)), *((loop.name, loop.extent) for loop in rest)]
+        else:
+            self.add(GpuThreads(stage.name, ("t",)))
+            counts = [(loop.name, loop.extent) for loop in rows]
+        self._grid(stage, counts)
+
+    def _walk(self, stage: Stage) -> list[Loop]:
+        """The loops along the row, in the order in which a team walks through them."""
+        inner = list(reversed(self.tiling.inner))
+        loops = [loop for loop in stage.loops if loop.axis in inner and not self._is_element(loop)]
+        return sorted(loops, key=lambda loop: inner.index(loop.axis))
+
+    # -- stages ------------------------------------------------------------------------------------------------
+
+    def _sinks(self, name: str) -> set[str]:
+        """The reductions and outputs that Func `name` flows into."""
+        found: set[str] = set()
+        stack, seen = [name], {name}
+        while stack:
+            for stage in self.graph.consumers(stack.pop()):
+                if stage.role is Role.INLINE or stage.role is Role.STAGED_LOAD:
+                    if stage.name not in seen:
+                        seen.add(stage.name)
+                        stack.append(stage.name)
+                else:
+                    found.add(stage.name)
+        return found
+
+    def _load(self, stage: Stage, levels: _Levels) -> None:
+        """Load the words of a chunk at once, where its user wants them; without such a place one at a time."""
+        sinks = self._sinks(stage.name)
+        reductions = {name for name in sinks if self.graph[name].role is Role.REDUCTION}
+        along = [loop for loop in stage.loops if loop.axis in (*self.tiling.inner, "u")]
+        alone, in_warp = self.tiling.team is Team.THREAD, self.tiling.team is Team.WARP
+        if not reductions:
+            place = ComputeAt(stage.name, levels.parent, levels.step)
+        elif in_warp or (alone and not along):
+            place = ComputeAt(stage.name, levels.parent, levels.thread)
+        elif len(sinks) == 1:
+            (reduction,) = reductions
+            place = self._beside(stage, self.graph[reduction])
+        elif alone:
+            return
+        else:
+            self._share(stage, levels)
+            return
+        self.add(place)
+        self._elements(stage.name, [stage.loops[0]])
+        if place.var == "t":
+            self.add(*(Unroll(stage.name, loop.name) for loop in along if loop.name == "u"))
+
+    def _beside(self, stage: Stage, reduction: Stage) -> ComputeAt:
+        """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
+        loop = reduction.updates[0 if self.tiling.team is Team.THREAD else 1]
+        count = math.gcd(loop.extent, UNROLLED)
+        if loop.extent <= UNROLLED or count == 1:
+            return ComputeAt(stage.name, reduction.name, loop.name)
+        if self.tiling.team is not Team.THREAD:
+            return ComputeAt(stage.name, reduction.name, f"{loop.name}i")
+        self.add(*(Unroll(stage.name, own.name) for own in stage.loops if own.axis == loop.axis))
+        return ComputeAt(stage.name, reduction.name, f"{loop.name}o")
+
+    def _share(self, stage: Stage, levels: _Levels) -> None:
+        """Keep a row that is read several times in shared memory; the block's threads load it together."""
+        walk = self._walk(stage)
+        self.add(ComputeAt(stage.name, levels.parent, levels.block), StoreInShared(stage.name))
+        vector = self._elements(stage.name, [stage.loops[0]])
+        fused = self._fused(stage.name, walk, "n")
+        self.add(Split(stage.name, fused, "u", "t", self.tiling.threads))
+        if math.prod(loop.extent for loop in walk) <= self.tiling.threads * UNROLLED:
+            self.add(Unroll(stage.name, "u"))
+        self.add(Reorder(stage.name, (*vector, "u", "t")), GpuThreads(stage.name, ("t",)))
+
+    def _reduction(self, stage: Stage, levels: _Levels) -> None:
+        elements = [loop.name for loop in stage.loops if self._is_element(loop)]
+        if self.tiling.team is Team.THREAD:
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+            self.add(Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=True))
+            for name in elements:
+                self.add(Unroll(stage.name, name), Unroll(stage.name, name, update=True))
+            self._unroll(stage, stage.updates[0])
+            return
+        (warp,) = (s.name for s in self.graph.consumers(stage.name) if s.role is Role.WARP)
+        if self.tiling.team is Team.BLOCK:
+            self.add(ComputeAt(stage.name, warp, "t"))
+        else:
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+        element, step = stage.updates
+        self.add(Unroll(stage.name, element.name, update=True))
+        self._unroll(stage, step)
+
+    def _unroll(self, stage: Stage, loop: Loop) -> None:
+        """Write out as many steps of a reduction's loop as divide it."""
+        if loop.extent <= UNROLLED:
+            self.add(Unroll(stage.name, loop.name, update=True))
+        elif (count := math.gcd(loop.extent, UNROLLED)) > 1:
+            inner = f"{loop.name}i"
+            self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
+            self.add(Unroll(stage.name, inner, update=True))
+
+    def _warp(self, stage: Stage, levels: _Levels) -> None:
+        if self.tiling.team is Team.WARP:
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread))
+            return
+        self.add(
+            ComputeAt(stage.name, levels.parent, levels.block),
+            StoreInShared(stage.name),
+            Bound(stage.name, "t", 0, self.tiling.threads),
+            GpuThreads(stage.name, ("t",)),
+        )
+
+    def _squares(self, outputs: list[Stage]) -> None:
+        """Squares of both axes: transposed operands are read along their own memory, and lie in padded shared memory
+        so that reading them across it meets no bank twice."""
+        down, along = self.tiling.inner
+        parent = outputs[0]
+        for stage in outputs:
+            rest = [loop.name for loop in stage.loops if loop.name not in (down, along)]
+            self.add(
+                Split(stage.name, along, "along", "i", SIDE),
+                Split(stage.name, down, "down", "part", SIDE),
+                Split(stage.name, "part", "line", "y", SIDE_THREADS),
+                Reorder(stage.name, ("line", "i", "y", "along", "down", *rest)),
+                Unroll(stage.name, "line"),
+                Fuse(stage.name, "along", "down", "square"),
+            )
+            block = "square"
+            for number, name in enumerate(rest):
+                self.add(Fuse(stage.name, block, name, f"square{number}"))
+                block = f"square{number}"
+            self.add(GpuThreads(stage.name, ("i", "y")), GpuBlocks(stage.name, (block,)))
+            if stage is not parent:
+                self.add(ComputeWith(stage.name, parent.name, "i"))
+        for stage in self.graph.stages:
+            if stage.role is Role.TILE:
+                rest = [loop.name for loop in stage.loops if loop.name not in (down, along)]
+                self.add(
+                    ComputeAt(stage.name, parent.name, block),
+                    StoreInShared(stage.name),
+                    AlignStorage(stage.name, stage.loops[0].name, SIDE + 1),
+                    # Halide 21 computes half of a stage whose loop is called "s".
+                    Split(stage.name, along, "line", "y", SIDE_THREADS),
+                    Reorder(stage.name, ("line", down, "y", *rest)),
+                    Unroll(stage.name, "line"),
+                    GpuThreads(stage.name, (down, "y")),
+                )
+
+    def _scatter(self, stage: Stage) -> None:
+        (points,) = stage.updates
+        self.add(
+            AllowRaceConditions(stage.name),
+            Split(stage.name, points.name, "r$block", "r$thread", BLOCK, update=True),
+            GpuThreads(stage.name, ("r$thread",), update=True),
+            GpuBlocks(stage.name, ("r$block",), update=True),
+        )

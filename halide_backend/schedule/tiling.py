@@ -1,0 +1,47 @@
+"""Tiling: how the axes of a kernel are laid on the blocks and threads of a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+#: Threads that exchange values without memory.
+WARP = 32
+
+
+class Team(Enum):
+    """Who computes one point of the row."""
+
+    THREAD = "a thread"  # every thread on its own: pointwise kernels, sums over an outer axis
+    WARP = "a warp"  # the row lies in the registers of a warp
+    BLOCK = "a block"  # the row lies in the shared memory of a block
+    TILE = "a block of a square"  # transposes: what is read along one axis and written along another
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The program's axes by what runs along them, and the piece of memory that one thread takes at a time.
+
+    For `Team.TILE` the `inner` axes are the one that reads run along and the one that writes do.
+
+    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements. `row` axes are shared out among
+    teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do; both outermost axis first.
+    """
+
+    team: Team
+    row: tuple[str, ...]
+    inner: tuple[str, ...] = ()
+    chunk: str = ""
+    elements: int = 1
+    chunks: int = 1
+    threads: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Chunks that one thread does one after another."""
+        return -(-self.chunks // self.threads)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether some threads have less to do than others."""
+        return self.chunks % self.threads != 0

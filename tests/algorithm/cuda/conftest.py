@@ -1,0 +1,116 @@
+"""Kernels for a GPU on a machine without one: captured on the CPU, compiled to PTX, assembled where ptxas is found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config as inductor_config
+
+from halide_backend.algorithm.loop_program import LoopProgram
+from halide_backend.build import ptx, ptxas
+from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.target import Target
+from halide_backend.capture import scheduling
+from halide_backend.kernel_text import cuda_kernel_text
+
+TARGET = Target.cuda(9, 0)
+
+
+@dataclass(frozen=True)
+class Ptx:
+    """What a test looks at: the kernel's text, its PTX, and counts of instructions in it."""
+
+    text: str
+    code: str
+    image: bytes
+
+    def count(self, pattern: str) -> int:
+        return len(re.findall(pattern, self.code))
+
+    @property
+    def kernels(self) -> int:
+        return len(ptx.entries(self.code))
+
+    @property
+    def loads(self) -> int:
+        return self.count(r"ld\.global")
+
+    @property
+    def wide_loads(self) -> int:
+        """Loads of 128 bits."""
+        return self.count(r"ld\.global\S*\.v4\.b32|ld\.global\S*\.v2\.b64")
+
+    @property
+    def stores(self) -> int:
+        return self.count(r"st\.global")
+
+    @property
+    def wide_stores(self) -> int:
+        return self.count(r"st\.global\S*\.v4\.b32|st\.global\S*\.v2\.b64")
+
+
+def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[LoopProgram]:
+    """The programs that compiling `function` for the CPU captures, with the alignment that CUDA memory has."""
+    found: list[LoopProgram] = []
+    compile_program = scheduling.compile_program
+
+    def recorded(program: LoopProgram, *rest: Any) -> Any:
+        buffers = {
+            kind: tuple(replace(buffer, aligned=True) for buffer in getattr(program, kind))
+            for kind in ("inputs", "outputs")
+        }
+        found.append(replace(program, **buffers))
+        return compile_program(program, *rest)
+
+    torch._dynamo.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduling, "compile_program", recorded)
+        with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
+            torch.compile(function, dynamic=False)(*arguments)
+    return found
+
+
+def ptx_of(program: LoopProgram) -> Ptx:
+    text = cuda_kernel_text(program)
+    kernel = compile_kernel(text, TARGET, "kernel_under_test")
+    return Ptx(text, ptx.complete(ptx.extract(kernel.object), "kernel_under_test"), kernel.image)
+
+
+def _need_intrinsics() -> None:
+    # It needs Halide's library loaded, which the import of halide does.
+    pytest.importorskip("halide")
+    pytest.importorskip("halide_backend.algorithm.cuda._intrinsics")
+
+
+@pytest.fixture
+def programs() -> Callable[..., list[LoopProgram]]:
+    """programs(function, *arguments): the captured programs."""
+    return lambda function, *arguments: programs_of(function, arguments)
+
+
+@pytest.fixture
+def to_ptx() -> Callable[[LoopProgram], Ptx]:
+    """to_ptx(program): its PTX, whatever it contains."""
+    _need_intrinsics()
+    return ptx_of
+
+
+@pytest.fixture
+def compiled_ptx() -> Callable[..., Ptx]:
+    """compiled_ptx(function, *arguments): the PTX of the one kernel that the function makes."""
+    _need_intrinsics()
+
+    def compiled(function: Callable[..., Any], *arguments: Any) -> Ptx:
+        (program,) = programs_of(function, arguments)
+        result = ptx_of(program)
+        assert result.kernels == 1
+        assert ".local" not in result.code, "something lies in memory instead of in registers"
+        assert result.image[:4] == b"\x7fELF" if ptxas.find() else result.image.endswith(b"\0")
+        return result
+
+    return compiled

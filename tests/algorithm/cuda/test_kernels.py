@@ -1,0 +1,131 @@
+"""Each class of kernel becomes one CUDA kernel with the memory accesses that its schedule promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from halide_backend.errors import Unsupported
+from halide_backend.kernel_text import cuda_kernel_text
+
+Compile = Callable[..., Any]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.rand(*shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_pointwise_kernel_moves_128_bits_at_a_time(compiled_ptx: Compile, dtype: torch.dtype) -> None:
+    code = compiled_ptx(lambda x, y: torch.relu((x + y) * y), rand(64, 64, dtype=dtype), rand(64, 64, dtype=dtype))
+    assert (code.loads, code.wide_loads) == (2, 2)
+    assert (code.stores, code.wide_stores) == (1, 1)
+    assert code.count("max.NaN.f32") == 16 // dtype.itemsize
+    assert code.count(r"\.f64") == 0
+
+
+def test_elements_that_fill_no_vector_are_moved_one_by_one(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x * 2, rand(1001))
+    # The last block, which is not full, has code of its own.
+    assert (code.loads, code.wide_loads) == (2, 0)
+
+
+def test_bfloat16_is_rounded_by_the_processor(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: (x * 3).bfloat16(), rand(1024))
+    assert code.count(r"cvt\.rn\.bf16x2\.f32") == 4
+    assert code.count("call") == 0
+
+
+@pytest.mark.parametrize(("dtype", "vectors"), [(torch.float32, 8), (torch.bfloat16, 4)], ids=str)
+def test_a_row_of_a_warp_is_read_once(compiled_ptx: Compile, dtype: torch.dtype, vectors: int) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(16, 1024, dtype=dtype))
+    assert (code.loads, code.wide_loads) == (vectors, vectors)
+    assert code.count(r"shfl\.sync\.bfly") == 2 * 5
+    assert code.count(r"bar\.sync") == 0
+    assert code.count(r"ex2\.approx") > 0
+
+
+def test_a_long_row_lies_in_shared_memory(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(4, 4096))
+    assert (code.loads, code.wide_loads) == (4, 4)
+    # The row itself, and one exchange for each of the two reductions.
+    assert code.count(r"bar\.sync") == 3
+
+
+@pytest.mark.parametrize("columns", [1000, 1001, 33, 50257])
+def test_rows_of_any_length(compiled_ptx: Compile, columns: int) -> None:
+    code = compiled_ptx(lambda x: torch.log_softmax(x, -1), rand(4, columns))
+    assert code.count(r"shfl\.sync\.bfly") >= 10
+
+
+def test_layer_norm_writes_its_statistics_in_the_same_kernel(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(
+        lambda x, w, b: torch.native_layer_norm(x, (256,), w, b, 1e-5), rand(16, 256), rand(256), rand(256)
+    )
+    # x, weight and bias in two vectors each; the result in two, mean and deviation in one number each.
+    assert (code.loads, code.wide_loads) == (6, 6)
+    assert (code.stores, code.wide_stores) == (4, 2)
+
+
+def test_a_column_sum_has_loads_under_way(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x.sum(0), rand(304, 128))
+    # 32 threads are few: each takes one word of a row, eight rows at a time.
+    assert code.loads == 8
+    assert code.count(r"shfl") == 0
+
+
+def test_a_full_sum_is_one_block(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x.sum(), rand(300, 128))
+    assert code.count(r"bar\.sync") == 1
+
+
+def test_argmax_compares_keys_and_positions(compiled_ptx: Compile) -> None:
+    assert compiled_ptx(lambda x: x.argmax(-1), rand(16, 128)).count(r"shfl\.sync\.bfly") == 10
+
+
+def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x, y: x.t() + y, rand(64, 96), rand(96, 64))
+    assert code.count(r"st\.shared") > 0
+    assert code.count(r"bar\.sync") == 1
+
+
+def test_embedding_reads_rows_in_vectors(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(50, 64), torch.randint(0, 50, (16,)))
+    assert (code.wide_loads, code.wide_stores) == (1, 1)
+    # An index out of range ends the kernel.
+    assert code.count(r"\btrap;") > 0
+
+
+def test_index_add_is_an_atomic_addition(programs: Compile, to_ptx: Compile) -> None:
+    found = programs(lambda x, i, s: x.index_add(0, i, s), rand(100, 64), torch.randint(0, 100, (500,)), rand(500, 64))
+    assert to_ptx(found[-1]).count(r"(?:atom|red)\.\S*add\.f32") == 1
+
+
+def test_concatenation_reads_vectors_behind_its_masks(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x, y: F.pad(x, (0, 64)) + y, rand(8, 64), rand(8, 128))
+    assert code.wide_loads == code.loads == 2
+
+
+def test_dropout_draws_random_numbers(compiled_ptx: Compile) -> None:
+    assert compiled_ptx(lambda x: torch.rand_like(x) * x, rand(64, 64)).count(r"mul\.(wide|hi)\.u32") > 0
+
+
+def test_an_atomic_addition_of_bfloat16_is_refused(programs: Compile) -> None:
+    *_, scatter = programs(
+        lambda x, i, s: x.index_add(0, i, s), rand(100, 64), torch.randint(0, 100, (500,)), rand(500, 64)
+    )
+    narrow = tuple(replace(buffer, dtype="bfloat16") for buffer in scatter.outputs)
+    with pytest.raises(Unsupported, match="atomic addition of bfloat16"):
+        cuda_kernel_text(replace(scatter, outputs=narrow))
+
+
+def test_equal_programs_have_equal_texts(programs: Compile) -> None:
+    first, second = (programs(lambda x: torch.softmax(x, -1), rand(16, 1024))[0] for _ in range(2))
+    assert cuda_kernel_text(first) == cuda_kernel_text(second)

@@ -1,0 +1,207 @@
+"""What only a GPU can show: values, streams, graphs, errors, memory that is not aligned, and models that learn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._inductor import config as inductor_config
+
+import halide_backend
+
+pytestmark = pytest.mark.gpu
+Native = Callable[[], int]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+def compiled(function: Callable[..., object]) -> Callable[..., object]:
+    return torch.compile(function, dynamic=False)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 32, 33, 1000, 1024, 2048, 4097, 20000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_rows_of_any_length(native: Native, columns: int, dtype: torch.dtype) -> None:
+    x = normal(37, columns, dtype=dtype)
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    for function in (
+        lambda x: torch.softmax(x, -1),
+        lambda x: x.float().sum(-1),
+        lambda x: x.amax(-1),
+        lambda x: F.layer_norm(x, x.shape[-1:]),
+    ):
+        torch._dynamo.reset()
+        wanted = function(x.double()).double()
+        torch.testing.assert_close(
+            compiled(function)(x).double(),
+            wanted,
+            rtol=tolerance,
+            atol=tolerance * columns**0.5,  # type: ignore[attr-defined]
+        )
+    assert native() >= 4
+
+
+@pytest.mark.parametrize("shape", [(33, 65), (64, 64), (1000, 31), (3, 70, 45)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+def test_transposes_are_exact(native: Native, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = (normal(*shape) * 10).to(dtype)
+    y = x.transpose(-1, -2).contiguous()
+    result = compiled(lambda x, y: torch.where(y == y, x.transpose(-1, -2), y).contiguous())(x, y)
+    assert torch.equal(result, y)  # type: ignore[arg-type]
+    assert native() == 1
+
+
+@pytest.mark.parametrize("shape", [(3000, 100), (100, 3000), (5000, 3), (1, 1)], ids=str)
+def test_sums_over_either_dimension(native: Native, shape: tuple[int, int]) -> None:
+    x = normal(*shape)
+    rows, columns, whole = compiled(lambda x: (x.sum(1), x.sum(0), x.sum()))(x)  # type: ignore[misc]
+    wide = x.double()
+    torch.testing.assert_close(rows.double(), wide.sum(1), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(columns.double(), wide.sum(0), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(whole.double(), wide.sum(), rtol=1e-5, atol=1e-2)
+    assert native()
+
+
+def test_scatters_add_every_contribution(native: Native) -> None:
+    index = torch.randint(0, 50, (100_000,), device="cuda")
+    ones = torch.ones(100_000, device="cuda")
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64):
+        torch._dynamo.reset()
+        zeros = torch.zeros(50, device="cuda", dtype=dtype)
+        counts = compiled(lambda x, i, s: x.index_add(0, i, s))(zeros, index, ones.to(dtype))
+        assert torch.equal(counts, torch.bincount(index, minlength=50).to(dtype))  # type: ignore[arg-type]
+    assert native()
+
+
+def test_random_numbers_are_those_of_triton() -> None:
+    def draw(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.rand_like(x), torch.nn.functional.dropout(x, 0.3)
+
+    x = torch.ones(1000, device="cuda")
+    results = []
+    for backend in ("halide_backend", "triton"):
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        with inductor_config.patch(cuda_backend=backend):
+            results.append(compiled(draw)(x))
+    (ours, dropped), (theirs, dropped_by_triton) = results  # type: ignore[misc]
+    assert torch.equal(ours, theirs)
+    torch.testing.assert_close(dropped, dropped_by_triton)
+
+
+def test_memory_that_is_not_aligned() -> None:
+    function = compiled(lambda x: x * 2 + 1)
+    whole = normal(4097, dtype=torch.bfloat16)
+    for offset in (0, 1):
+        x = whole[offset : 4096 + offset]
+        assert torch.equal(function(x), x * 2 + 1)  # type: ignore[arg-type]
+
+
+def test_work_runs_on_the_current_stream() -> None:
+    function = compiled(lambda x: x + 1)
+    x = torch.zeros(1 << 20, device="cuda")
+    function(x)
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(20_000_000)
+        y = function(x.fill_(5.0))
+    side.synchronize()
+    assert torch.equal(y, torch.full_like(x, 6.0))  # type: ignore[arg-type]
+
+
+def test_a_graph_captures_even_the_first_launch() -> None:
+    x = normal(64, 1024)
+    function = compiled(lambda x: torch.softmax(x, -1) * 2)
+    function(x.clone())
+    torch._dynamo.reset()
+    graph = torch.cuda.CUDAGraph()
+    function = compiled(lambda x: torch.softmax(x, -1) * 2)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        function(x)
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            y = function(x)
+    x.copy_(normal(64, 1024))
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(y, torch.softmax(x, -1) * 2)
+
+
+def test_reduce_overhead_replays_graphs() -> None:
+    function = torch.compile(lambda x, w: torch.relu(F.layer_norm(x @ w, (64,))).sum(-1), mode="reduce-overhead")
+    w = normal(32, 64)
+    for _ in range(4):
+        x = normal(16, 32)
+        wanted = torch.relu(F.layer_norm(x @ w, (64,))).sum(-1)
+        torch.testing.assert_close(function(x, w).clone(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_native_goes_to_triton() -> None:
+    x = normal(100, 300)
+    values, sums = compiled(lambda x: (torch.sort(x, -1).values * 2, x.cumsum(-1) + 1))(x)  # type: ignore[misc]
+    torch.testing.assert_close(values, torch.sort(x, -1).values * 2)
+    torch.testing.assert_close(sums, x.cumsum(-1) + 1, rtol=1e-4, atol=1e-4)
+    stats = halide_backend.stats()
+    assert stats["delegated_kernels"]
+
+
+def test_dynamic_sizes_are_right() -> None:
+    function = torch.compile(lambda x: torch.softmax(x * 2, -1), dynamic=True)
+    for columns in (5, 100, 1024):
+        x = normal(17, columns)
+        torch.testing.assert_close(function(x), torch.softmax(x * 2, -1))
+
+
+def test_an_index_out_of_range_is_a_cuda_error() -> None:
+    program = (
+        "import torch, torch._inductor.config as c, halide_backend\n"
+        "c.cuda_backend = 'halide_backend'\n"
+        "w, i = torch.randn(10, 64, device='cuda'), torch.tensor([3, 11], device='cuda')\n"
+        "f = torch.compile(lambda w, i: w[i] * 2, dynamic=False)\n"
+        "f(w, torch.tensor([3, 4], device='cuda')); torch.cuda.synchronize(); print('fine')\n"
+        "f(w, i); torch.cuda.synchronize(); print('silent')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "fine" in done.stdout
+    assert "silent" not in done.stdout
+    assert "CUDA error" in done.stderr
+
+
+def test_a_transformer_learns_as_it_does_in_eager() -> None:
+    def losses(compile: bool) -> list[float]:
+        torch.manual_seed(1)
+        layer = torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True, device="cuda")
+        head = torch.nn.Linear(64, 10, device="cuda")
+        model = torch.nn.Sequential(layer, head)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        call = torch.compile(model, dynamic=False) if compile else model
+        x, y = normal(8, 32, 64), torch.randint(0, 10, (8, 32), device="cuda")
+        found = []
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(call(x).flatten(0, 1), y.flatten())
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    eager, ours = losses(False), losses(True)
+    torch.testing.assert_close(torch.tensor(ours), torch.tensor(eager), rtol=2e-3, atol=2e-3)
+    assert int(str(halide_backend.stats()["native_kernels"])) > 5
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device")
+def test_each_device_has_its_own_module() -> None:
+    function = compiled(lambda x: torch.softmax(x, -1))
+    for device in (0, 1, 0, 1):
+        x = torch.randn(16, 256, device=f"cuda:{device}")
+        torch.testing.assert_close(function(x), torch.softmax(x, -1))

@@ -1,0 +1,12 @@
+"""Arithmetic of tilings."""
+
+from __future__ import annotations
+
+from halide_backend.schedule.tiling import Team, Tiling
+
+
+def test_steps_cover_every_chunk() -> None:
+    even = Tiling(Team.BLOCK, ("x0",), ("x1",), "x1", 4, 1024, 256)
+    assert (even.steps, even.ragged) == (4, False)
+    ragged = Tiling(Team.BLOCK, ("x0",), ("x1",), "x1", 4, 1025, 256)
+    assert (ragged.steps, ragged.ragged) == (5, True)
