@@ -255,7 +255,7 @@ def test_what_it_cannot_serve_is_one_error_with_a_cure(run: Run) -> None:
         package = lambda: torch._inductor.aoti_compile_and_package(
             exported, inductor_configs={"cpu_backend": "halide_backend"})
         with config.patch(cuda_backend="halide_backend"):
-            cuda = failure(lambda: get_scheduling_for_device("cuda")(None))
+            cuda = type(get_scheduling_for_device("cuda")(None)).__name__
         report(
             cpp_wrapper=refusal(cpp_wrapper=True), fx_wrapper=refusal(fx_wrapper=True),
             package=failure(package), cuda=cuda,
@@ -265,6 +265,4 @@ def test_what_it_cannot_serve_is_one_error_with_a_cure(run: Run) -> None:
         _, kind, message = found[key]
         assert kind == "HalideBackendError"
         assert "set cpu_backend='cpp' for this compilation" in message
-    _, kind, message = found["cuda"]
-    assert kind == "HalideBackendError"
-    assert "no cuda backend yet" in message and "cuda_backend='triton'" in message
+    assert found["cuda"] == "HalideScheduling"
