@@ -3,7 +3,7 @@
 PYTHON ?= python3
 TORCH ?= 2.13.0
 DEMO_FLAGS ?=
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+PYTEST_FLAGS ?= -n 2 --dist worksteal
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promot
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 
+from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.loop_program import Coordinate, Degree, Extent, Indirect, Load, Nest, Number, Reduction
 from halide_backend.algorithm.operation_names import (
     COMPARISONS,
@@ -381,26 +382,6 @@ def _types() -> DtypePropagationOpsHandler:
 
 def _name(dtype: torch.dtype) -> str:
     name = str(dtype).removeprefix("torch.")
-    if name not in SUPPORTED_DTYPES:
+    if name not in ELEMENT:
         raise Unsupported(f"dtype {dtype}")
     return name
-
-
-#: dtypes with an element type in `algorithm.arguments.ELEMENT`.
-SUPPORTED_DTYPES: Mapping[str, None] = dict.fromkeys(
-    (
-        "bool",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "float16",
-        "bfloat16",
-        "float32",
-        "float64",
-    )
-)

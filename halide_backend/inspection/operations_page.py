@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.operation_names import (
     DELEGATED,
     FLOAT_ONLY,
@@ -13,7 +14,6 @@ from halide_backend.algorithm.operation_names import (
     OPERATIONS,
     RENAMED,
 )
-from halide_backend.capture.recorder import SUPPORTED_DTYPES
 
 HEAD = """\
 # Operations
@@ -68,7 +68,7 @@ NEVER_HANDED = {
 
 def page() -> str:
     """The text of the page."""
-    dtypes = list(SUPPORTED_DTYPES)
+    dtypes = list(ELEMENT)
     lines = [HEAD, "## Functions of values", ""]
     lines += [f"| operation | {' | '.join(dtypes)} |", "|---" * (len(dtypes) + 1) + "|"]
     lines += [f"| `{name}` | {' | '.join(status(name, d) for d in dtypes)} |" for name in elementwise()]

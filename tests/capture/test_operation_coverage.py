@@ -12,10 +12,11 @@ import torch._inductor.lowering  # states the dtype rules that the recorder asks
 from torch._inductor.ops_handler import OpsHandler, list_ops
 
 from halide_backend.algorithm import operations
+from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.loop_program import Axis, Nest
 from halide_backend.algorithm.operation_names import DELEGATED, RENAMED
 from halide_backend.capture.program_builder import ProgramBuilder
-from halide_backend.capture.recorder import SUPPORTED_DTYPES, Recorded, Recorder
+from halide_backend.capture.recorder import Recorded, Recorder
 from halide_backend.errors import Unsupported
 from halide_backend.inspection.operations_page import NEVER_HANDED, STRUCTURE, elementwise, status
 
@@ -51,7 +52,7 @@ def test_the_page_names_no_operation_twice() -> None:
 
 @pytest.mark.parametrize("name", sorted(HANDLER & set(elementwise())))
 def test_native_is_recorded_and_delegated_is_refused(name: str) -> None:
-    for dtype in SUPPORTED_DTYPES:
+    for dtype in ELEMENT:
         said = status(name, dtype)
         if said == "native":
             record(name, getattr(torch, dtype))
