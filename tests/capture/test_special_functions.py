@@ -76,8 +76,13 @@ def test_polygamma(check: Callable[..., object], dtype: torch.dtype, order: int)
 def test_nextafter_and_ldexp(check: Callable[..., object], dtype: torch.dtype) -> None:
     x = torch.tensor([0.0, -0.0, 1.0, -1.0, 1e-7, -2.5, 6e4, math.inf, -math.inf, math.nan], dtype=dtype)
     y = x.flip(0)[:, None]
-    check(torch.nextafter, x, y, tolerance=0)
-    check(torch.ldexp, x, torch.tensor([-20, -3, 0, 2], dtype=torch.int32)[:, None], tolerance=0)
+
+    # torch 2.15 computes both outside of Inductor's loops in the low precisions; the selection stays in them.
+    def selected(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda x, y: torch.where(x == 1, x, function(x, y))
+
+    check(selected(torch.nextafter), x, y, tolerance=0)
+    check(selected(torch.ldexp), x, torch.tensor([-20, -3, 0, 2], dtype=torch.int32)[:, None], tolerance=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
