@@ -19,7 +19,7 @@ help:  ## show this list
 
 setup: $(READY)  ## make .venv with the CPU build of torch and this package in it
 
-demo: $(READY)  ## compile, check and time the three demo models (about 5 minutes)
+demo: $(READY)  ## compile, check and time the three demo models (up to 10 minutes)
 	$(BIN)/halide-backend demo $(DEMO_FLAGS)
 
 test: $(READY)  ## run the tests

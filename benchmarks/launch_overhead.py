@@ -177,6 +177,7 @@ def measure(rounds: int, calls: int) -> dict[str, object]:
         if name != "empty_call"
     }
     return {
+        "command": f"python benchmarks/launch_overhead.py --rounds {rounds} --calls {calls}",
         "ns_per_call": {n: round(statistics.median(v), 1) for n, v in times.items()},
         "ns_lowest": {n: round(min(v), 1) for n, v in times.items()},
         "ns_above_empty_call": {n: round(v, 1) for n, v in above.items()},

@@ -162,7 +162,7 @@ class HalideScheduling(BaseScheduling):
 
     def codegen_foreach(self, node: Any) -> None:
         self.flush()
-        statistics.count("delegated_templates")
+        statistics.delegated("a foreach kernel")
         with self._delegate() as backend:
             backend.codegen_foreach(node)
             backend.flush()

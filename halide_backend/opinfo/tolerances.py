@@ -53,11 +53,6 @@ _FORWARD = {
     ("special.polygamma.special_polygamma_n_0", "float32"): Tolerance(1e-4, 1e-3),
 }
 
-#: eager's own float64 values are wrong from the seventh digit on (tests/algorithm/mathematics compares with mpmath).
-_FORWARD |= {
-    (f"special.{name}", "float64"): Tolerance(1e-4, 5e-6)
-    for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")
-}
 
 _GRADIENT = {
     ("cumprod", "float32"): Tolerance(2e-3, 7e-5),
