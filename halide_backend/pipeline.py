@@ -1,6 +1,6 @@
 """The spine: the way of a kernel from Inductor's loops to a callable, one stage a line.
 
-    capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.record
+    capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.Recordings
     algorithm LoopProgram -> Halide algorithm        halide_backend.algorithm.source.write_algorithm
     schedule  stages -> Schedule                     halide_backend.schedule.cpu.cpu_schedule, ...cuda.cuda_schedule
     build     kernel text -> object (cached)         halide_backend.build.artifacts.obtain
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from halide_backend.algorithm.loop_program import LoopProgram
@@ -43,8 +44,13 @@ def compile_program(program: LoopProgram, name: str, device: torch.device) -> Co
         Unsupported: the program has no Halide form, or no legal schedule.
     """
     target = current_target(device)
-    text = cuda_kernel_text(program) if target.capability else kernel_text(program, vector_bytes(target))
+    text = _text(program, target)
     return Compilation(text, obtain(text, target, name=name, limits=_limits()))
+
+
+@lru_cache(maxsize=256)
+def _text(program: LoopProgram, target: Target) -> str:
+    return cuda_kernel_text(program) if target.capability else kernel_text(program, vector_bytes(target))
 
 
 def load_kernel(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import halide as hl
 
 from halide_backend.algorithm.element_types import COMPUTE, logical_bits
@@ -13,14 +15,24 @@ def constant(dtype: str, value: float | int | bool) -> hl.Expr:
     if dtype == "bool":
         return hl.cast(hl.UInt(1), hl.u8(int(value)))
     if dtype in ("float32", "float16", "bfloat16"):
-        return hl.f32(value)
+        return _minus_zero(target) if _is_minus_zero(value) else hl.f32(value)
     if dtype == "float64":
-        return hl.f64(value)
+        return _minus_zero(target) if _is_minus_zero(value) else hl.f64(value)
     if target.bits() == 64:
         # Python hands numbers over as int64; a uint64 keeps its bits.
         signed = int(value) - 2**64 if int(value) >= 2**63 else int(value)
         return hl.cast(target, hl.i64(signed))
     return hl.cast(target, hl.i64(int(value)))
+
+
+def _is_minus_zero(value: float | int | bool) -> bool:
+    return value == 0 and math.copysign(1.0, value) < 0
+
+
+def _minus_zero(dtype: hl.Type) -> hl.Expr:
+    """-0.0 by its bits: Halide takes equal numbers for the same, and would put 0.0 wherever a kernel has both."""
+    bits = dtype.bits()
+    return hl.reinterpret(dtype, hl.cast(hl.UInt(bits), 1) << (bits - 1))
 
 
 def load(dtype: str, element: hl.Expr) -> hl.Expr:

@@ -8,7 +8,7 @@ from torch._inductor import config
 from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
 from halide_backend.algorithm.sharing import preserved_loads
-from halide_backend.capture.recording import record
+from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_NODES = 48
 
 
-def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:
+def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> bool:
     """Whether one row of loops computes both: same outermost axes, and nothing read elsewhere than it was written.
 
     The scheduler has already checked dependencies; this is what one kernel with one row adds.
@@ -29,19 +29,20 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:
     if len(nodes) > MAX_NODES:
         return False
     try:
-        builder = record(nodes)
-        if builder.reads.keys() & builder.stores.keys():
-            program, _ = builder.finish(())
+        recording = recordings.of(nodes)
+        if recording.reads.keys() & recording.stores.keys():
+            program, _ = recording.finish(())
             preserved_loads(program)
     except Unsupported:
         return False
-    return bool(builder.row)
+    # Beside a scatter, reductions are computed for all rows at once and on one core.
+    return bool(recording.row) and not recording.scatters_reductions
 
 
-def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:
+def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> bool:
     """Whether two nodes that only share inputs may be fused; limited as Inductor's C++ backend limits it."""
     count = len(first.get_nodes()) + len(second.get_nodes())
-    return count <= config.cpp.max_horizontal_fusion_size and can_fuse(first, second)
+    return count <= config.cpp.max_horizontal_fusion_size and can_fuse(first, second, recordings)
 
 
 def is_loop(node: Any) -> bool:

@@ -123,15 +123,9 @@ class ProgramBuilder:
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def memory(self, name: str) -> str:
-        """The graph's name for the memory behind buffer `name`."""
-        scheduler = V.graph.scheduler
-        renamed = scheduler.mutation_real_name.get(name, name) if scheduler else name
-        return str(renamed)
-
     def layout(self, name: str) -> tuple[tuple[Extent, ...], tuple[Extent, ...]]:
         """Sizes and strides (in elements) of a buffer."""
-        layout = _memory_layout(name)
+        layout = memory_layout(name)
         return tuple(map(extent, layout.size)), tuple(map(extent, layout.stride))
 
     def extent(self, name: str) -> Extent:
@@ -140,7 +134,7 @@ class ProgramBuilder:
         Raises:
             Unsupported: more than Halide's int32 indices can address.
         """
-        offset = extent(_memory_layout(name).offset)
+        offset = extent(memory_layout(name).offset)
         sizes, strides = self.layout(name)
         reach = extent(offset + sum((n - 1) * s for n, s in zip(sizes, strides)) + 1)
         if isinstance(reach, int) and reach > MAX_ELEMENTS:
@@ -149,7 +143,7 @@ class ProgramBuilder:
 
     def read(self, name: str) -> str:
         """Note that `name` is read from memory."""
-        memory = self.memory(name)
+        memory = memory_of(name)
         if memory in self.stores:
             raise Unsupported(f"{memory} is read at another index than it was written at")
         self.reads.setdefault(memory, name)
@@ -157,17 +151,23 @@ class ProgramBuilder:
 
     def stored(self, name: str, index: sympy.Expr) -> int | None:
         """The value that this group stored at `index` of buffer `name`, if it did."""
-        store = self.stores.get(self.memory(name))
+        store = self.stores.get(memory_of(name))
         if store is not None and store.index == index and store.mode is None:
             return store.value
         return None
 
     def store(self, name: str, index: sympy.Expr, value: int, nest: Nest, mode: str | None) -> None:
-        memory = self.memory(name)
+        memory = memory_of(name)
         if memory in self.stores:
             raise Unsupported(f"{memory} is written twice in one kernel")
         self.extent(name)
         self.stores[memory] = Store(name, index, value, nest, mode)
+
+    @property
+    def scatters_reductions(self) -> bool:
+        """Whether a scatter and a reduction are both here; a scatter's loops are its own and leave the others none."""
+        scatters = any(s.mode is not None or s.index.free_symbols & self.indirect.keys() for s in self.stores.values())
+        return scatters and any(isinstance(value.attribute, Reduction) for value in self.values)
 
     # -- the result --------------------------------------------------------------------------------------------
 
@@ -186,12 +186,12 @@ class ProgramBuilder:
                 self.extent(self.reads[m]),
                 memories[m],
                 m in kept,
-                _aligned(m),
+                aligned(m),
             )
             for k, m in enumerate(reads)
         ]
         outputs = [
-            Buffer(f"out_ptr{k}", self._dtype(s.buffer), self.extent(s.buffer), memories[m], m in reads, _aligned(m))
+            Buffer(f"out_ptr{k}", self._dtype(s.buffer), self.extent(s.buffer), memories[m], m in reads, aligned(m))
             for k, (m, s) in enumerate(kept.items())
         ]
         draft = LoopProgram(
@@ -225,7 +225,15 @@ class ProgramBuilder:
         return sorted(used)
 
 
-def _memory_layout(name: str) -> Any:
+def memory_of(name: str) -> str:
+    """The graph's name for the memory behind buffer `name`."""
+    scheduler = V.graph.scheduler
+    renamed = scheduler.mutation_real_name.get(name, name) if scheduler else name
+    return str(renamed)
+
+
+def memory_layout(name: str) -> Any:
+    """The layout of the memory behind buffer `name`."""
     layout = V.graph.get_buffer(name).get_layout()
     if isinstance(layout, MutationLayoutSHOULDREMOVE):
         # Its size is that of the view which is written, its strides are those of the memory behind.
@@ -233,7 +241,7 @@ def _memory_layout(name: str) -> Any:
     return layout
 
 
-def _aligned(memory: str) -> bool:
+def aligned(memory: str) -> bool:
     """Whether Inductor sees to it that the memory begins at a multiple of 16 bytes."""
     return memory not in V.graph.unaligned_buffers
 

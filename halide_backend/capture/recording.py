@@ -2,34 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
+from halide_backend.algorithm.loop_program import Axis, LoopProgram
 from halide_backend.capture.alignment import NodeLoops, align
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorder import Recorder
+from halide_backend.capture.structure import Structure, Structures
 from halide_backend.errors import Unsupported
 
 if TYPE_CHECKING:
     from torch._inductor.loop_body import LoopBody
 
 
-def record(nodes: Sequence[Any]) -> ProgramBuilder:
-    """Run the loop bodies of `nodes`, in order, over common axes.
+class Recordings:
+    """The recordings of one graph's groups: each structure is recorded once."""
 
-    Touches nothing of the graph, so that whoever asked may still decide otherwise.
+    def __init__(self) -> None:
+        self._structures = Structures()
+        self._recorded: dict[Structure, _Recorded | Unsupported] = {}
 
-    Raises:
-        Unsupported: a node, an operation or a combination of nodes that one kernel cannot hold.
+    def of(self, nodes: Sequence[Any]) -> Recording:
+        """The loop bodies of `nodes`, run in order over common axes.
+
+        Touches nothing of the graph, so that whoever asked may still decide otherwise.
+
+        Raises:
+            Unsupported: a node, an operation or a combination of nodes that one kernel cannot hold.
+        """
+        group = [node_loops(node) for node in nodes]
+        structure, names = self._structures.of(group)
+        known = self._recorded.get(structure)
+        if known is None:
+            try:
+                builder = _record(group, corrects=nodes[0].get_device().type == "cpu")
+                known = _Recorded(builder, names)
+            except Unsupported as refusal:
+                known = refusal
+            self._recorded[structure] = known
+        if isinstance(known, Unsupported):
+            raise known.with_traceback(None)
+        return Recording(known, dict(zip(known.names, names)), dict(zip(names, known.names)))
+
+
+class _Recorded:
+    """The first group of a structure, and the programs made of it, by the buffers removed."""
+
+    def __init__(self, builder: ProgramBuilder, names: tuple[str, ...]) -> None:
+        self.builder = builder
+        self.names = names
+        self.finish = functools.cache(builder.finish)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a group reads and stores, and its program: those of the first group of its structure, renamed.
+
+    `_names` leads from that group's buffers to the ones of this, `_firsts` back.
     """
-    nodes_loops = [node_loops(node) for node in nodes]
-    aligned, row = align(nodes_loops)
+
+    _recorded: _Recorded
+    _names: Mapping[str, str]
+    _firsts: Mapping[str, str]
+
+    @property
+    def row(self) -> tuple[Axis, ...]:
+        return self._recorded.builder.row
+
+    @property
+    def scatters_reductions(self) -> bool:
+        return self._recorded.builder.scatters_reductions
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """Memory that is read, and the name by which it is read first."""
+        return {self._names[memory]: self._names[name] for memory, name in self._recorded.builder.reads.items()}
+
+    @property
+    def stores(self) -> dict[str, str]:
+        """Memory that is written, and the buffer that is stored to it."""
+        stores = self._recorded.builder.stores
+        return {self._names[memory]: self._names[store.buffer] for memory, store in stores.items()}
+
+    def finish(self, removed: Iterable[str]) -> tuple[LoopProgram, tuple[str, ...]]:
+        """The program without stores to `removed` buffers, and the memory behind each of its arguments in order.
+
+        Raises:
+            Unsupported: the program has a size that is not an integer.
+        """
+        firsts = frozenset(self._firsts[name] for name in removed if name in self._firsts)
+        program, memories = self._recorded.finish(firsts)
+        return program, tuple(map(self._names.__getitem__, memories))
+
+
+def _record(group: Sequence[NodeLoops], *, corrects: bool) -> ProgramBuilder:
+    aligned, row = align(group)
     builder = ProgramBuilder(row)
-    corrects = nodes[0].get_device().type == "cpu"
-    for loops, over in zip(nodes_loops, aligned):
+    for loops, over in zip(group, aligned):
         recorder = Recorder(builder, over.nest, corrects=corrects)
         with V.set_ops_handler(recorder):
             loops.body(over.iteration, over.reduction)

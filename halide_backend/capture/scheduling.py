@@ -20,7 +20,7 @@ from halide_backend import statistics
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
 from halide_backend.capture.kernel_group import Captured, CaptureKernel, KernelGroup
-from halide_backend.capture.recording import record
+from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
 from halide_backend.pipeline import Compilation, compile_program
 
@@ -41,6 +41,7 @@ class HalideScheduling(BaseScheduling):
         self._group = KernelGroup()
         self._device = device
         self._delegate = Delegate(device, scheduler)
+        self._recordings = Recordings()
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
@@ -62,13 +63,13 @@ class HalideScheduling(BaseScheduling):
         if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
                 return bool(backend.can_fuse_vertical(node1, node2))
-        return can_fuse(node1, node2)
+        return can_fuse(node1, node2, self._recordings)
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
         if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
                 return bool(backend.can_fuse_horizontal(node1, node2))
-        return can_fuse_side_by_side(node1, node2)
+        return can_fuse_side_by_side(node1, node2, self._recordings)
 
     def fuse(self, node1: Any, node2: Any) -> FusedSchedulerNode:
         if node1.is_template() or node2.is_template() or node1.is_foreach() or node2.is_foreach():
@@ -112,7 +113,7 @@ class HalideScheduling(BaseScheduling):
         """
         if self._ahead is None:
             self._ahead = self._start_all()
-        captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else _start(nodes)
+        captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else self._start(nodes)
         compilation.artifact.result()
         self._group.commit(captured, compilation.text)
         statistics.count("native_kernels")
@@ -131,8 +132,13 @@ class HalideScheduling(BaseScheduling):
                 continue
             nodes = tuple(node.get_nodes())
             with suppress(HalideBackendError):
-                started[nodes] = _start(nodes)
+                started[nodes] = self._start(nodes)
         return started
+
+    def _start(self, nodes: tuple[Any, ...]) -> tuple[Captured, Compilation]:
+        captured = capture(nodes, self._recordings)
+        name = f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
+        return captured, compile_program(captured.program, name, nodes[0].get_device())
 
     def _leave(self, node: Any, reason: HalideBackendError) -> None:
         """Leave one node to Inductor's own backend, after everything that runs before it."""
@@ -197,13 +203,7 @@ class HalideScheduling(BaseScheduling):
         V.graph.wrapper_code.write_provenance_debug_handle(kernel_name, handle)
 
 
-def _start(nodes: tuple[Any, ...]) -> tuple[Captured, Compilation]:
-    captured = capture(nodes)
-    name = f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
-    return captured, compile_program(captured.program, name, nodes[0].get_device())
-
-
-def capture(nodes: tuple[Any, ...]) -> Captured:
+def capture(nodes: tuple[Any, ...], recordings: Recordings) -> Captured:
     """The pipeline that computes `nodes`; touches nothing of the graph.
 
     Raises:
@@ -211,13 +211,13 @@ def capture(nodes: tuple[Any, ...]) -> Captured:
     """
     kernel: CaptureKernel = CaptureKernel()
     with V.set_kernel_handler(kernel):
-        builder = record(nodes)
-        for memory, name in builder.reads.items():
+        recording = recordings.of(nodes)
+        for memory, name in recording.reads.items():
             if memory not in V.graph.removed_buffers:
                 kernel.args.input(name)
-        for store in builder.stores.values():
-            kernel.store_buffer_names.add(store.buffer)
+        for name in recording.stores.values():
+            kernel.store_buffer_names.add(name)
         kernel.remove_kernel_local_buffers()
     removed = frozenset(kernel.removed_buffers)
-    program, memories = builder.finish(removed)
+    program, memories = recording.finish(removed)
     return Captured(nodes, program, memories, removed)

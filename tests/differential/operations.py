@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: Unary float operations with one right result.
 EXACT_FLOAT = (
     "torch.relu({0})", "-{0}", "{0}.abs()", "{0}.floor()", "{0}.ceil()", "{0}.round()", "{0}.trunc()", "{0}.sign()",
-    "F.relu6({0})", "F.hardtanh({0})", "F.threshold({0}, 0.5, -1.0)", "{0}.clamp(-1, 2)", "{0}.clamp(min=-0.5)",
+    "F.relu6({0})", "F.hardtanh({0})", "F.threshold({0}, 0.5, -1.0)", "F.threshold({0}, 0.5, -0.0)", "{0}.clamp(-1, 2)", "{0}.clamp(min=-0.5)",
 )  # fmt: skip
 
 #: Unary float operations that round.
