@@ -19,7 +19,7 @@ UNARY = (
 )
 DIFFERENTIABLE = {"i0", "i0e", "i1", "i1e", "log_ndtr", "ndtr", "ndtri"}
 DEGREES = tuple(f"{shift}chebyshev_polynomial_{kind}" for shift in ("", "shifted_") for kind in "tuvw")
-#: torch's float64 values of these are right to 1e-5 only: mpmath says so (tests/algorithm/mathematics).
+#: torch's values of these are off by up to 3e-6; float64 follows where that is more than 1e-7 (mathematics/cephes.py).
 ROUGH = {"airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"}
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12, torch.int64: 2e-5}
 
@@ -29,7 +29,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12, torch.int64: 2e-5}
 def test_of_one_argument(check: Callable[..., object], name: str, dtype: torch.dtype) -> None:
     x = torch.rand(100, dtype=torch.float64) if name == "ndtri" else torch.linspace(-9, 9, 100, dtype=torch.float64)
     x = x.to(dtype).requires_grad_(name in DIFFERENTIABLE and dtype.is_floating_point)
-    tolerance = 2e-5 if name in ROUGH else TOLERANCE[dtype]
+    tolerance = max(1e-7, TOLERANCE[dtype]) if name in ROUGH else TOLERANCE[dtype]
     check(lambda x: getattr(torch.special, name)(x), x, tolerance=tolerance)
 
 

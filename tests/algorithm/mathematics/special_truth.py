@@ -77,6 +77,11 @@ def _wave(x: float) -> float:
     return 0.5 / math.sqrt(1 + abs(x))
 
 
+def _beyond_five(x: Floats) -> Floats:
+    """Where Hankel's expansions have begun and their high powers still count."""
+    return (np.abs(x) > 5) & (np.abs(x) < 40)
+
+
 def _airy_wave(x: float) -> float:
     return 0.5 * abs(x) ** -0.25 if x < -1 else 0.0
 
@@ -92,7 +97,7 @@ class Special:
     """binary64, bound: largest errors in ulps of binary64 and binary32 (the binary64 result rounded, mostly).
 
     Argument sizes: from exp(-40) to `largest`, and even ones to `usual`. floor: of the arguments; below it the ulp
-    of the floor counts.
+    of the floor counts. torch_error: the arguments for which binary64 has torch's error (mathematics/cephes.py).
     """
 
     truth: Callable[..., Number]
@@ -101,14 +106,15 @@ class Special:
     usual: float = 12.0
     floor: Callable[..., float] = lambda *x: 0.0
     binary32: float = 0.51
+    torch_error: Callable[[Floats], Floats] = np.zeros_like
 
 
 SPECIALS = {
-    "airy_ai": Special(mp.airyai, 6.0, largest=1e4, floor=_airy_wave),
-    "bessel_j0": Special(lambda x: mp.besselj(0, x), 20.0, 1e6, floor=_wave),
-    "bessel_j1": Special(lambda x: mp.besselj(1, x), 20.0, 1e6, floor=_wave),
-    "bessel_y0": Special(_positive(lambda x: mp.bessely(0, x)), 20.0, 1e6, floor=_wave),
-    "bessel_y1": Special(_positive(lambda x: mp.bessely(1, x)), 20.0, 1e6, floor=_wave),
+    "airy_ai": Special(mp.airyai, 6.0, largest=1e4, floor=_airy_wave, torch_error=lambda x: (x < -2.09) & (x > -9)),
+    "bessel_j0": Special(lambda x: mp.besselj(0, x), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
+    "bessel_j1": Special(lambda x: mp.besselj(1, x), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
+    "bessel_y0": Special(_positive(lambda x: mp.bessely(0, x)), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
+    "bessel_y1": Special(_positive(lambda x: mp.bessely(1, x)), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
     "i0": Special(lambda x: mp.besseli(0, x), 4.2, 700),
     "i0e": Special(lambda x: mp.besseli(0, x) * mp.exp(-abs(x)), 3.4, 1e4),
     "i1": Special(lambda x: mp.besseli(1, x), 4.2, 700),
