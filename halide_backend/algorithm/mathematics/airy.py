@@ -20,6 +20,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     float_format,
     head,
     negate,
+    quotient,
     times_power_of_two,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
@@ -151,9 +152,9 @@ def _decaying(a: hl.Expr) -> hl.Expr:
     """Ai(a) for 1 <= a <= 120."""
     root = hl.sqrt(a)
     high, low = _zeta(a, root)
-    u = hl.f64(1) / (high + low)
+    u = quotient(hl.f64(1), high + low)
     k, r = reduce_exponential(negate(high), negate(low))
-    scale = hl.f64(0.5 / math.sqrt(math.pi)) / hl.sqrt(root)
+    scale = quotient(hl.f64(0.5 / math.sqrt(math.pi)), hl.sqrt(root))
     factor = polynomial(u, DECAY_P) / polynomial(u, DECAY_Q) * scale
     growth = r * r * polynomial(r, EXP_64) + r
     return times_power_of_two(factor * growth + factor, k)
@@ -166,7 +167,7 @@ def _oscillating(a: hl.Expr, root: hl.Expr, f: FloatFormat) -> hl.Expr:
     rest = low - (zeta - high)
     # Beyond 2**53 the angle is not known to one turn: any value of the right size is as good.
     rest = hl.select(hl.abs(rest) < hl.f64(1), rest, hl.f64(0))
-    u = hl.f64(1) / zeta
+    u = quotient(hl.f64(1), zeta)
     v = u * u
     sine, cosine = sine_and_cosine(zeta)
     sine, cosine = sine + rest * cosine, cosine - rest * sine
@@ -174,14 +175,15 @@ def _oscillating(a: hl.Expr, root: hl.Expr, f: FloatFormat) -> hl.Expr:
     q = polynomial(v, SINE_P) / polynomial(v, denominator(SINE_Q, f)) * u
     # cos(zeta - pi/4) and sin(zeta - pi/4), each times sqrt(2)
     wave = p * (cosine + sine) + q * (sine - cosine)
-    value = wave * hl.f64(1 / math.sqrt(2 * math.pi)) / hl.sqrt(root)
+    value = quotient(wave * hl.f64(1 / math.sqrt(2 * math.pi)), hl.sqrt(root))
     return hl.select(zeta < hl.f64(math.inf), value, hl.f64(math.nan))
 
 
 def _zeta(a: hl.Expr, root: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(high, low): 2/3 a sqrt(a) beyond the format, high exact in few bits; root = sqrt(a)."""
     a_head, root_head = head(a), head(root)
-    missing = ((a - root_head * root_head) - (root - root_head) * (root + root_head)) * hl.f64(0.5) / root
+    defect = (a - root_head * root_head) - (root - root_head) * (root + root_head)
+    missing = quotient(defect * hl.f64(0.5), root)
     exact = a_head * root_head
     rest = (a - a_head) * root + a_head * (root - root_head) + a * missing
     exact_head = head(exact)

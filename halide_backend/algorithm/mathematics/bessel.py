@@ -13,7 +13,7 @@ import math
 import halide as hl
 
 from halide_backend.algorithm.mathematics.cephes import denominator
-from halide_backend.algorithm.mathematics.floating_point import float_format, is_infinite, negate
+from halide_backend.algorithm.mathematics.floating_point import float_format, is_infinite, negate, quotient
 from halide_backend.algorithm.mathematics.logarithm import log
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 from halide_backend.algorithm.mathematics.trigonometric import sin, sine_and_cosine
@@ -198,7 +198,7 @@ def bessel_y0(x: hl.Expr) -> hl.Expr:
 def bessel_y1(x: hl.Expr) -> hl.Expr:
     """Y1: -inf at 0, NaN for negative x."""
     wide = _wide(x)
-    logarithmic = log(wide) * _near_j1(wide) - hl.f64(1) / wide
+    logarithmic = log(wide) * _near_j1(wide) - quotient(hl.f64(1), wide)
     near = wide * polynomial(wide * wide - 32, Y1) + logarithmic * hl.f64(TWO_OVER_PI)
     return _rounded(x, _domain(wide, hl.select(wide <= hl.f64(FAR), near, _far(x, 1)[1])))
 
@@ -206,7 +206,7 @@ def bessel_y1(x: hl.Expr) -> hl.Expr:
 def spherical_bessel_j0(x: hl.Expr) -> hl.Expr:
     """sin(x) / x; 1 at 0, 0 at infinity."""
     f = float_format(x)
-    ratio = hl.select(x == f.value(0), f.value(1), sin(x) / x)
+    ratio = hl.select(x == f.value(0), f.value(1), quotient(sin(x), x))
     return hl.select(is_infinite(x), f.value(0), ratio)
 
 
@@ -238,7 +238,7 @@ def _at_zeros(a: hl.Expr, zeros: tuple[tuple[float, float], tuple[float, float]]
 def _far(x: hl.Expr, order: int) -> tuple[hl.Expr, hl.Expr]:
     """(J_n, Y_n) of |x| >= FAR, from cos(x - pi/4) = (cos x + sin x) / sqrt(2) and its like; NaN for infinity."""
     a = _wide(hl.abs(x))
-    u = hl.f64(1) / a
+    u = quotient(hl.f64(1), a)
     five = u * FAR
     v = five * five
     p_above, p_below, q_above, q_below = HANKEL[order]

@@ -25,6 +25,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     in_binary64,
     negate,
     power_of_two,
+    quotient,
     times_power_of_two,
     with_sign_of,
 )
@@ -190,7 +191,7 @@ def erfcx(x: hl.Expr) -> hl.Expr:
     k, r = reduce_exponential(*square)
     growth = times_power_of_two(exponential_of_remainder(r), k)
     y, c = _scaled_erfc(a)
-    u = hl.f64(1) / a
+    u = quotient(hl.f64(1), a)
     far = u * hl.f64(1 / math.sqrt(math.pi)) * polynomial(u * u, ERFC_SERIES)
     tail = hl.select(a < hl.f64(25), y - y * c, far)
     center = growth * erfc_center(x)

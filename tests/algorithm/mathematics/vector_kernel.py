@@ -36,7 +36,7 @@ def pipeline():
     leaves = [hl.Func("leaf_" + name) for name in NAMES]
     for leaf, parameter in zip(leaves, inputs):
         parameter.dim(0).set_min(0)
-        leaf[x] = parameter[x]
+        leaf[x] = {leaf}
     out = hl.Func("out")
     out[x] = mathematics.{function}(*(leaf[x] for leaf in leaves))
     out.vectorize(x, {lanes})
@@ -87,10 +87,12 @@ class VectorKernel:
         return arrays[-1]
 
 
-def vector_kernel(function: str, arity: int, bits: int, target: Target = HOST) -> VectorKernel:
-    """Compile the function 512 bits wide."""
+def vector_kernel(
+    function: str, arity: int, bits: int, target: Target = HOST, leaf: str = "parameter[x]"
+) -> VectorKernel:
+    """Compile the function 512 bits wide; its arguments are `leaf`, an expression of the input and its position x."""
     names = tuple(f"in{i}" for i in range(arity))
-    text = _TEXT.format(function=function, names=names, bits=bits, lanes=LANES // bits, block=BLOCK)
+    text = _TEXT.format(function=function, names=names, bits=bits, lanes=LANES // bits, block=BLOCK, leaf=leaf)
     start = time.process_time()
     compiled = compile_kernel(text, target, f"kernel_{function}")
     seconds = time.process_time() - start
