@@ -34,7 +34,7 @@ MATHEMATICS = frozenset(
         "modified_bessel_k0", "modified_bessel_k1", "ndtr", "ndtri", "pow", "rand", "randint64", "randn",
         "remainder", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t",
         "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w",
-        "sigmoid", "sin", "sinh", "spherical_bessel_j0", "tan", "tanh", "zeta",
+        "sigmoid", "sin", "sinh", "spherical_bessel_j0", "tan", "tanh", "trigamma", "zeta",
     }
 )  # fmt: skip
 

@@ -46,6 +46,7 @@ from halide_backend.algorithm.mathematics.orthogonal import (
 )
 from halide_backend.algorithm.mathematics.power import pow, rsqrt, sqrt
 from halide_backend.algorithm.mathematics.remainder import fmod
+from halide_backend.algorithm.mathematics.trigamma import trigamma
 from halide_backend.algorithm.mathematics.trigonometric import cos, sin, tan
 from halide_backend.algorithm.mathematics.zeta import zeta
 
@@ -111,5 +112,6 @@ __all__ = [
     "sqrt",
     "tan",
     "tanh",
+    "trigamma",
     "zeta",
 ]

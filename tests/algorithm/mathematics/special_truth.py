@@ -97,7 +97,8 @@ class Special:
     """binary64, bound: largest errors in ulps of binary64 and binary32 (the binary64 result rounded, mostly).
 
     Argument sizes: from exp(-40) to `largest`, and even ones to `usual`. floor: of the arguments; below it the ulp
-    of the floor counts. torch_error: the arguments for which binary64 has torch's error (mathematics/cephes.py).
+    of the floor counts. error_32, error_64: the arguments for which the result has torch's error
+    (docs/design/why.md).
     """
 
     truth: Callable[..., Number]
@@ -106,15 +107,16 @@ class Special:
     usual: float = 12.0
     floor: Callable[..., float] = lambda *x: 0.0
     binary32: float = 0.51
-    torch_error: Callable[[Floats], Floats] = np.zeros_like
+    error_32: Callable[[Floats], Floats] = np.zeros_like
+    error_64: Callable[[Floats], Floats] = np.zeros_like
 
 
 SPECIALS = {
-    "airy_ai": Special(mp.airyai, 6.0, largest=1e4, floor=_airy_wave, torch_error=lambda x: (x < -2.09) & (x > -9)),
-    "bessel_j0": Special(lambda x: mp.besselj(0, x), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
-    "bessel_j1": Special(lambda x: mp.besselj(1, x), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
-    "bessel_y0": Special(_positive(lambda x: mp.bessely(0, x)), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
-    "bessel_y1": Special(_positive(lambda x: mp.bessely(1, x)), 20.0, 1e6, floor=_wave, torch_error=_beyond_five),
+    "airy_ai": Special(mp.airyai, 6.0, largest=1e4, floor=_airy_wave, error_64=lambda x: (x < -2.09) & (x > -9)),
+    "bessel_j0": Special(lambda x: mp.besselj(0, x), 20.0, 1e6, floor=_wave, error_64=_beyond_five),
+    "bessel_j1": Special(lambda x: mp.besselj(1, x), 20.0, 1e6, floor=_wave, error_64=_beyond_five),
+    "bessel_y0": Special(_positive(lambda x: mp.bessely(0, x)), 20.0, 1e6, floor=_wave, error_64=_beyond_five),
+    "bessel_y1": Special(_positive(lambda x: mp.bessely(1, x)), 20.0, 1e6, floor=_wave, error_64=_beyond_five),
     "i0": Special(lambda x: mp.besseli(0, x), 4.2, 700),
     "i0e": Special(lambda x: mp.besseli(0, x) * mp.exp(-abs(x)), 3.4, 1e4),
     "i1": Special(lambda x: mp.besseli(1, x), 4.2, 700),
@@ -127,6 +129,7 @@ SPECIALS = {
     "scaled_modified_bessel_k0": Special(_positive(lambda x: mp.exp(x) * mp.besselk(0, x)), 3.4, 1e4),
     "scaled_modified_bessel_k1": Special(_positive(lambda x: mp.exp(x) * mp.besselk(1, x)), 3.4, 1e4),
     "spherical_bessel_j0": Special(lambda x: mp.sin(x) / x, 1.6, binary32=1.6),
+    "trigamma": Special(lambda x: mp.psi(1, x), 3.2, 1e6, error_32=lambda x: x < 0),
     "zeta": Special(_zeta, 12.0, floor=_zeta_terms),
     **{
         f"{shift}chebyshev_polynomial_{kind}": Special(
@@ -169,6 +172,8 @@ def special_values(name: str, bits: int) -> tuple[Floats, ...]:
     x = x[(x == 0) | ~(np.abs(x) < np.finfo(x.dtype).tiny)]
     if name == "airy_ai":  # torch's zeta overflows in binary32
         x = x[~(np.abs(x) > 1e20) | np.isinf(x)]
+    if name == "trigamma":  # torch's sine of pi x misses the poles
+        x = x[(x >= 0) | (np.floor(x) != x) | ~np.isfinite(x)]
     if name not in PAIRS:
         return (padded(x),)
     x = x[np.abs(x) <= 100]
