@@ -11,6 +11,7 @@ from collections.abc import Callable
 import mpmath as mp
 from fit import Fit, relative
 from minimax import Function, minimax
+from incomplete_gamma_fits import INCOMPLETE_GAMMA_FITS
 from special_fits import SPECIAL_FITS
 
 LN2_HALF = float(mp.log(2) / 2) * 1.002
@@ -270,6 +271,7 @@ FITS = (
     ),
     Fit("gamma", "DIGAMMA_SERIES", digamma_series, 0, 1 / 100, 6, 0, -57.0),
     *SPECIAL_FITS,
+    *INCOMPLETE_GAMMA_FITS,
 )
 
 if __name__ == "__main__":

@@ -59,6 +59,18 @@ def _zeta(s: Number, q: Number) -> Number:
     return mp.fsum((q + k) ** -s for k in range(skipped)) + mp.zeta(s, q + skipped)
 
 
+def _gammainc(a: Number, x: Number) -> Number:
+    if a < 0 or x < 0:
+        return NAN
+    return mp.gammainc(a, 0, x, regularized=True) if x < a + 1 else 1 - _gammaincc(a, x)
+
+
+def _gammaincc(a: Number, x: Number) -> Number:
+    if a < 0 or x < 0:
+        return NAN
+    return 1 - _gammainc(a, x) if x < a + 1 else mp.gammainc(a, x, mp.inf, regularized=True)
+
+
 def _chebyshev(kind: str, shifted: bool) -> Callable[[Number, Number], Number]:
     def polynomial(x: Number, n: Number) -> Number:
         x = 2 * x - 1 if shifted else x
@@ -117,6 +129,8 @@ SPECIALS = {
     "bessel_j1": Special(lambda x: mp.besselj(1, x), 20.0, 1e6, floor=_wave, error_64=_beyond_five),
     "bessel_y0": Special(_positive(lambda x: mp.bessely(0, x)), 20.0, 1e6, floor=_wave, error_64=_beyond_five),
     "bessel_y1": Special(_positive(lambda x: mp.bessely(1, x)), 20.0, 1e6, floor=_wave, error_64=_beyond_five),
+    "gammainc": Special(_gammainc, 30.0),
+    "gammaincc": Special(_gammaincc, 30.0),
     "i0": Special(lambda x: mp.besseli(0, x), 4.2, 700),
     "i0e": Special(lambda x: mp.besseli(0, x) * mp.exp(-abs(x)), 3.4, 1e4),
     "i1": Special(lambda x: mp.besseli(1, x), 4.2, 700),
@@ -140,7 +154,7 @@ SPECIALS = {
     },
 }
 #: Functions of two arguments.
-PAIRS = frozenset(name for name in SPECIALS if "chebyshev" in name or name == "zeta")
+PAIRS = frozenset(name for name in SPECIALS if "chebyshev" in name or "gammainc" in name or name == "zeta")
 
 
 def special_arguments(name: str, bits: int, count: int) -> tuple[Floats, ...]:
@@ -155,6 +169,13 @@ def special_arguments(name: str, bits: int, count: int) -> tuple[Floats, ...]:
             [np.exp(random.uniform(-5, 8, count)), random.uniform(-20, 20, count), random.uniform(0, 2, 99)]
         )
         return padded(s.astype(kind)), padded(q.astype(kind))
+    if "gammainc" in name:
+        a = np.exp(np.concatenate([random.uniform(-20, 6, count), random.uniform(-1, 9, 2 * count)]))
+        ratio = np.exp(
+            random.normal(0, 1, a.size) * np.where(random.uniform(0, 1, a.size) < 0.5, 1, np.minimum(1, 1 / np.sqrt(a)))
+        )
+        signs = np.where(random.uniform(0, 1, a.size) < 0.02, -1.0, 1.0)
+        return padded((signs * a).astype(kind)), padded((a * ratio).astype(kind))
     largest = min(special.largest, 1e37 if bits == 32 else 1e300)
     x = random.uniform(-special.usual, special.usual, count)
     if name in PAIRS:
