@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import mpmath as mp
 from fit import Fit, relative
-from minimax import Function, minimax
 from incomplete_gamma_fits import INCOMPLETE_GAMMA_FITS
+from minimax import Function, minimax
 from special_fits import SPECIAL_FITS
 
 LN2_HALF = float(mp.log(2) / 2) * 1.002
