@@ -15,6 +15,7 @@ from halide_backend.algorithm.mathematics.exponential import EXP_64, reduce_expo
 from halide_backend.algorithm.mathematics.floating_point import (
     at_least,
     at_most,
+    head,
     in_binary64,
     negate,
     quotient,
@@ -253,8 +254,15 @@ def _signed(x: hl.Expr, value: hl.Expr, order: int) -> hl.Expr:
 
 
 def _near_i(x: hl.Expr, order: int) -> hl.Expr:
-    """I_n(x) for |x| <= 8."""
-    ratio = polynomial(x * x, NEAR[order])
+    """I_n(x) for |x| <= 8; the slope makes up for the rounding of x**2."""
+    z = x * x
+    x_head = head(x)
+    rest = (x_head * x_head - z) + (x - x_head) * (x + x_head)
+    value, slope = hl.f64(NEAR[order][0]), hl.f64(0)
+    for c in NEAR[order][1:]:
+        slope = slope * z + value
+        value = value * z + hl.f64(c)
+    ratio = value + slope * rest
     return ratio if order == 0 else x * ratio
 
 

@@ -50,8 +50,8 @@ BOUNDS = {
     "digamma": Bound(0.6, 16.0, floor=1.0),
     "erf": Bound(1.3, 1.0),
     "erfc": Bound(0.7, 1.8),
-    "erfcx": Bound(0.51, 2.4),  # torch: 440
-    "erfinv": Bound(0.51, 2.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
+    "erfcx": Bound(0.51, 2.0),  # torch: 440
+    "erfinv": Bound(0.51, 1.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
     "exp": Bound(1.0, 1.0),
     "exp2": Bound(1.2, 1.0),
     "expm1": Bound(1.5, 1.5),

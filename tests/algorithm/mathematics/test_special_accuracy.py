@@ -98,11 +98,11 @@ def test_binary32_trigamma_has_the_error_of_torch() -> None:
 
 @pytest.mark.parametrize("name", [name for name, special in SPECIALS.items() if special.binary64 > 2])
 def test_not_worse_than_torch(name: str) -> None:
-    """Where 2 ulps are not kept, torch's own largest error over the same arguments is no more than an ulp smaller."""
+    """Where 2 ulps are not kept, torch's own largest error over the same arguments is no smaller."""
     x, truth = problem(name, 64, 200)
     own = errors(name, kernel(name, 64, HOST)(*x), x, truth)
     other = errors(name, eager(name, x), x, truth)
-    assert own.max() <= max(2.0, other.max() + 1.0), (own.max(), other.max())
+    assert own.max() <= max(2.0, other.max()), (own.max(), other.max())
 
 
 @pytest.mark.parametrize("bits", [32, 64])
