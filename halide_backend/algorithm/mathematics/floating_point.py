@@ -125,6 +125,15 @@ def at_least(x: hl.Expr, bound: float) -> hl.Expr:
     return hl.select(x < b, b, x)
 
 
+def without_bounds(x: hl.Expr) -> hl.Expr:
+    """x, of which Halide no longer knows a largest and a smallest value.
+
+    It carries those of integers and selections through all arithmetic behind them, in time exponential in its depth: a
+    minute for erfcx of a bool.
+    """
+    return from_bits(to_bits(x) ^ float_format(x).word(0))
+
+
 def quotient(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """a / b where b may be zero.
 
