@@ -6,6 +6,7 @@ import halide as hl
 
 from halide_backend.algorithm import mathematics
 from halide_backend.algorithm.element_types import is_signed
+from halide_backend.algorithm.mathematics.floating_point import quotient, without_bounds
 
 _1 = hl.UInt(1)
 
@@ -72,9 +73,7 @@ def abs(x: hl.Expr) -> hl.Expr:
 
 
 def truediv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    # Halide refuses a divisor of constant zero, of floats too, and in lanes that a predicate has switched off every
-    # load is one. b - 0 equals b for all b, is no constant to Halide, and LLVM removes it.
-    return a / (b - zero(b))
+    return quotient(a, b)
 
 
 def reciprocal(x: hl.Expr) -> hl.Expr:
@@ -146,7 +145,7 @@ def remainder(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 def pow(base: hl.Expr, exponent: hl.Expr) -> hl.Expr:
     """Power; of integers only with exponents below 64 (Inductor leaves variable integer exponents to ATen)."""
     if base.type().is_float():
-        return mathematics.pow(base, exponent)
+        return mathematics.pow(without_bounds(base), without_bounds(exponent))
     result, factor = one(base), base
     for bit in range(6):
         taken = ((exponent >> hl.cast(hl.UInt(exponent.type().bits()), hl.u32(bit))) & one(exponent)) != zero(exponent)

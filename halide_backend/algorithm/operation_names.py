@@ -15,6 +15,8 @@ RENAMED = {
     "rshift": "bitwise_right_shift",
     "div_rn": "truediv",
     "int_truediv": "truediv",
+    "igamma": "gammainc",
+    "igammac": "gammaincc",
     "modified_bessel_i0": "i0",
     "modified_bessel_i1": "i1",
 }
@@ -29,14 +31,17 @@ MATHEMATICS = frozenset(
         "acos", "acosh", "airy_ai", "asin", "asinh", "atan", "atan2", "atanh", "bessel_j0", "bessel_j1", "bessel_y0",
         "bessel_y1", "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
         "chebyshev_polynomial_w", "cos", "cosh", "digamma", "erf", "erfc", "erfcx", "erfinv", "exp", "exp2", "expm1",
-        "fmod", "hermite_polynomial_h", "hermite_polynomial_he", "hypot", "i0", "i0e", "i1", "i1e",
-        "laguerre_polynomial_l", "legendre_polynomial_p", "lgamma", "log", "log10", "log1p", "log2", "log_ndtr",
+        "fmod", "gammainc", "gammaincc", "hermite_polynomial_h", "hermite_polynomial_he", "hypot", "i0", "i0e", "i1",
+        "i1e", "laguerre_polynomial_l", "legendre_polynomial_p", "lgamma", "log", "log10", "log1p", "log2", "log_ndtr",
         "modified_bessel_k0", "modified_bessel_k1", "ndtr", "ndtri", "pow", "rand", "randint64", "randn",
         "remainder", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t",
         "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w",
-        "sigmoid", "sin", "sinh", "spherical_bessel_j0", "tan", "tanh", "zeta",
+        "sigmoid", "sin", "sinh", "spherical_bessel_j0", "tan", "tanh", "trigamma", "zeta",
     }
 )  # fmt: skip
+
+#: Operations that are loops over an update definition: its Func needs the variables that their arguments depend on.
+LOOPS = frozenset({"gammainc", "gammaincc"})
 
 _ARITHMETIC = frozenset(
     {
@@ -63,7 +68,6 @@ INTEGER_ONLY = frozenset(
 )
 
 _UNBOUNDED = "a recurrence of as many steps as the degree says, which is data: no fixed loop is right for all degrees"
-_SERIES = "its three methods (series, continued fraction, Temme's expansion for large arguments) are not written yet"
 
 #: Polynomials that are native for a degree that is known when the kernel is compiled.
 OF_KNOWN_DEGREE = frozenset(
@@ -72,12 +76,8 @@ OF_KNOWN_DEGREE = frozenset(
 
 #: Operations that nobody has made native, or not in all cases, and why.
 DELEGATED = {
-    "gammainc": _SERIES,
-    "gammaincc": _SERIES,
     "hermite_polynomial_h": _UNBOUNDED,
     "hermite_polynomial_he": _UNBOUNDED,
-    "igamma": _SERIES,
-    "igammac": _SERIES,
     "laguerre_polynomial_l": _UNBOUNDED,
     "legendre_polynomial_p": _UNBOUNDED,
 }

@@ -62,6 +62,7 @@ from halide_backend.algorithm.conversions import (
     to_dtype,
 )
 from halide_backend.algorithm.element_types import is_signed
+from halide_backend.algorithm.mathematics.floating_point import without_bounds
 from halide_backend.algorithm.randomness import rand, randint64, randn
 
 __all__ = [
@@ -132,6 +133,7 @@ __all__ = [
 ]
 
 _1 = hl.UInt(1)
+_VALUE = (hl.Expr, hl.FuncRef)
 
 
 def eq(a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -222,5 +224,10 @@ def logical_not(x: hl.Expr) -> hl.Expr:
 
 
 def __getattr__(name: str) -> object:
-    # The remaining functions are `mathematics` as it stands.
-    return getattr(mathematics, name)
+    # The remaining functions are those of `mathematics`.
+    function = getattr(mathematics, name)
+
+    def of_any(*arguments: object) -> hl.Expr:
+        return function(*(without_bounds(a) if isinstance(a, _VALUE) else a for a in arguments))
+
+    return of_any

@@ -6,6 +6,7 @@ import sympy
 
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import Degree, Indirect, Load, LoopProgram, Number, Value
+from halide_backend.algorithm.operation_names import LOOPS
 
 
 def value_text(program: LoopProgram, value: Value) -> str:
@@ -24,6 +25,8 @@ def value_text(program: LoopProgram, value: Value) -> str:
         return f"ops.{value.operation}({operands[0]}, {attribute.value}, [{', '.join(sorted(value.axes))}])"
     if isinstance(attribute, sympy.Expr):
         return _index(program, value, attribute)
+    if value.operation in LOOPS:
+        operands.append(f"[{', '.join(sorted(value.axes))}]")
     match value.operation:
         case "to_dtype" | "bitcast":
             return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"

@@ -343,6 +343,8 @@ class Recorder(DefaultHandler):
         x = self.cast(x, dtype)
         if order == 0:
             return self.value("digamma", dtype, x)
+        if order == 1:
+            return self.value("trigamma", dtype, x)
         # exp(lgamma(n + 1)) is torch's factorial: infinite beyond the dtype.
         largest = torch.finfo(torch.float64 if dtype is torch.float64 else torch.float32).max
         factorial = math.gamma(order + 1) if order < 170 else math.inf

@@ -38,7 +38,7 @@ STRUCTURE = {
     "load": "",
     "load_seed": "",
     "masked": "loads under a mask are clamped to the tensor",
-    "polygamma": "digamma, or a factorial times zeta; its order is never data",
+    "polygamma": "digamma, trigamma, or a factorial times zeta; its order is never data",
     "rand": "float32, the bits of Inductor's C++ backend",
     "rand_eager": "as rand",
     "randint64": "int64, the bits of Inductor's C++ backend",
@@ -82,7 +82,7 @@ def page() -> str:
 
 def elementwise() -> list[str]:
     """The operations that are functions of values, by Inductor's names."""
-    return sorted((OPERATIONS | set(RENAMED) | set(DELEGATED)) - set(STRUCTURE) - {"bitcast"})
+    return sorted((OPERATIONS | set(RENAMED) | set(DELEGATED)) - set(STRUCTURE) - {"bitcast", "trigamma"})
 
 
 def status(name: str, dtype: str) -> str:

@@ -19,7 +19,7 @@ UNARY = (
 )
 DIFFERENTIABLE = {"i0", "i0e", "i1", "i1e", "log_ndtr", "ndtr", "ndtri"}
 DEGREES = tuple(f"{shift}chebyshev_polynomial_{kind}" for shift in ("", "shifted_") for kind in "tuvw")
-#: torch's float64 values of these are right to 1e-5 only: mpmath says so (tests/algorithm/mathematics).
+#: torch's values of these are off by up to 3e-6; float64 follows where that is more than 1e-7 (mathematics/cephes.py).
 ROUGH = {"airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1"}
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12, torch.int64: 2e-5}
 
@@ -29,7 +29,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12, torch.int64: 2e-5}
 def test_of_one_argument(check: Callable[..., object], name: str, dtype: torch.dtype) -> None:
     x = torch.rand(100, dtype=torch.float64) if name == "ndtri" else torch.linspace(-9, 9, 100, dtype=torch.float64)
     x = x.to(dtype).requires_grad_(name in DIFFERENTIABLE and dtype.is_floating_point)
-    tolerance = 2e-5 if name in ROUGH else TOLERANCE[dtype]
+    tolerance = max(1e-7, TOLERANCE[dtype]) if name in ROUGH else TOLERANCE[dtype]
     check(lambda x: getattr(torch.special, name)(x), x, tolerance=tolerance)
 
 
@@ -63,6 +63,16 @@ def test_zeta(check: Callable[..., object], dtype: torch.dtype) -> None:
     s = torch.tensor([0.5, 1.0, 1.5, 2.0, 3.0, 7.5, 20.0, math.nan], dtype=dtype)[:, None]
     q = torch.tensor([-7.25, -3.0, -0.1, 0.0, 0.3, 1.0, 5.5, 1e3, math.nan], dtype=dtype)
     check(torch.special.zeta, s, q, tolerance=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["igamma", "igammac"])
+def test_incomplete_gamma(check: Callable[..., object], name: str, dtype: torch.dtype) -> None:
+    a = torch.tensor([0.0, 0.01, 0.7, 1.0, 3.5, 19.0, 199.5, 200.0, 1e3, math.inf, -1.0, math.nan], dtype=dtype)
+    x = torch.tensor([0.0, 1e-4, 0.5, 0.8, 1.3, 3.25, 30.0, 210.0, 950.0, math.inf, -2.0, math.nan], dtype=dtype)
+    x = x[:, None].clone().requires_grad_()
+    # torch's pi of this one is a float32
+    check(lambda a, x: getattr(torch, name)(a, x), a, x, tolerance=max(1e-7, TOLERANCE.get(dtype, 1e-3)))
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 5])
@@ -104,3 +114,14 @@ def test_an_expensive_operand_of_a_maximum_is_written_once(check: Callable[..., 
     start = time.monotonic()
     check(lambda x, y: reduce(x**y + torch.logaddexp(x, y), 0), x, y)
     assert time.monotonic() - start < 9
+
+
+@pytest.mark.parametrize("name", ["erfcx", "log_ndtr", "i0e"])
+def test_arguments_with_known_bounds_compile_quickly(check: Callable[..., object], name: str) -> None:
+    """Halide carried the bounds of bools, selections and coordinates through all arithmetic, until the time limit."""
+    start = time.monotonic()
+    check(
+        lambda x: getattr(torch.special, name)(x) + getattr(torch.special, name)(torch.arange(20)), torch.rand(20) > 0.5
+    )
+    check(lambda x: getattr(torch.special, name)(torch.where(x > 0, 0.5, 2.0)), torch.randn(20))
+    assert time.monotonic() - start < 30

@@ -23,6 +23,7 @@ from halide_backend.algorithm.mathematics.exponential import exp, exp2, expm1, s
 from halide_backend.algorithm.mathematics.gamma import digamma, lgamma
 from halide_backend.algorithm.mathematics.hyperbolic import cosh, sinh, tanh
 from halide_backend.algorithm.mathematics.hypotenuse import hypot
+from halide_backend.algorithm.mathematics.incomplete_gamma import gammainc, gammaincc
 from halide_backend.algorithm.mathematics.inverse_error_function import erfinv
 from halide_backend.algorithm.mathematics.inverse_hyperbolic import acosh, asinh, atanh
 from halide_backend.algorithm.mathematics.inverse_trigonometric import acos, asin, atan, atan2
@@ -46,6 +47,7 @@ from halide_backend.algorithm.mathematics.orthogonal import (
 )
 from halide_backend.algorithm.mathematics.power import pow, rsqrt, sqrt
 from halide_backend.algorithm.mathematics.remainder import fmod
+from halide_backend.algorithm.mathematics.trigamma import trigamma
 from halide_backend.algorithm.mathematics.trigonometric import cos, sin, tan
 from halide_backend.algorithm.mathematics.zeta import zeta
 
@@ -77,6 +79,8 @@ __all__ = [
     "exp2",
     "expm1",
     "fmod",
+    "gammainc",
+    "gammaincc",
     "hermite_polynomial_h",
     "hermite_polynomial_he",
     "hypot",
@@ -111,5 +115,6 @@ __all__ = [
     "sqrt",
     "tan",
     "tanh",
+    "trigamma",
     "zeta",
 ]

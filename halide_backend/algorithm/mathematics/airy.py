@@ -1,8 +1,9 @@
 """The Airy function Ai.
 
-exp(-zeta) times a rational function of 1/zeta above 1 (DLMF 9.7.5), a polynomial down to -3, cosine and sine of zeta
-below (DLMF 9.7.9), zeta = 2/3 |x|**(3/2) in two parts. Next to the zeros the absolute error stays. Coefficients by
-tests/algorithm/mathematics/special_fits.py. binary32 results are those of binary64, rounded.
+exp(-zeta) times a rational function of 1/zeta above 1 (DLMF 9.7.5), a polynomial down to -2.09, cosine and sine of
+zeta below (DLMF 9.7.9), zeta = 2/3 |x|**(3/2) in two parts. Next to the zeros the absolute error stays. Coefficients by
+tests/algorithm/mathematics/special_fits.py; those of cosine and sine are Cephes's, in binary64 with torch's error
+(`cephes.py`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import math
 
 import halide as hl
 
+from halide_backend.algorithm.mathematics.cephes import denominator
 from halide_backend.algorithm.mathematics.exponential import EXP_64, reduce_exponential
 from halide_backend.algorithm.mathematics.floating_point import (
+    FloatFormat,
     at_most,
+    float_format,
     head,
-    in_binary64,
     negate,
+    quotient,
     times_power_of_two,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
@@ -75,98 +79,111 @@ CENTER = (
     -0.010160567116645368,
     0.5355608832923521,
 )
-# P and zeta Q in 1/zeta**2 for x <= -3, errors 2**-57.6 and 2**-55.5 (P/Q).
+# (P - 1) zeta**2 and Q zeta in 1/zeta**2 <= 1/4, x < -2.09, of Cephes's airy.c; denominators without their leading 1.
 COSINE_P = (
-    558517.3996846899,
-    3523744.621516108,
-    3517930.5469255988,
-    1091159.372698817,
-    132307.80692920514,
-    6794.3179727458855,
-    143.755391888178,
-    1.0,
+    -0.1316963234183318,
+    -0.6264565444319123,
+    -0.6931580360369335,
+    -0.2797799815451191,
+    -0.04919001326095003,
+    -0.004062659235948854,
+    -0.0001592764962392621,
+    -2.776491081552329e-06,
+    -1.6778769848911465e-08,
 )
 COSINE_Q = (
-    616261.9887247599,
-    3616677.231208906,
-    3552572.7367197094,
-    1095728.3598076236,
-    132552.30185457197,
-    6799.599841521445,
-    143.79252537583224,
-    1.0,
+    13.356042070655324,
+    32.682503279522464,
+    26.736704094149957,
+    9.187074029072596,
+    1.4752914677166642,
+    0.11568717379518804,
+    0.004402916416152112,
+    7.547203482874142e-05,
+    4.5185009297058035e-07,
 )
 SINE_P = (
-    94731.6221535647,
-    592645.2977877641,
-    502766.82205018314,
-    131997.99537882063,
-    13697.436540534616,
-    609.3498197721809,
-    11.291764042777261,
-    0.06944444444444442,
+    0.01973399320916857,
+    0.39110302961568827,
+    1.0657989759959559,
+    0.9391692298166502,
+    0.35146565610554764,
+    0.06338889196289255,
+    0.005858041130483885,
+    0.000282851600836737,
+    6.98793669997261e-06,
+    8.117892395543892e-08,
+    3.415517847659236e-10,
 )
 SINE_Q = (
-    3189583.441922992,
-    11113234.888764162,
-    8082681.983149167,
-    1998261.2746483807,
-    201831.49186393878,
-    8862.224132190595,
-    163.1485022674286,
-    1.0,
+    9.30892908077442,
+    19.835292871831214,
+    15.564662893286462,
+    5.476860694229755,
+    0.9542936116189619,
+    0.08645808263523921,
+    0.004126565238242226,
+    0.00010125908511650914,
+    1.1716673321441352e-06,
+    4.9183457006293e-09,
 )
 #: 2/3: a head of 26 bits and the rest.
 TWO_THIRDS = (0.6666666567325592, 9.934107462565104e-09)
 
 
-@in_binary64
+#: Where the oscillation takes over, as in torch.
+OSCILLATING = -2.09
+
+
 def airy_ai(x: hl.Expr) -> hl.Expr:
     """Ai(x), NaN at both infinities as torch has it."""
-    a = hl.abs(x)
+    f = float_format(x)
+    wide = hl.cast(hl.Float(64), x)
+    a = hl.abs(wide)
     root = hl.sqrt(a)
-    center = polynomial(x + 1, CENTER)
+    center = polynomial(wide + 1, CENTER)
     right = _decaying(at_most(a, 120.0))
-    left = _oscillating(a, root)
-    value = hl.select(x > hl.f64(1), right, hl.select(x < hl.f64(-3), left, center))
-    return hl.select(a < hl.f64(math.inf), value, hl.f64(math.nan))
+    left = _oscillating(a, root, f)
+    value = hl.select(wide > hl.f64(1), right, hl.select(wide < hl.f64(OSCILLATING), left, center))
+    return hl.cast(f.float_type, hl.select(a < hl.f64(math.inf), value, hl.f64(math.nan)))
 
 
 def _decaying(a: hl.Expr) -> hl.Expr:
     """Ai(a) for 1 <= a <= 120."""
     root = hl.sqrt(a)
     high, low = _zeta(a, root)
-    u = hl.f64(1) / (high + low)
+    u = quotient(hl.f64(1), high + low)
     k, r = reduce_exponential(negate(high), negate(low))
-    scale = hl.f64(0.5 / math.sqrt(math.pi)) / hl.sqrt(root)
+    scale = quotient(hl.f64(0.5 / math.sqrt(math.pi)), hl.sqrt(root))
     factor = polynomial(u, DECAY_P) / polynomial(u, DECAY_Q) * scale
     growth = r * r * polynomial(r, EXP_64) + r
     return times_power_of_two(factor * growth + factor, k)
 
 
-def _oscillating(a: hl.Expr, root: hl.Expr) -> hl.Expr:
-    """Ai(-a) for a >= 3; NaN where zeta overflows."""
+def _oscillating(a: hl.Expr, root: hl.Expr, f: FloatFormat) -> hl.Expr:
+    """Ai(-a) for a >= 2.09; NaN where zeta overflows."""
     high, low = _zeta(a, root)
     zeta = high + low
     rest = low - (zeta - high)
     # Beyond 2**53 the angle is not known to one turn: any value of the right size is as good.
     rest = hl.select(hl.abs(rest) < hl.f64(1), rest, hl.f64(0))
-    u = hl.f64(1) / zeta
+    u = quotient(hl.f64(1), zeta)
     v = u * u
     sine, cosine = sine_and_cosine(zeta)
     sine, cosine = sine + rest * cosine, cosine - rest * sine
-    p = polynomial(v, COSINE_P) / polynomial(v, COSINE_Q)
-    q = polynomial(v, SINE_P) / polynomial(v, SINE_Q) * u
+    p = v * polynomial(v, COSINE_P) / polynomial(v, denominator(COSINE_Q, f)) + 1
+    q = polynomial(v, SINE_P) / polynomial(v, denominator(SINE_Q, f)) * u
     # cos(zeta - pi/4) and sin(zeta - pi/4), each times sqrt(2)
     wave = p * (cosine + sine) + q * (sine - cosine)
-    value = wave * hl.f64(1 / math.sqrt(2 * math.pi)) / hl.sqrt(root)
+    value = quotient(wave * hl.f64(1 / math.sqrt(2 * math.pi)), hl.sqrt(root))
     return hl.select(zeta < hl.f64(math.inf), value, hl.f64(math.nan))
 
 
 def _zeta(a: hl.Expr, root: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(high, low): 2/3 a sqrt(a) beyond the format, high exact in few bits; root = sqrt(a)."""
     a_head, root_head = head(a), head(root)
-    missing = ((a - root_head * root_head) - (root - root_head) * (root + root_head)) * hl.f64(0.5) / root
+    defect = (a - root_head * root_head) - (root - root_head) * (root + root_head)
+    missing = quotient(defect * hl.f64(0.5), root)
     exact = a_head * root_head
     rest = (a - a_head) * root + a_head * (root - root_head) + a * missing
     exact_head = head(exact)

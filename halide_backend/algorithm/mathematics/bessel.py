@@ -1,8 +1,9 @@
 """The Bessel functions J0, J1, Y0, Y1 and the spherical j0.
 
-Up to 8, J_n is a polynomial times its first two zeros, Y_n a polynomial and 2/pi log(x) J_n (DLMF 10.8); beyond, both
+Up to 5, J_n is a polynomial times its first two zeros, Y_n a polynomial and 2/pi log(x) J_n (DLMF 10.8); beyond, both
 are cosines and sines of x (reduced as exactly as those of `trigonometric`) times Hankel's P and Q (DLMF 10.17). Next
-to the other zeros the absolute error stays. Coefficients by tests/algorithm/mathematics/special_fits.py.
+to the other zeros the absolute error stays. Coefficients by tests/algorithm/mathematics/special_fits.py; P and Q are
+those of Cephes, in binary64 with torch's error (`cephes.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.floating_point import float_format, is_infinite, negate
+from halide_backend.algorithm.mathematics.cephes import denominator
+from halide_backend.algorithm.mathematics.floating_point import float_format, is_infinite, negate, quotient
 from halide_backend.algorithm.mathematics.logarithm import log
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 from halide_backend.algorithm.mathematics.trigonometric import sin, sine_and_cosine
@@ -89,80 +91,93 @@ Y1 = (
     -0.007605544712247848,
     0.07075985882118005,
 )
-# P and x Q in 1/x**2 <= 1/64, errors below 2**-57.7 (P/Q each).
+# Hankel's P and x Q / 5 in (5/x)**2 <= 1, of Cephes's j0.c and j1.c; Q's denominators without their leading 1.
 P0_P = (
-    41920.27213352534,
-    113217.39204692708,
-    40047.101794798145,
-    3806.2029572728475,
-    116.15516158983571,
+    0.0007969367292973471,
+    0.08283523921074408,
+    1.239533716464143,
+    5.447250030587687,
+    8.74716500199817,
+    5.303240382353949,
     1.0,
 )
 P0_Q = (
-    47121.9545672444,
-    115683.87242627933,
-    40302.82972597787,
-    3814.262908820231,
-    116.2254740898357,
+    0.0009244088105588637,
+    0.08562884743544745,
+    1.2535274390105895,
+    5.470977403304171,
+    8.761908832370695,
+    5.306052882353947,
     1.0,
 )
 Q0_P = (
-    -13238.443401593424,
-    -29234.1370438826,
-    -8188.203107380383,
-    -641.6511673590497,
-    -16.668433107774028,
-    -0.125,
+    -0.011366383889846916,
+    -1.2825271867050931,
+    -19.553954425773597,
+    -93.20601521237683,
+    -177.68116798048806,
+    -147.07750515495118,
+    -51.41053267665993,
+    -6.050143506007285,
 )
 Q0_Q = (
-    187977.88984460058,
-    266100.02048401255,
-    68328.76555944748,
-    5209.869077807718,
-    133.93340236219157,
-    1.0,
+    64.3178256118178,
+    856.4300259769806,
+    3882.4018360540163,
+    7240.467741956525,
+    5930.727011873169,
+    2062.0933166032783,
+    242.0057402402914,
 )
 P1_P = (
-    38312.82582151097,
-    100549.88583562104,
-    37096.38680760172,
-    3645.5143583569156,
-    114.02089013489349,
+    0.0007621256162081731,
+    0.07313970569409176,
+    1.1271960812968493,
+    5.112079511468076,
+    8.424045901417724,
+    5.214515986823615,
     1.0,
 )
 P1_Q = (
-    30475.25687745148,
-    96704.27023807446,
-    36686.47324042568,
-    3632.3104637609713,
-    113.9037026348935,
+    0.0005713231280725487,
+    0.06884559087544954,
+    1.105142326340617,
+    5.073863861286015,
+    8.399855543276042,
+    5.209828486823619,
     1.0,
 )
 Q1_P = (
-    40493.7251297706,
-    81818.57361904187,
-    23282.42308012296,
-    1862.9606744194846,
-    49.27379548559224,
-    0.375,
+    0.05108625947501766,
+    4.982138729512334,
+    75.82382841325453,
+    366.7796093601508,
+    710.8563049989261,
+    597.4896124006136,
+    211.68875710057213,
+    25.207020585802372,
 )
 Q1_Q = (
-    143277.35289232532,
-    232432.46017795338,
-    63362.365975317334,
-    5003.158505203418,
-    131.67022546157907,
-    1.0,
+    74.23732770356752,
+    1056.4488603826283,
+    4986.410583376536,
+    9562.318924047562,
+    7997.041604473507,
+    2826.1927851763908,
+    336.0936078106983,
 )
 # The zeros of J0 and J1 below 8, each with the rest that binary64 leaves.
 ZEROS_0 = (2.404825557695773, -1.176691651530894e-16), (5.520078110286311, 8.088597146146722e-17)
 ZEROS_1 = (3.8317059702075125, -1.5269184090088067e-16), (7.015586669815619, -9.414165653410389e-17)
 TWO_OVER_PI = 2 / math.pi
+HANKEL = (P0_P, P0_Q, Q0_P, Q0_Q), (P1_P, P1_Q, Q1_P, Q1_Q)
+#: Where Hankel's expansions take over, as in torch.
+FAR = 5
 
 
 def bessel_j0(x: hl.Expr) -> hl.Expr:
     a = _wide(hl.abs(x))
-    return _rounded(x, hl.select(a < hl.f64(8), _near_j0(a), _far(x, 0)[0]))
+    return _rounded(x, hl.select(a <= hl.f64(FAR), _near_j0(a), _far(x, 0)[0]))
 
 
 def bessel_j1(x: hl.Expr) -> hl.Expr:
@@ -170,28 +185,28 @@ def bessel_j1(x: hl.Expr) -> hl.Expr:
     a = _wide(hl.abs(x))
     far = _far(x, 1)[0]
     far = hl.select(x < float_format(x).value(0), negate(far), far)
-    return _rounded(x, hl.select(a < hl.f64(8), _near_j1(_wide(x)), far))
+    return _rounded(x, hl.select(a <= hl.f64(FAR), _near_j1(_wide(x)), far))
 
 
 def bessel_y0(x: hl.Expr) -> hl.Expr:
     """Y0: -inf at 0, NaN for negative x."""
     wide = _wide(x)
     near = polynomial(wide * wide - 32, Y0) + log(wide) * hl.f64(TWO_OVER_PI) * _near_j0(wide)
-    return _rounded(x, _domain(wide, hl.select(wide < hl.f64(8), near, _far(x, 0)[1])))
+    return _rounded(x, _domain(wide, hl.select(wide <= hl.f64(FAR), near, _far(x, 0)[1])))
 
 
 def bessel_y1(x: hl.Expr) -> hl.Expr:
     """Y1: -inf at 0, NaN for negative x."""
     wide = _wide(x)
-    logarithmic = log(wide) * _near_j1(wide) - hl.f64(1) / wide
+    logarithmic = log(wide) * _near_j1(wide) - quotient(hl.f64(1), wide)
     near = wide * polynomial(wide * wide - 32, Y1) + logarithmic * hl.f64(TWO_OVER_PI)
-    return _rounded(x, _domain(wide, hl.select(wide < hl.f64(8), near, _far(x, 1)[1])))
+    return _rounded(x, _domain(wide, hl.select(wide <= hl.f64(FAR), near, _far(x, 1)[1])))
 
 
 def spherical_bessel_j0(x: hl.Expr) -> hl.Expr:
     """sin(x) / x; 1 at 0, 0 at infinity."""
     f = float_format(x)
-    ratio = hl.select(x == f.value(0), f.value(1), sin(x) / x)
+    ratio = hl.select(x == f.value(0), f.value(1), quotient(sin(x), x))
     return hl.select(is_infinite(x), f.value(0), ratio)
 
 
@@ -221,16 +236,14 @@ def _at_zeros(a: hl.Expr, zeros: tuple[tuple[float, float], tuple[float, float]]
 
 
 def _far(x: hl.Expr, order: int) -> tuple[hl.Expr, hl.Expr]:
-    """(J_n, Y_n) of |x| >= 8, from cos(x - pi/4) = (cos x + sin x) / sqrt(2) and its like; NaN for infinity."""
+    """(J_n, Y_n) of |x| >= FAR, from cos(x - pi/4) = (cos x + sin x) / sqrt(2) and its like; NaN for infinity."""
     a = _wide(hl.abs(x))
-    u = hl.f64(1) / a
-    v = u * u
-    if order == 0:
-        p = polynomial(v, P0_P) / polynomial(v, P0_Q)
-        q = polynomial(v, Q0_P) / polynomial(v, Q0_Q) * u
-    else:
-        p = polynomial(v, P1_P) / polynomial(v, P1_Q)
-        q = polynomial(v, Q1_P) / polynomial(v, Q1_Q) * u
+    u = quotient(hl.f64(1), a)
+    five = u * FAR
+    v = five * five
+    p_above, p_below, q_above, q_below = HANKEL[order]
+    p = polynomial(v, p_above) / polynomial(v, p_below)
+    q = polynomial(v, q_above) / polynomial(v, denominator(q_below, float_format(x))) * five
     sine, cosine = sine_and_cosine(x)
     both, difference = sine + cosine, sine - cosine
     scale = hl.select(a < hl.f64(math.inf), hl.sqrt(a * hl.f64(1 / math.pi)) * u, hl.f64(math.nan))

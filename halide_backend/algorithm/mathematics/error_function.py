@@ -13,7 +13,6 @@ import halide as hl
 from halide_backend.algorithm.mathematics.exponential import (
     EXP_32,
     EXP_64,
-    exponential_of_remainder,
     reduce_exponential,
     small_exponential,
 )
@@ -25,6 +24,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     in_binary64,
     negate,
     power_of_two,
+    quotient,
     times_power_of_two,
     with_sign_of,
 )
@@ -188,13 +188,14 @@ def erfcx(x: hl.Expr) -> hl.Expr:
     a = hl.abs(x)
     square = square_in_two_parts(at_most(a, 30.0))
     k, r = reduce_exponential(*square)
-    growth = times_power_of_two(exponential_of_remainder(r), k)
+    growth = r * r * polynomial(r, EXP_64) + r
     y, c = _scaled_erfc(a)
-    u = hl.f64(1) / a
+    u = quotient(hl.f64(1), a)
     far = u * hl.f64(1 / math.sqrt(math.pi)) * polynomial(u * u, ERFC_SERIES)
     tail = hl.select(a < hl.f64(25), y - y * c, far)
-    center = growth * erfc_center(x)
-    large = hl.select(x < hl.f64(0), growth * 2 - tail, tail)
+    near = erfc_center(x)
+    center = times_power_of_two(near * growth + near, k)
+    large = hl.select(x < hl.f64(0), times_power_of_two(growth * 2 + 2, k) - tail, tail)
     return hl.select(a < hl.f64(CENTER), center, large)
 
 

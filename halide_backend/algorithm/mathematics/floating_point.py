@@ -125,6 +125,24 @@ def at_least(x: hl.Expr, bound: float) -> hl.Expr:
     return hl.select(x < b, b, x)
 
 
+def without_bounds(x: hl.Expr) -> hl.Expr:
+    """x, of which Halide no longer knows a largest and a smallest value.
+
+    It carries those of integers and selections through all arithmetic behind them, in time exponential in its depth: a
+    minute for erfcx of a bool.
+    """
+    return from_bits(to_bits(x) ^ float_format(x).word(0))
+
+
+def quotient(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b where b may be zero.
+
+    Halide refuses a divisor of constant zero, of floats too, and in lanes that a predicate has switched off every load
+    is one. b - 0 equals b for all b, -0.0 among them, is no constant to Halide, and LLVM removes it.
+    """
+    return a / (b - float_format(b).value(0))
+
+
 def round_to_integer(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(nearest integer as a float, the same as bits in two's complement), ties to even, |x| < 2**(mantissa - 2)."""
     f = float_format(x)

@@ -11,7 +11,7 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.floating_point import in_binary64, negate
+from halide_backend.algorithm.mathematics.floating_point import in_binary64, negate, quotient
 from halide_backend.algorithm.mathematics.logarithm import log
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
@@ -154,7 +154,7 @@ def lgamma(x: hl.Expr) -> hl.Expr:
     low = hl.select(a < hl.f64(0.5), low - logarithm, hl.select(y == hl.f64(0), y, low))
     t = a - 3
     middle = polynomial(t, LGAMMA_3_P) / polynomial(t, LGAMMA_3_Q)
-    u = hl.f64(1) / a
+    u = quotient(hl.f64(1), a)
     series = u * polynomial(u * u, STIRLING) + hl.f64(LOG_ROOT_2_PI - 0.5)
     high = (a - hl.f64(0.5)) * (logarithm - 1) + series
     positive = hl.select(a < hl.f64(3), low, hl.select(a < hl.f64(8), middle, high))
@@ -189,7 +189,7 @@ def digamma(x: hl.Expr) -> hl.Expr:
     low = distance * (polynomial(y, DIGAMMA_P) / polynomial(y, DIGAMMA_Q))
     t = a - 3
     middle = polynomial(t, DIGAMMA_3_P) / polynomial(t, DIGAMMA_3_Q)
-    u = hl.f64(1) / a
+    u = quotient(hl.f64(1), a)
     v = u * u
     high = log(a) - (u * hl.f64(0.5) + v * polynomial(v, DIGAMMA_SERIES))
     # digamma(a), less its -1/a for a < 1
@@ -198,8 +198,8 @@ def digamma(x: hl.Expr) -> hl.Expr:
     f = a - hl.round(a)
     g = hl.f64(0.5) - hl.abs(f)
     sine, cosine = f * polynomial(f * f, SIN_PI), g * polynomial(g * g, SIN_PI)
-    reflected = hl.select(small, regular, regular + u) + cosine * hl.f64(math.pi) / sine
+    reflected = hl.select(small, regular, regular + u) + quotient(cosine * hl.f64(math.pi), sine)
     positive = hl.select(small, regular - u, regular)
     pole = (sine == hl.f64(0)) & negative
     result = hl.select(negative, hl.select(pole, hl.f64(math.nan), reflected), positive)
-    return hl.select(x == hl.f64(0), hl.f64(-1) / x, result)
+    return hl.select(x == hl.f64(0), quotient(hl.f64(-1), x), result)

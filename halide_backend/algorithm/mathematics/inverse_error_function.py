@@ -6,9 +6,17 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.floating_point import in_binary64, negate, with_sign_of
-from halide_backend.algorithm.mathematics.logarithm import log
+from halide_backend.algorithm.mathematics.floating_point import (
+    head,
+    in_binary64,
+    negate,
+    quotient,
+    split_exponent,
+    with_sign_of,
+)
+from halide_backend.algorithm.mathematics.logarithm import log2_in_two_parts, positive_normal
 from halide_backend.algorithm.mathematics.polynomial import polynomial
+from halide_backend.algorithm.mathematics.power import LN2
 
 # erfinv(x) / x - 1 in r = 0.5625 - x**2, |x| <= 0.75, error 2**-63 (P/Q).
 CENTER_P = (
@@ -76,9 +84,23 @@ FAR_Q = (
 def erfinv(x: hl.Expr) -> hl.Expr:
     """Rational in 0.5625 - x**2 for |x| <= 0.75, in sqrt(-log(1 - |x|)) beyond; +-inf at +-1, NaN outside."""
     a = hl.abs(x)
-    s = hl.sqrt(negate(log(hl.f64(1) - a)))
-    tail = hl.select(a == hl.f64(1), hl.f64(math.inf), s - s * tail_ratio(s))
+    s, rest = root_of_logarithm(hl.f64(1) - a)
+    tail = s - (s * tail_ratio(s) - rest)
+    tail = hl.select(a < hl.f64(1), tail, hl.select(a == hl.f64(1), hl.f64(math.inf), hl.f64(math.nan)))
     return with_sign_of(hl.select(a <= hl.f64(0.75), erfinv_center(a), tail), x)
+
+
+def root_of_logarithm(p: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(high, low): sqrt(-log(p)) beyond the format for 0 < p < 1."""
+    normal, extra = positive_normal(p)
+    m, e = split_exponent(normal)
+    log_high, log_low = log2_in_two_parts(m, e + extra)
+    ln2_high, ln2_low = (hl.f64(c) for c in LN2)
+    high, low = log_high * ln2_high, log_high * ln2_low + log_low * hl.f64(math.log(2))
+    s = hl.sqrt(negate(high + low))
+    s_head = head(s)
+    missing = ((negate(high) - s_head * s_head) - (s - s_head) * (s + s_head)) - low
+    return s, quotient(missing * hl.f64(0.5), s)
 
 
 def erfinv_center(x: hl.Expr) -> hl.Expr:

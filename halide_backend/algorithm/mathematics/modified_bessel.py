@@ -15,8 +15,10 @@ from halide_backend.algorithm.mathematics.exponential import EXP_64, reduce_expo
 from halide_backend.algorithm.mathematics.floating_point import (
     at_least,
     at_most,
+    head,
     in_binary64,
     negate,
+    quotient,
     times_power_of_two,
 )
 from halide_backend.algorithm.mathematics.logarithm import log
@@ -252,14 +254,21 @@ def _signed(x: hl.Expr, value: hl.Expr, order: int) -> hl.Expr:
 
 
 def _near_i(x: hl.Expr, order: int) -> hl.Expr:
-    """I_n(x) for |x| <= 8."""
-    ratio = polynomial(x * x, NEAR[order])
+    """I_n(x) for |x| <= 8; the slope makes up for the rounding of x**2."""
+    z = x * x
+    x_head = head(x)
+    rest = (x_head * x_head - z) + (x - x_head) * (x + x_head)
+    value, slope = hl.f64(NEAR[order][0]), hl.f64(0)
+    for c in NEAR[order][1:]:
+        slope = slope * z + value
+        value = value * z + hl.f64(c)
+    ratio = value + slope * rest
     return ratio if order == 0 else x * ratio
 
 
 def _far_i(a: hl.Expr, order: int) -> hl.Expr:
     """exp(-a) I_n(a) for a >= 8."""
-    return polynomial(hl.f64(1) / a - hl.f64(1 / 16), FAR[order]) / hl.sqrt(a)
+    return quotient(polynomial(quotient(hl.f64(1), a) - hl.f64(1 / 16), FAR[order]), hl.sqrt(a))
 
 
 def _near_k0(x: hl.Expr) -> hl.Expr:
@@ -269,14 +278,14 @@ def _near_k0(x: hl.Expr) -> hl.Expr:
 
 def _near_k1(x: hl.Expr) -> hl.Expr:
     """K1(x) for 0 < x <= 1."""
-    return hl.f64(1) / x + (x * polynomial(x * x, K1) + log(x) * _near_i(x, 1))
+    return quotient(hl.f64(1), x) + (x * polynomial(x * x, K1) + log(x) * _near_i(x, 1))
 
 
 def _far_k(x: hl.Expr, order: int) -> hl.Expr:
     """exp(x) K_n(x) for x >= 1."""
     p, q = K_FAR[order]
-    u = hl.f64(1) / x
-    return (u * (polynomial(u, p) / polynomial(u, q)) + hl.f64(math.sqrt(math.pi / 2))) / hl.sqrt(x)
+    u = quotient(hl.f64(1), x)
+    return quotient(u * (polynomial(u, p) / polynomial(u, q)) + hl.f64(math.sqrt(math.pi / 2)), hl.sqrt(x))
 
 
 def _growing(x: hl.Expr, factor: hl.Expr) -> hl.Expr:

@@ -18,7 +18,7 @@ from halide_backend.algorithm.mathematics.error_function import (
     square_in_two_parts,
 )
 from halide_backend.algorithm.mathematics.floating_point import at_most, in_binary64, negate
-from halide_backend.algorithm.mathematics.inverse_error_function import erfinv_center, tail_ratio
+from halide_backend.algorithm.mathematics.inverse_error_function import erfinv_center, root_of_logarithm, tail_ratio
 from halide_backend.algorithm.mathematics.logarithm import log, log1p
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
@@ -81,10 +81,10 @@ def ndtri(p: hl.Expr) -> hl.Expr:
     center = erfinv_center(distance)
     # erfc(-x / sqrt(2)) = 2 p; 1 - p is exact from 1/2 on.
     q = hl.select(p < hl.f64(0.5), p, hl.f64(1) - p) * 2
-    s = hl.sqrt(negate(log(q)))
+    s, rest = root_of_logarithm(q)
     v = s - hl.f64(6)
     farthest = polynomial(v, FARTHEST_P) / polynomial(v, FARTHEST_Q)
-    tail = s - s * hl.select(s < hl.f64(6), tail_ratio(s), farthest)
+    tail = s - (s * hl.select(s < hl.f64(6), tail_ratio(s), farthest) - rest)
     tail = hl.select(q == hl.f64(0), hl.f64(math.inf), tail)
     tail = hl.select(p < hl.f64(0.5), negate(tail), tail)
     value = hl.select(hl.abs(distance) <= hl.f64(0.75), center, tail)

@@ -20,6 +20,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     head,
     is_infinite,
     power_of_two,
+    quotient,
     round_to_integer,
     sign_bits,
     split_exponent,
@@ -57,7 +58,7 @@ def sqrt(x: hl.Expr) -> hl.Expr:
 
 
 def rsqrt(x: hl.Expr) -> hl.Expr:
-    return float_format(x).value(1) / hl.sqrt(x)
+    return quotient(float_format(x).value(1), hl.sqrt(x))
 
 
 def pow(x: hl.Expr, y: hl.Expr) -> hl.Expr:

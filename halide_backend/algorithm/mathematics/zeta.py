@@ -56,11 +56,17 @@ def _remainder(s: hl.Expr, near: hl.Expr, d: hl.Expr, q: hl.Expr, sign: hl.Expr)
     """
     bounded = at_most(s, LARGEST_EXPONENT)
     r = hl.RDom([(0, TERMS + 1), (0, 3)], "zeta_terms")
-    k, which = hl.cast(hl.Float(64), r.x), r.y
-    start = hl.select(which == 0, near, which == 1, hl.f64(0) - d, hl.f64(0) - q) + 1
+    # The smallest terms first.
+    step, which = hl.cast(hl.Float(64), TERMS + 1 - r.x), r.y
+    start = hl.select(which == 0, near, which == 1, hl.f64(0) - d, hl.f64(0) - q)
+    base = start + step
+    whole = base - start
+    # (base + rest)**-s = base**-s (1 - s rest / base)
+    rest = (start - (base - whole)) + (step - whole)
     weight = hl.select(which == 0, hl.f64(1), which == 1, sign, hl.f64(0) - sign)
-    factor = hl.select(r.x < TERMS, hl.f64(1), _maclaurin(bounded, start + hl.f64(TERMS)))
-    term = weight * factor * pow(start + k, hl.f64(0) - bounded)
+    factor = hl.select(r.x > 0, hl.f64(1), _maclaurin(bounded, base))
+    power = pow(base, hl.f64(0) - bounded)
+    term = weight * factor * (power - power * (bounded * rest / base))
     return hl.sum(r, hl.select(weight == hl.f64(0), hl.f64(0), term), "zeta_sum")
 
 

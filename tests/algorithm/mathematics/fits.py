@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import mpmath as mp
 from fit import Fit, relative
+from incomplete_gamma_fits import INCOMPLETE_GAMMA_FITS
 from minimax import Function, minimax
 from special_fits import SPECIAL_FITS
 
@@ -270,6 +271,7 @@ FITS = (
     ),
     Fit("gamma", "DIGAMMA_SERIES", digamma_series, 0, 1 / 100, 6, 0, -57.0),
     *SPECIAL_FITS,
+    *INCOMPLETE_GAMMA_FITS,
 )
 
 if __name__ == "__main__":

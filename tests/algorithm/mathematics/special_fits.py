@@ -122,7 +122,12 @@ def airy_phase(v: mp.mpf) -> tuple[mp.mpf, mp.mpf]:
     return scale * (a * mp.cos(c) - b * mp.sin(c)), scale * (a * mp.sin(c) + b * mp.cos(c)) / u
 
 
-AIRY_PHASE_END = float(mp.mpf(9) / 4 / 27) * 1.001
+def airy_cosine(v: mp.mpf) -> mp.mpf:
+    """(P - 1) / v; DLMF 9.7.2 at 0."""
+    return (airy_phase(v)[0] - 1) / v if v > 1e-15 else mp.mpf(-385) / 10368
+
+
+AIRY_PHASE_END = float(mp.mpf(9) / 4 / mp.mpf(2.09) ** 3)
 
 
 def _rational(
@@ -147,13 +152,10 @@ def _modified(order: int) -> tuple[Fit, ...]:
 
 def _bessel(order: int) -> tuple[Fit, ...]:
     ratio = j_ratio(order)
-    end = 1 / 63.99
     rest, degree = (y1_rest, 15) if order else (y0_rest, 16)
     return (
         Fit("bessel", f"J{order}", ratio, -32, 32.01, 14, 0, -50.8 if order else -53.0, relative(ratio)),
         Fit("bessel", f"Y{order}", rest, -32, 32.01, degree, 0, -53.0 if order else -52.3),
-        _rational("bessel", f"P{order}", lambda v: hankel(order, v)[0], 0, end, 5, 5, -53.0, lambda v: mp.mpf(1)),
-        _rational("bessel", f"Q{order}", lambda v: hankel(order, v)[1], 0, end, 5, 5, -53.0, lambda v: mp.mpf(1)),
     )
 
 
@@ -164,6 +166,22 @@ SPECIAL_FITS = (
     *_bessel(1),
     _rational("airy", "DECAY", airy_decay, 0, 1.501, 9, 9, -53.0, relative(airy_decay)),
     Fit("airy", "CENTER", lambda t: mp.airyai(t - 1), -2.001, 2.001, 24, 0, -53.0),
-    _rational("airy", "COSINE", lambda v: airy_phase(v)[0], 0, AIRY_PHASE_END, 7, 7, -53.0, lambda v: mp.mpf(1)),
-    _rational("airy", "SINE", lambda v: airy_phase(v)[1], 0, AIRY_PHASE_END, 7, 7, -53.0, lambda v: mp.mpf(1)),
+)
+
+
+def _cephes(order: int) -> tuple[Fit, ...]:
+    return (
+        _rational("bessel", f"P{order}", lambda v: hankel(order, v / 25)[0], 0, 1, 6, 6, -53.0, lambda v: mp.mpf(1)),
+        _rational(
+            "bessel", f"Q{order}", lambda v: hankel(order, v / 25)[1] / 5, 0, 1, 7, 7, -53.0, lambda v: mp.mpf(1)
+        ),
+    )
+
+
+#: What the tables of Cephes approximate; the denominators of Q, COSINE and SINE have a leading 1 besides.
+CEPHES = (
+    *_cephes(0),
+    *_cephes(1),
+    _rational("airy", "COSINE", airy_cosine, 0, AIRY_PHASE_END, 8, 9, -53.0, lambda v: v),
+    _rational("airy", "SINE", lambda v: airy_phase(v)[1], 0, AIRY_PHASE_END, 10, 10, -53.0, lambda v: mp.mpf(1)),
 )

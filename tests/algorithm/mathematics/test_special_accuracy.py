@@ -31,6 +31,8 @@ def kernel(name: str, bits: int, target: Target) -> VectorKernel:
 @cache
 def problem(name: str, bits: int, count: int) -> tuple[tuple[Floats, ...], list[Number]]:
     x = special_arguments(name, bits, count)
+    wrong = SPECIALS[name].error_32 if bits == 32 else SPECIALS[name].error_64
+    x = tuple(np.where(wrong(a), a.dtype.type(1), a) for a in x)
     return x, special_truth(name, *x)
 
 
@@ -76,13 +78,31 @@ def test_accuracy_of_many(name: str, bits: int) -> None:
     check(name, bits, 5000, HOST)
 
 
+@pytest.mark.parametrize("name", [name for name in SPECIALS if name.startswith(("airy", "bessel"))])
+def test_binary64_has_the_error_of_torch(name: str) -> None:
+    """To the tolerance of torch's own operator tests, which is finer than that error."""
+    x = np.concatenate([np.linspace(-100, 100, 4000), np.linspace(-6, 6, 4000)])
+    values, expected = kernel(name, 64, HOST)(x), eager(name, (x,))
+    np.testing.assert_allclose(values, expected, rtol=1e-7, atol=1e-7)
+    rough = SPECIALS[name].error_64(x) & ~np.isnan(expected)
+    truth = np.array([float(t) for t in special_truth(name, x[rough])])
+    assert np.abs(expected[rough] - truth).max() > 2e-7
+
+
+def test_binary32_trigamma_has_the_error_of_torch() -> None:
+    x = np.linspace(-20, 0, 8000, dtype=np.float32)
+    values, expected = kernel("trigamma", 32, HOST)(x), eager("trigamma", (x,))
+    np.testing.assert_allclose(values, expected, rtol=1.3e-5, atol=1.5e-5)
+    assert (np.abs(expected - eager("trigamma", (x.astype(np.float64),))) > 2e-5 * expected).any()
+
+
 @pytest.mark.parametrize("name", [name for name, special in SPECIALS.items() if special.binary64 > 2])
 def test_not_worse_than_torch(name: str) -> None:
-    """Where 2 ulps are not kept, torch's own largest error over the same arguments is no more than an ulp smaller."""
+    """Where 2 ulps are not kept, torch's own largest error over the same arguments is no smaller."""
     x, truth = problem(name, 64, 200)
     own = errors(name, kernel(name, 64, HOST)(*x), x, truth)
     other = errors(name, eager(name, x), x, truth)
-    assert own.max() <= max(2.0, other.max() + 1.0), (own.max(), other.max())
+    assert own.max() <= max(2.0, other.max()), (own.max(), other.max())
 
 
 @pytest.mark.parametrize("bits", [32, 64])

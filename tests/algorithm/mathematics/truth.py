@@ -18,6 +18,8 @@ USUAL_PRECISION = 300
 
 
 def torch_function(name: str) -> Callable[..., torch.Tensor]:
+    if name == "trigamma":
+        return lambda x: torch.polygamma(1, x)
     return getattr(torch, name, None) or getattr(torch.special, name)
 
 

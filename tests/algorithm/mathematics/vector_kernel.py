@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from halide_backend.algorithm.operation_names import LOOPS
 from halide_backend.build import elf
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import LoadedKernel, load_object
@@ -36,9 +37,9 @@ def pipeline():
     leaves = [hl.Func("leaf_" + name) for name in NAMES]
     for leaf, parameter in zip(leaves, inputs):
         parameter.dim(0).set_min(0)
-        leaf[x] = parameter[x]
+        leaf[x] = {leaf}
     out = hl.Func("out")
-    out[x] = mathematics.{function}(*(leaf[x] for leaf in leaves))
+    out[x] = mathematics.{function}(*(leaf[x] for leaf in leaves){axes})
     out.vectorize(x, {lanes})
     out.output_buffer().dim(0).set_bounds(0, inputs[0].dim(0).extent() // {block} * {block})
     return inputs, [out]
@@ -87,10 +88,15 @@ class VectorKernel:
         return arrays[-1]
 
 
-def vector_kernel(function: str, arity: int, bits: int, target: Target = HOST) -> VectorKernel:
-    """Compile the function 512 bits wide."""
+def vector_kernel(
+    function: str, arity: int, bits: int, target: Target = HOST, leaf: str = "parameter[x]"
+) -> VectorKernel:
+    """Compile the function 512 bits wide; its arguments are `leaf`, an expression of the input and its position x."""
     names = tuple(f"in{i}" for i in range(arity))
-    text = _TEXT.format(function=function, names=names, bits=bits, lanes=LANES // bits, block=BLOCK)
+    axes = ", axes=[x]" if function in LOOPS else ""
+    text = _TEXT.format(
+        function=function, names=names, bits=bits, lanes=LANES // bits, block=BLOCK, leaf=leaf, axes=axes
+    )
     start = time.process_time()
     compiled = compile_kernel(text, target, f"kernel_{function}")
     seconds = time.process_time() - start
