@@ -119,7 +119,9 @@ def bitwise_left_shift(x: hl.Expr, distance: hl.Expr) -> hl.Expr:
     distance = hl.cast(hl.Int(64), distance)
     inside = (distance >= 0) & (distance < bits)
     word = hl.UInt(bits)
-    shifted = hl.reinterpret(word, x) << hl.cast(word, hl.clamp(distance, 0, bits - 1))
+    # Of a distance that it knows bounds of, a loop's coordinate say, Halide asks for them without end.
+    unknown = hl.cast(word, hl.clamp(distance, 0, bits - 1)) ^ hl.cast(word, 0)
+    shifted = hl.reinterpret(word, x) << unknown
     return hl.select(inside, hl.reinterpret(x.type(), shifted), zero(x))
 
 

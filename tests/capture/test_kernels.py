@@ -182,3 +182,15 @@ def test_extents_of_zero_and_one(shape: tuple[int, int]) -> None:
     x = torch.randn(*shape)
     for actual, expected in zip(torch.compile(function, dynamic=False)(x), function(x)):
         torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_shift_by_a_coordinate(check: Check, dtype: torch.dtype) -> None:
+    """Asked for the bounds of 1 << x, Halide never came to an end where x is a loop's coordinate (opinfo, bicubic)."""
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        distance = torch.arange(22).to(dtype)
+        ones = torch.ones_like(x)
+        return ones << distance, x << distance, x >> distance, (x > (ones << distance)).sum()
+
+    check(function, torch.randint(-100, 100, (22,)).to(dtype))
