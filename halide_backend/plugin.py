@@ -2,8 +2,9 @@
 
 Registering replaces, per device, the function that makes a scheduling object: it makes ours while
 `torch._inductor.config.cpu_backend` (or `cuda_backend`) is "halide_backend", and otherwise calls
-the one that was there. Nothing else in torch is touched, so the built-in backends keep working in
-the same process.
+the one that was there. For CUDA also the choice of how a long reduction is split is ours under the
+same condition. Nothing else in torch is touched, so the built-in backends keep working in the same
+process.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def register() -> None:
     from torch._inductor.codegen import common
 
     from halide_backend import config
+    from halide_backend.capture import reduction_splits
 
     # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
     common.init_backend_registration()
@@ -47,6 +49,7 @@ def register() -> None:
                 common.get_custom_backend_pass_for_device(device),
                 common.get_custom_backend_config_for_device(device),
             )
+        reduction_splits.install()
         # Our options enter the cache keys under a device name of their own: "cpu" may have the
         # configuration of another plugin. It also makes "halide_backend.<option>" known to
         # torch.compile(..., options=...) from torch 2.15 on.

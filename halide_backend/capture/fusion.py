@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor import config
 from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
+from halide_backend.algorithm.cuda.tiling import fits_one_tiling
 from halide_backend.algorithm.sharing import preserved_loads
 from halide_backend.capture.recording import record
 from halide_backend.errors import Unsupported
@@ -30,9 +31,12 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode) -> bool:
         return False
     try:
         builder = record(nodes)
-        if builder.reads.keys() & builder.stores.keys():
+        on_cuda = nodes[0].get_device().type == "cuda"
+        if on_cuda or builder.reads.keys() & builder.stores.keys():
             program, _ = builder.finish(())
             preserved_loads(program)
+            if on_cuda and not fits_one_tiling(program):
+                return False
     except Unsupported:
         return False
     return bool(builder.row)

@@ -26,11 +26,11 @@ def record(nodes: Sequence[Any]) -> ProgramBuilder:
         Unsupported: a node, an operation or a combination of nodes that one kernel cannot hold.
     """
     nodes_loops = [node_loops(node) for node in nodes]
-    aligned, row = align(nodes_loops)
+    on_cpu = nodes[0].get_device().type == "cpu"
+    aligned, row = align(nodes_loops, divided=not on_cpu)
     builder = ProgramBuilder(row)
-    corrects = nodes[0].get_device().type == "cpu"
     for loops, over in zip(nodes_loops, aligned):
-        recorder = Recorder(builder, over.nest, corrects=corrects)
+        recorder = Recorder(builder, over.nest, corrects=on_cpu)
         with V.set_ops_handler(recorder):
             loops.body(over.iteration, over.reduction)
     return builder
