@@ -171,7 +171,12 @@ class Writer:
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         if position in self.tiles:
-            self._keep(position, value.attribute.buffer, Role.TILE)  # type: ignore[attr-defined]
+            assert isinstance(value.attribute, Load)
+            # In shared memory numbers lie as they do in memory, and are converted when they are read.
+            raw = f"{value.attribute.buffer}[{index_text(value.attribute.index)}]"
+            assert raw in text, text
+            self._keep(position, value.attribute.buffer, Role.TILE, raw)
+            self.lines.append(f"t{position} = {text.replace(raw, f't{position}')}")
             return
         if isinstance(value.attribute, Load) and self._is_held(position, value):
             self._keep(position, value.attribute.buffer, Role.STAGED_LOAD)
@@ -185,11 +190,11 @@ class Writer:
         along = self.tiling.team is Team.REGISTERS and not value.axes.isdisjoint(self.tiling.inner)
         return along and position not in self.words.loads and len(self.sinks[position]) > 1
 
-    def _keep(self, position: int, stem: str, role: Role) -> None:
-        """Make a Func of a value that is written already."""
+    def _keep(self, position: int, stem: str, role: Role, text: str = "") -> None:
+        """Make a Func of a value that is written already, or of the `text` that it is made from."""
         loops = self.axes.loops(self.program.values[position].axes, team=position in self.team_made)
         name = self.fresh(stem)
-        read = self.func(name, role, loops, f"t{position}", self.calls_of([position]))
+        read = self.func(name, role, loops, text or f"t{position}", self.calls_of([position]))
         self.calls[position] = name
         self.lines.append(f"t{position} = {read}")
 

@@ -71,7 +71,9 @@ def tile(program: LoopProgram) -> Tiling:
             raise Unsupported("a scatter beside other stores in one CUDA kernel")
         return Tiling(Team.THREAD, row)
     if (square := _square(program, layouts)) is not None:
-        return Tiling(Team.TILE, row, square)
+        _, along = square
+        pairs = {ELEMENT[buffer.dtype][1] for buffer in program.outputs} == {16} and extents[along] % 2 == 0
+        return Tiling(Team.TILE, row, square, along if pairs else "", 2 if pairs else 1)
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
 
 
