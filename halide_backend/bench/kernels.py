@@ -177,7 +177,7 @@ KERNELS = (
     Kernel("layer_norm_backward", _derivative(lambda x: F.layer_norm(x, x.shape[-1:])), _matrices(2)),
     Kernel("residual_norm", _residual_norm, lambda make: (*make.matrices(2), make(make.columns), make(make.columns))),
     Kernel("rms_norm", _rms_norm, _with_columns(1)),
-    Kernel("rms_norm_backward", _derivative(lambda x: _rms_norm(x, x[0])), _matrices(2)),
+    Kernel("rms_norm_backward", _derivative(lambda x: _rms_norm(x, torch.ones_like(x[0]))), _matrices(2)),
     Kernel("group_norm", lambda x, w, b: F.group_norm(x, 8, w, b), _images),
     Kernel("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), _images),
     Kernel("row_sum", lambda x: x.sum(-1), _matrices(1)),

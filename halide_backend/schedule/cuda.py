@@ -44,7 +44,12 @@ MOST_BLOCKS = 65_535
 #: Steps of a thread that are written out one after another, so that their loads are under way together.
 UNROLLED = 8
 
-#: The same where a thread reduces alone (measured: column sum of 8192 x 4096 floats 39.0 us with 16, 41.7 us with 8).
+#: Steps of a thread that moves single elements, and the points of a kernel that has enough threads then (measured on
+#: an H200: 8 million elements in single steps take 40 us whatever they are).
+MOST_PARTS, FEWEST_POINTS = 4, 1 << 19
+
+#: Steps that are written out where a thread reduces alone (measured: column sum of 8192 x 4096 floats 39.0 us with 16,
+#: 41.7 us with 8).
 UNROLLED_ALONE = 16
 
 #: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type).
@@ -109,15 +114,24 @@ class _Rules:
 
     def _levels(self, parent: Stage) -> _Levels:
         if self.tiling.team is Team.THREAD:
-            return _Levels(parent.name, "block", "thread", "part" if self._pairs() else "thread")
+            return _Levels(parent.name, "block", "thread", "part" if self._parts(parent) > 1 else "thread")
         row = self._rows(parent, parent)[0].name
         step = "u" if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self._teams_of_a_block() > 1 else row, "t", step)
 
-    def _pairs(self) -> bool:
-        """Whether a thread does two steps of a kernel whose threads work alone."""
-        reduces = any(stage.role is Role.REDUCTION for stage in self.graph.stages)
-        return any(stage.gathers for stage in self.graph.stages) and len(self.graph.outputs) == 1 and not reduces
+    def _parts(self, stage: Stage) -> int:
+        """Steps of a thread that works alone: several where one would have too few bytes under way.
+
+        A gather waits for its index; a thread that moves single elements has a fourth of a vector, or less.
+        """
+        if any(other.role is Role.REDUCTION for other in self.graph.stages):
+            return 1
+        staged = any(other.role in (Role.STAGED_LOAD, Role.PACKED) for other in self.graph.stages)
+        if stage.points < FEWEST_POINTS or (staged and len(self.graph.outputs) > 1):
+            return 1
+        if self.tiling.elements == 1:
+            return MOST_PARTS
+        return 2 if any(other.gathers for other in self.graph.stages) else 1
 
     def _teams_of_a_block(self) -> int:
         if self.tiling.team is Team.REGISTERS and self.tiling.threads <= WARP:
@@ -181,11 +195,10 @@ class _Rules:
             self._plane(stage, rows, [*order, *serial])
             return
         fused = self._fused(stage.name, rows, "i")
-        if self._pairs():
-            # A gather waits for its index: two of them under way for each thread.
+        if (parts := self._parts(stage)) > 1:
             self.add(
-                Split(stage.name, fused, "block", "pair", 2 * BLOCK),
-                Split(stage.name, "pair", "part", "thread", BLOCK),
+                Split(stage.name, fused, "block", "within", parts * BLOCK),
+                Split(stage.name, "within", "part", "thread", BLOCK),
                 Reorder(stage.name, (*order, *serial, "part", "thread", "block")),
                 Unroll(stage.name, "part"),
                 GpuThreads(stage.name, ("thread",)),
@@ -296,7 +309,7 @@ class _Rules:
         """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
         loop = reduction.updates[0 if self.tiling.team is Team.THREAD else 1]
         most = self._unrolled()
-        count = math.gcd(loop.extent, most)
+        count = _divisor(loop.extent, most)
         if loop.extent <= most or count == 1:
             return ComputeAt(stage.name, reduction.name, loop.name)
         if self.tiling.team is not Team.THREAD:
@@ -338,7 +351,7 @@ class _Rules:
         most = self._unrolled()
         if loop.extent <= most:
             self.add(Unroll(stage.name, loop.name, update=True))
-        elif (count := math.gcd(loop.extent, most)) > 1:
+        elif (count := _divisor(loop.extent, most)) > 1:
             inner = f"{loop.name}i"
             self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
             self.add(Unroll(stage.name, inner, update=True))
@@ -359,9 +372,17 @@ class _Rules:
 
     def _scatter(self, stage: Stage) -> None:
         (points,) = stage.updates
+        parts = MOST_PARTS if points.extent >= FEWEST_POINTS else 1
         self.add(
             AllowRaceConditions(stage.name),
-            Split(stage.name, points.name, "r$block", "r$thread", BLOCK, update=True),
+            Split(stage.name, points.name, "r$block", "r$within", parts * BLOCK, update=True),
+            Split(stage.name, "r$within", "r$part", "r$thread", BLOCK, update=True),
+            Unroll(stage.name, "r$part", update=True),
             GpuThreads(stage.name, ("r$thread",), update=True),
             GpuBlocks(stage.name, ("r$block",), update=True),
         )
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor of `number` that is no larger than `most`."""
+    return next(d for d in range(min(number, most), 0, -1) if number % d == 0)

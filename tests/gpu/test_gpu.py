@@ -66,7 +66,7 @@ def test_an_odd_length_changes_nothing_beyond_its_end(native: Native, count: int
     wanted[:count] += 3
     compiled(lambda x: x.add_(3))(whole[:count])
     assert torch.equal(whole, wanted)
-    assert native() == 1
+    assert native() >= 1
 
 
 @pytest.mark.parametrize("columns", [250, 1000, 1536, 3000, 6272, 50257])
@@ -85,7 +85,7 @@ def test_a_ragged_row_changes_nothing_beyond_its_end(native: Native, columns: in
 def test_short_rows_that_share_a_warp(native: Native, rows: int, columns: int) -> None:
     x = normal(rows, columns)
     torch.testing.assert_close(compiled(lambda x: torch.softmax(x, -1))(x), torch.softmax(x, -1))
-    assert native() == 1
+    assert native() >= 1
 
 
 def test_pooling_reads_windows() -> None:

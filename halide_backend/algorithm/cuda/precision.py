@@ -1,8 +1,8 @@
-"""Which values of a program have to be exact, and which may be computed with fewer bits."""
+"""Which values of a program are constants, which have to be exact, and which may be computed with fewer bits."""
 
 from __future__ import annotations
 
-from halide_backend.algorithm.loop_program import LoopProgram, Reduction
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
 
 _ROUNDED = ("bfloat16", "float16")
 _FLOATS = (*_ROUNDED, "float32", "float64")
@@ -44,3 +44,13 @@ def rounded_indices(program: LoopProgram) -> frozenset[int]:
         and program.values[value.operands[0]].dtype in (*_ROUNDED, "float32")
         and position not in used
     )
+
+
+def constants(program: LoopProgram) -> frozenset[int]:
+    """Positions of the values that depend neither on a loop nor on memory."""
+    found: set[int] = set()
+    for position, value in enumerate(program.values):
+        alone = not value.axes and not isinstance(value.attribute, (Load, Reduction))
+        if alone and found.issuperset(value.operands):
+            found.add(position)
+    return frozenset(found)

@@ -16,9 +16,9 @@ from halide_backend.algorithm.arguments import ELEMENT, Input, Output
 from halide_backend.algorithm.cuda.access import VECTOR
 from halide_backend.algorithm.cuda.axes import CHUNK, STEP, WORD, TiledAxes, inner_first, var
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
-from halide_backend.algorithm.cuda.precision import exact_values, rounded_indices
+from halide_backend.algorithm.cuda.precision import constants, exact_values, rounded_indices
 from halide_backend.algorithm.cuda.scatter import write_scatter
-from halide_backend.algorithm.cuda.text import call_text
+from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
 from halide_backend.algorithm.cuda.tiling import tile
 from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.index_text import index_text, with_indirect
@@ -61,6 +61,7 @@ class Writer:
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.buffers = {b.name: b for b in (*program.inputs, *program.outputs)}
         self.words = WordAccess(program, tiling)
+        self.constants = constants(program)
         self.exact, self.indices = exact_values(program), rounded_indices(program)
         self.repeated = {
             operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
@@ -163,9 +164,15 @@ class Writer:
             text = value_text(self.program, value)
             operands = [f"t{operand}" for operand in value.operands]
             if position in self.indices:
-                # An index is cut to the size of its dimension: 32 bits give the same one, in a tenth of the time.
+                # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
                 text = text.replace("'int64'", "'int32'")
-            divides = text in (" / ".join(operands), f"ops.truediv({', '.join(operands)})")
+            if position in self.constants:
+                # Halide computes it on the host, which has no such instructions.
+                text = text.replace("ops.", "ops.portable.")
+            divides = position not in self.constants and text in (
+                " / ".join(operands),
+                f"ops.truediv({', '.join(operands)})",
+            )
             if divides and position not in self.exact:
                 text = f"ops.divide({', '.join(operands)})"
         self.lines.append(f"t{position} = {text}")
@@ -202,11 +209,11 @@ class Writer:
         """The words of a load as a Func, and the element among them as the value."""
         load = self.words.loads[position]
         dtype, rest = self.buffers[load.buffer].dtype, self.axes.loops(value.axes, elements=False)
-        number = _multiple(f"{self.tiling.chunk}_e", load.step, load.skip)
+        number = multiple_text(f"{self.tiling.chunk}_e", load.step, load.skip)
         read = replace(load, step=1, skip=0), value.operands
         if read in self.windows:
             self.loads[position] = name = self.windows[read]
-            return f"memory.element({dtype!r}, {name}, {number}, {_tuple([loop.name for loop in rest])})"
+            return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
         self.windows[read] = name = self.fresh(load.buffer)
         # In units of a vector, because Halide looks for a factor to prove that an access is aligned.
         unit = min(load.words, VECTOR // 32)
@@ -218,7 +225,7 @@ class Writer:
         calls, gathers = self.calls_of(value.operands), any(map(self._is_indirect, value.operands))
         self.func(name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {WORD}]", calls, gathers=gathers)
         self.loads[position] = name
-        return f"memory.element({dtype!r}, {name}, {number}, {_tuple([loop.name for loop in rest])})"
+        return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
 
     def _is_indirect(self, position: int) -> bool:
         return self.program.values[position].operation == "indirect"
@@ -281,7 +288,7 @@ class Writer:
             text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
             return self.func(whole, Role.TEAM, kept, text, [partial]), whole
         self.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
-        return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {_tuple(names[1:])})", whole
+        return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
 
     def _reduce_alone(
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
@@ -348,6 +355,9 @@ class Writer:
             number, elements = f"{self.tiling.chunk}_c", self.tiling.elements
             last = self.axes.chunks(self.tiling.chunk) - 1
             count = f"hl.select({number} < {last}, {elements}, {elements - self.tiling.short})"
+            if elements * bits < VECTOR:
+                # Each word has a store of its own, and begins after those before it.
+                count = f"hl.max({count} - {WORD}*{32 // bits}, 0)"
             return f"memory.begun({text}, {count}, {bits})"
         return text
 
@@ -362,7 +372,7 @@ class Writer:
         loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
         self.func(value, Role.INLINE, loops, text, self.calls_of(roots))
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
-        body = f"memory.word({dtype!r}, {value}, {WORD}, {_tuple([loop.name for loop in rest])})"
+        body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"
         if self._is_guarded(layout) or self.tiling.short:
             body = self._kept(body, layout, ELEMENT[dtype][1])
         return self.func(packed, Role.PACKED, [Loop(WORD, words, WORD), *rest], body, [value]), [packed]
@@ -383,12 +393,3 @@ class Writer:
             return text, roots
         bad = " | ".join(self.reference(condition) for condition in conditions)
         return f"memory.checked({text}, {bad})", [*roots, *conditions]
-
-
-def _multiple(name: str, step: int, skip: int) -> str:
-    text = name if step == 1 else f"{name}*{step}"
-    return f"{text} + {skip}" if skip else text
-
-
-def _tuple(items: Sequence[str]) -> str:
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

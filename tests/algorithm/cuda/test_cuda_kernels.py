@@ -43,6 +43,25 @@ def test_the_last_vector_of_an_odd_length_is_stored_element_by_element(
     assert code.count(rf"setp\.ge\.u32 whole, said, {elements};") == code.wide_stores
 
 
+def test_each_word_of_bytes_begins_after_those_before_it(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x + 3, torch.zeros(1001, dtype=torch.uint8))
+    # 125 chunks of two words, and one element: of the last chunk's second word nothing is stored.
+    assert code.count(r"setp\.ge\.u32 whole, said, 4;") == 2
+    assert "hl.max(hl.select(x0_c < 125, 8, 1) - k*4, 0)" in code.text
+
+
+def test_a_constant_is_rounded_without_instructions_of_the_gpu(compiled_ptx: Compile) -> None:
+    compiled_ptx(lambda x: F.avg_pool2d(x, 2), rand(2, 3, 10, 12, dtype=torch.bfloat16))
+
+
+def test_threads_that_move_single_elements_have_several_under_way(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x, b: x + b, rand(1001, 1001), rand(1001))
+    # Four of both operands; the last block has code of its own.
+    assert code.loads >= 2 * 4
+    few = compiled_ptx(lambda x, b: x + b, rand(101, 101), rand(101))
+    assert few.loads == 2
+
+
 def test_elements_at_unaligned_places_are_moved_one_by_one(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: x[1:] * 2, rand(1002))
     assert code.wide_loads == 0
@@ -146,7 +165,7 @@ def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
 
 
 def test_embedding_reads_rows_in_vectors(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(50, 64), torch.randint(0, 50, (16,)))
+    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(50, 64), torch.randint(0, 50, (40_000,)))
     # Two rows for each thread.
     assert (code.wide_loads, code.wide_stores) == (2, 2)
     # An index out of range ends the kernel.
