@@ -109,7 +109,7 @@ def machine(device: str) -> dict[str, str]:
         "device": platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "command": " ".join(["halide-backend", *sys.argv[1:]]),
+        "command": " ".join(["halide-backend", *(Path(a).name if Path(a).is_absolute() else a for a in sys.argv[1:])]),
     }
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)
