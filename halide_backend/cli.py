@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from halide_backend.bench import command as bench
 from halide_backend.errors import HalideBackendError
 from halide_backend.opinfo import command as opinfo
 
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_demo(commands)
     opinfo.add(commands)
+    bench.add(commands)
     return parser
 
 

@@ -27,6 +27,7 @@ FREE_OF = {
 }
 #: Folders and files that talk to the user: printing is what they are for.
 PRINTING = (
+    "halide_backend/bench/",
     "halide_backend/inspection/",
     "halide_backend/demonstration/",
     "halide_backend/opinfo/",

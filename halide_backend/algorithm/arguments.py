@@ -53,17 +53,20 @@ class Size:
 class Output:
     """A tensor that is written: `dims` are (extent, stride) pairs, innermost first, strides in elements.
 
-    `offset` is the number of elements between the tensor's data pointer and the first one that is written.
+    `offset` is the number of elements between the tensor's data pointer and the first one that is written, `extent`
+    the number from there to the last one, where that is less than what the dims span (0: it is not).
     """
 
     name: str
     dtype: str
     dims: tuple[tuple[int, int], ...]
     offset: int = 0
+    extent: int = 0
 
     def to_json(self) -> dict[str, object]:
         """The manifest entry."""
-        return _buffer(self.name, self.dtype, self.offset, self.dims)
+        entry = _buffer(self.name, self.dtype, self.offset, self.dims)
+        return {**entry, "extent": self.extent} if self.extent else entry
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ _REPORT = "Please report it with the kernel's text."
 _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
 _FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
 
-#: Bytes of shared memory in a launch, and how many a block gets without asking the driver for more.
-_SHARED = re.compile(r"@halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){6}i32 (\d+),")
+#: The threads of a block in a launch and its bytes of shared memory; how many it gets without asking for more.
+_LAUNCH = re.compile(r"call i32 @halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){3}((?:i32 [^,]+, ){3})i32 (\d+),")
 _MOST_SHARED = 48 << 10
 
 #: What the host half of a kernel calls to launch the other one (launch/cuda.c).
@@ -92,7 +92,8 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str) -> bytes
         HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
             the assembler refuses it.
     """
-    if (most := max(map(int, _SHARED.findall(ir)), default=0)) > _MOST_SHARED:
+    launches = _LAUNCH.findall(ir)
+    if (most := max((int(shared) for _, shared in launches), default=0)) > _MOST_SHARED:
         raise HalideCompileError(
             f"a block needs {most} bytes of shared memory, more than {_MOST_SHARED}",
             where=f"kernel {name}",
@@ -105,7 +106,10 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str) -> bytes
             where=f"kernel {name}",
             cure=_REFUSED,
         )
-    return ptxas.assemble(ptx.complete(ptx.extract(machine_code), name), target.capability, name)
+    sizes = {tuple(map(int, re.findall(r"i32 (\d+)", threads))) for threads, _ in launches}
+    threads = sizes.pop() if len(sizes) == 1 else ()
+    code = ptx.complete(ptx.extract(machine_code), name, threads if len(threads) == 3 else None)
+    return ptxas.assemble(code, target.capability, name)
 
 
 def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str) -> dict[str, Any]:

@@ -61,10 +61,14 @@ class NodeLoops:
         return loops
 
 
-def align(nodes: Sequence[NodeLoops]) -> tuple[tuple[AlignedLoops, ...], tuple[Axis, ...]]:
-    """Loops of each node over common axes, and the row: the outermost axes that all of them share."""
+def align(nodes: Sequence[NodeLoops], *, divided: bool = False) -> tuple[tuple[AlignedLoops, ...], tuple[Axis, ...]]:
+    """Loops of each node over common axes, and the row: the outermost axes that all of them share.
+
+    With `divided` a loop is also cut where an index divides its variable, so that the index has no division.
+    """
     stretches = [_stretches(node) for node in nodes]
-    cuts = _cuts(stretches)
+    wanted = [_divided(node, own) for node, own in zip(nodes, stretches)] if divided else []
+    cuts = _cuts([*stretches, *wanted]) or _cuts(stretches)
     pieces = [_cut(own, cuts) for own in stretches]
     if any(_harms(node, own, piece) for node, own, piece in zip(nodes, stretches, pieces)):
         pieces = [[[stretch] for stretch in own] for own in stretches]
@@ -78,6 +82,19 @@ def _stretches(node: NodeLoops) -> list[Stretch]:
     for size in node.iteration + node.reduction:
         products.append(extent(sympy.expand(products[-1] * sympy.sympify(size))))
     return list(itertools.pairwise(products))
+
+
+def _divided(node: NodeLoops, own: Sequence[Stretch]) -> list[Stretch]:
+    """What is left of a loop's stretch before the part of it that an index has as the remainder of a division."""
+    found: list[Stretch] = []
+    for variable, (start, end) in zip(node.body.var_ranges, own):
+        for index in map(sympy.sympify, node.body.indexing_exprs.values()):
+            for part in index.atoms(FloorDiv, ModularIndexing):
+                divisor = part.args[1] if isinstance(part, FloorDiv) else part.args[1] * part.args[2]
+                left = quotient(end, int(divisor)) if part.args[0] == variable and divisor.is_Integer else None
+                if left is not None and quotient(left, start) is not None:
+                    found.append((start, left))
+    return found
 
 
 def _cuts(stretches: Sequence[Sequence[Stretch]]) -> list[Extent]:

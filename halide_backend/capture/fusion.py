@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor import config
 from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
+from halide_backend.algorithm.cuda.tiling import fits_one_tiling
 from halide_backend.algorithm.sharing import preserved_loads
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
@@ -30,13 +31,16 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
         return False
     try:
         recording = recordings.of(nodes)
-        if recording.reads.keys() & recording.stores.keys():
+        on_cuda = nodes[0].get_device().type == "cuda"
+        if on_cuda or recording.reads.keys() & recording.stores.keys():
             program, _ = recording.finish(())
             preserved_loads(program)
+            if on_cuda and not fits_one_tiling(program):
+                return False
     except Unsupported:
         return False
-    # Beside a scatter, reductions are computed for all rows at once and on one core.
-    return bool(recording.row) and not recording.scatters_reductions
+    # On a CPU, reductions beside a scatter are computed for all rows at once and by one core.
+    return bool(recording.row) and (on_cuda or not recording.scatters_reductions)
 
 
 def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> bool:

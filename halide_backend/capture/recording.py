@@ -41,7 +41,7 @@ class Recordings:
         known = self._recorded.get(structure)
         if known is None:
             try:
-                builder = _record(group, corrects=nodes[0].get_device().type == "cpu")
+                builder = _record(group, on_cpu=nodes[0].get_device().type == "cpu")
                 known = _Recorded(builder, names)
             except Unsupported as refusal:
                 known = refusal
@@ -101,11 +101,11 @@ class Recording:
         return program, tuple(map(self._names.__getitem__, memories))
 
 
-def _record(group: Sequence[NodeLoops], *, corrects: bool) -> ProgramBuilder:
-    aligned, row = align(group)
+def _record(group: Sequence[NodeLoops], *, on_cpu: bool) -> ProgramBuilder:
+    aligned, row = align(group, divided=not on_cpu)
     builder = ProgramBuilder(row)
     for loops, over in zip(group, aligned):
-        recorder = Recorder(builder, over.nest, corrects=corrects)
+        recorder = Recorder(builder, over.nest, corrects=on_cpu)
         with V.set_ops_handler(recorder):
             loops.body(over.iteration, over.reduction)
     return builder

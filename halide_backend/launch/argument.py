@@ -124,6 +124,8 @@ def _span(argument: Mapping[str, Any]) -> tuple[int, int]:
     width = max(1, argument["bits"] // 8)
     if not all(extent for extent, _ in argument["dims"]):
         return 0, 0
+    if extent := argument.get("extent"):
+        return argument["offset"], argument["offset"] + width * extent
     reaches = [(extent - 1) * stride for extent, stride in argument["dims"]]
     first = argument.get("offset", 0) + width * sum(min(0, reach) for reach in reaches)
     last = argument.get("offset", 0) + width * (1 + sum(max(0, reach) for reach in reaches))

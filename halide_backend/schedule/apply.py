@@ -114,6 +114,10 @@ class _Application:
         self.definition(each).gpu_threads(*(_var(name) for name in each.vars))
 
     @take.register
+    def _(self, each: step.NeverPartition) -> None:
+        self.func(each.func).never_partition([_var(each.var)])
+
+    @take.register
     def _(self, each: step.StoreInShared) -> None:
         self.func(each.func).store_in(hl.MemoryType.GPUShared)
 

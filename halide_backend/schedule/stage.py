@@ -15,7 +15,7 @@ class Role(Enum):
     STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile; on CUDA the words of a chunk
     TILE = "tile"  # a strided load, to be copied into shared memory (CUDA)
     REDUCTION = "reduction"  # an initial value and one update over an RDom
-    WARP = "warp"  # what the lanes of a warp make of their partial results (CUDA)
+    TEAM = "team"  # what the threads of a team, or of a warp of it, make of their partial results (CUDA)
     PACKED = "packed"  # the words of an output, gathered in registers (CUDA)
     OUTPUT = "output"
     SCATTER = "scatter"  # an output whose update writes at computed positions
@@ -38,7 +38,8 @@ class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
 
     `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), `bits` the width of its
-    elements, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
+    elements, `gathers` whether its load has an index that is data,
+    `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
     accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all.
     """
 
@@ -49,6 +50,7 @@ class Stage:
     updates: tuple[Loop, ...] = ()
     operator: str = ""
     bits: int = 32
+    gathers: bool = False
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0

@@ -160,6 +160,13 @@ class GpuThreads(Step):
 
 
 @dataclass(frozen=True, repr=False)
+class NeverPartition(Step):
+    """Write no second version of the body of loop `var` for the steps in which nothing has to be clamped or guarded."""
+
+    var: str
+
+
+@dataclass(frozen=True, repr=False)
 class StoreInShared(Step):
     """Keep the Func in the shared memory of a block."""
 

@@ -13,8 +13,8 @@ class Team(Enum):
     """Who computes one point of the row."""
 
     THREAD = "a thread"  # every thread on its own: pointwise kernels, sums over an outer axis
-    WARP = "a warp"  # the row lies in the registers of a warp
-    BLOCK = "a block"  # the row lies in the shared memory of a block
+    REGISTERS = "threads that hold the row"  # part of a warp, a warp, or all warps of a block
+    BLOCK = "a block"  # the row lies in the shared memory of a block, or is read again
     TILE = "a block of a square"  # transposes: what is read along one axis and written along another
 
 
@@ -24,8 +24,9 @@ class Tiling:
 
     For `Team.TILE` the `inner` axes are the one that reads run along and the one that writes do.
 
-    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements. `row` axes are shared out among
-    teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do; both outermost axis first.
+    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may lack `short`.
+    `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
+    both outermost axis first.
     """
 
     team: Team
@@ -35,6 +36,7 @@ class Tiling:
     elements: int = 1
     chunks: int = 1
     threads: int = 1
+    short: int = 0
 
     @property
     def steps(self) -> int:

@@ -73,3 +73,35 @@ def test_kernels_are_found_by_their_entries() -> None:
     assert ptx.entries(".visible .entry first(\n)\n.visible .entry second(\n)\n") == ("first", "second")
     with pytest.raises(ValueError):
         ptx.extract(b"\x7fELF")
+
+
+_PUBLICATION = """
+\t{ // callseq 1, 0
+\t.param .b32 param0;
+\t.param .b32 param1;
+\t.param .b32 retval0;
+\tst.param.b32 \t[param0], %r1;
+\tst.param.b32 \t[param1], PLACE;
+\tcall.uni (retval0),
+\thalide_backend_publish,
+\t(
+\tparam0,
+\tparam1
+\t);
+\tld.param.b32 \t%r2, [retval0];
+\t} // callseq 1
+"""
+
+
+def test_an_exchange_gets_shared_memory_for_its_places() -> None:
+    text = ptx.complete(".visible .entry k(\n)\n{" + _PUBLICATION.replace("PLACE", "4") + "}", "k", (416, 1, 1))
+    # Five places of 32 words.
+    assert ".shared .align 16 .b8 exchange_between_warps[640];\n.visible .entry k" in text
+    assert text.index("st.shared.b32") < text.index("bar.sync 0;")
+    assert ".maxntid 416, 1, 1\n{" in text
+
+
+def test_an_exchange_that_not_all_threads_reach_is_refused() -> None:
+    text = ".visible .entry k(\n)\n{\n\t@%p1 bra $L1;" + _PUBLICATION.replace("PLACE", "0") + "$L1:\n}"
+    with pytest.raises(HalideCompileError, match="behind a branch"):
+        ptx.complete(text, "k")

@@ -11,9 +11,15 @@ from halide_backend.algorithm.loop_program import Axis
 WORD, VECTOR = 32, 128
 
 
+def plain(index: sympy.Expr) -> sympy.Expr:
+    """`index` without the marks by which Inductor keeps sympy from multiplying it out."""
+    return index.replace(lambda e: type(e).__name__ == "Identity", lambda e: e.args[0])
+
+
 def is_contiguous(index: sympy.Expr, name: str) -> bool:
     """Whether `index` steps by one element along the axis `name`."""
     symbol = Axis(name, 1, 1).symbol
+    index = plain(index)
     rest = sympy.expand(index - symbol)
     return symbol in index.free_symbols and symbol not in rest.free_symbols
 
@@ -33,7 +39,7 @@ def first_word(index: sympy.Expr, name: str, dtype: str, elements: int) -> sympy
     words = words_of(dtype, elements)
     if not words or not is_contiguous(index, name):
         return None
-    symbol = Axis(name, 1, 1).symbol
+    symbol, index = Axis(name, 1, 1).symbol, plain(index)
     chunk = sympy.Symbol(f"{name}_c", integer=True, nonnegative=True)
     start = sympy.expand((index - symbol + elements * chunk) * ELEMENT[dtype][1])
     step = min(words * WORD, VECTOR)

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.schedule.stage import Loop
-from halide_backend.schedule.tiling import WARP, Team, Tiling
+from halide_backend.schedule.tiling import Team, Tiling
 
-#: The Var of a thread's number in its team, of a step of a warp, of a word of memory, and the loop of a kernel whose
+#: The Var of a thread's number in its team, of one of its steps, of a word of memory, and the loop of a kernel whose
 #: outputs have none.
 THREAD, STEP, WORD, SINGLE = "t", "u", "k", "z"
+
+#: The number of a thread's chunk in a row that its team holds, and the same within the row.
+CHUNK, INSIDE = "c", "ci"
 
 
 class TiledAxes:
@@ -24,39 +27,50 @@ class TiledAxes:
     def definitions(self) -> list[str]:
         """Statements that define a Python variable for every axis: a Var, or an expression over several."""
         tiling = self.tiling
-        lines = [var(THREAD)] if tiling.team in (Team.WARP, Team.BLOCK) else []
+        lines = [var(THREAD)] if tiling.team in (Team.REGISTERS, Team.BLOCK) else []
+        places: dict[str, str] = {}
+        if tiling.team is Team.REGISTERS:
+            lines += [var(STEP), f"{CHUNK} = {STEP}*{tiling.threads} + {THREAD}"]
+            places = digits(CHUNK, self._coordinates())
+            if tiling.ragged:
+                # Beyond the row's end the last chunk is read again; nothing of it is used.
+                lines.append(f"{INSIDE} = hl.min({CHUNK}, {tiling.chunks - 1})")
+                places = digits(INSIDE, self._coordinates())
         for name in inner_first(self.extents)[::-1]:
-            if name != tiling.chunk:
-                lines.append(var(name))
-                continue
-            lines.append(var(f"{name}_e"))
-            if tiling.team is Team.WARP:
-                lines += [var(STEP), f"{name}_c = {STEP}*{WARP} + {THREAD}"]
-            else:
-                lines.append(var(f"{name}_c"))
-            lines.append(f"{name} = {name}_c*{tiling.elements} + {name}_e")
+            number = f"{name}_c" if name == tiling.chunk else name
+            lines.append(f"{number} = {places[number]}" if number in places else var(number))
+            if name == tiling.chunk:
+                lines += [var(f"{name}_e"), f"{name} = {name}_c*{tiling.elements} + {name}_e"]
         return lines
+
+    def _coordinates(self) -> list[tuple[str, int]]:
+        """The (name, extent) pairs of a chunk's place in the row, outermost first."""
+        return [
+            (f"{name}_c", self.chunks(name)) if name == self.tiling.chunk else (name, self.extents[name])
+            for name in self.tiling.inner
+        ]
+
+    def chunks(self, name: str) -> int:
+        """Chunks of the axis `name`, of which the last may be short."""
+        return -(-self.extents[name] // self.tiling.elements)
 
     def loops(self, axes: Iterable[str], *, elements: bool = True, team: bool = False) -> list[Loop]:
         """The Vars of a Func over program axes, innermost first; `elements=False` leaves out that of the chunk.
 
-        With `team` the value also depends on which lane of a warp looks at it.
+        With `team` the value also depends on which thread of a team that holds its row looks at it.
         """
         tiling = self.tiling
         names = inner_first(axes)
-        found: list[Loop] = []
+        found = [Loop(f"{name}_e", tiling.elements, name) for name in names if elements and name == tiling.chunk]
+        held = tiling.inner if tiling.team is Team.REGISTERS else ()
+        if not set(names).isdisjoint(held):
+            found += [self.thread, Loop(STEP, tiling.steps, STEP)]
+        elif team and held:
+            found.append(self.thread)
         for name in names:
-            if name != tiling.chunk:
-                found.append(Loop(name, self.extents[name], name))
-                continue
-            if elements:
-                found.append(Loop(f"{name}_e", tiling.elements, name))
-            if tiling.team is Team.WARP:
-                found += [self.thread, Loop(STEP, tiling.steps, STEP)]
-            else:
-                found.append(Loop(f"{name}_c", self.extents[name] // tiling.elements, name))
-        if team and tiling.team is Team.WARP and tiling.chunk not in names:
-            found.insert(0, self.thread)
+            if name not in held:
+                number = f"{name}_c" if name == tiling.chunk else name
+                found.append(Loop(number, self.chunks(name) if name == tiling.chunk else self.extents[name], name))
         return found
 
     @property
@@ -71,31 +85,30 @@ class TiledAxes:
         `<step>_c` tells.
         """
         tiling = self.tiling
-        if tiling.team is Team.WARP:
-            return [], {f"{tiling.chunk}_e": element, STEP: step}
         number = f"{step.partition('[')[0]}_c"
         lines = [f"{number} = {step}*{tiling.threads} + {THREAD}"]
+        if tiling.team is Team.REGISTERS:
+            return lines if tiling.ragged else [], {f"{tiling.chunk}_e": element, STEP: step}
         inside = number
         if tiling.ragged:
             inside = f"{number}i"
             lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
-        coordinates = [
-            (f"{name}_c", self.extents[name] // tiling.elements) if name == tiling.chunk else (name, self.extents[name])
-            for name in tiling.inner
-        ]
-        return lines, {f"{tiling.chunk}_e": element, **digits(inside, coordinates)}
+        return lines, {f"{tiling.chunk}_e": element, **digits(inside, self._coordinates())}
 
     def output(self, layout: OutputLayout, *, elements: bool) -> tuple[list[Loop], list[tuple[int, int]]]:
         """The Vars of an output and, one for each, its (extent, stride) in elements."""
         tiling = self.tiling
         found: list[Loop] = []
         dims: list[tuple[int, int]] = []
+        held = tiling.inner if tiling.team is Team.REGISTERS else ()
         for name, (_, stride) in zip(layout.variables, layout.dims):
             assert isinstance(stride, int)
+            if name in held and name != tiling.chunk:
+                continue  # The row is one line of memory (see tiling.py).
             for loop in self.loops([name], elements=elements):
                 found.append(loop)
                 dims.append((loop.extent, stride * self._elements_of(loop)))
-        if tiling.team in (Team.WARP, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
+        if tiling.team in (Team.REGISTERS, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
             # All threads of the team write the one value.
             found.insert(0, self.thread)
             dims.insert(0, (tiling.threads, 0))
@@ -108,8 +121,8 @@ class TiledAxes:
         """Elements between two points of a loop along the chunked axis."""
         if loop.name == f"{self.tiling.chunk}_c":
             return self.tiling.elements
-        if self.tiling.team is Team.WARP and loop.name in (THREAD, STEP):
-            return self.tiling.elements * (WARP if loop.name == STEP else 1)
+        if loop.name in (THREAD, STEP):
+            return self.tiling.elements * (self.tiling.threads if loop.name == STEP else 1)
         return 1
 
 

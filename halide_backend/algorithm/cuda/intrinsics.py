@@ -56,6 +56,40 @@ def across(x: hl.Expr, distance: int) -> hl.Expr:
     return moved if single else hl.reinterpret(x.type(), moved)
 
 
+def of_warps(x: hl.Expr, warps: int, number: int) -> list[hl.Expr]:
+    """`x`, which the lanes of a warp have equal, of each warp of the block; the `number`-th exchange of the kernel.
+
+    Every thread of the block has to come here, and wait for the others.
+    """
+    kind, bits = x.type(), x.type().bits()
+    if bits == 64:
+        word = hl.reinterpret(hl.UInt(64), x)
+        low = _exchanged(hl.cast(hl.UInt(32), word), warps, 2 * number)
+        high = _exchanged(hl.cast(hl.UInt(32), word >> hl.u64(32)), warps, 2 * number + 1)
+        joined = [hl.cast(hl.UInt(64), a) | (hl.cast(hl.UInt(64), b) << hl.u64(32)) for a, b in zip(low, high)]
+        return [hl.reinterpret(kind, value) for value in joined]
+    if bits < 32:
+        return [hl.cast(kind, value) for value in of_warps(hl.cast(hl.Int(32), x), warps, number)]
+    word = x if kind == hl.UInt(32) else hl.reinterpret(hl.UInt(32), x)
+    parts = _exchanged(word, warps, 2 * number)
+    return parts if kind == hl.UInt(32) else [hl.reinterpret(kind, value) for value in parts]
+
+
+def _exchanged(word: hl.Expr, warps: int, place: int) -> list[hl.Expr]:
+    shared = _call(hl.u32(0), "halide_backend_publish", word, hl.u32(place))
+    return [_call(hl.u32(0), "halide_backend_published", shared, hl.u32(warp)) for warp in range(warps)]
+
+
+def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:
+    """`value` (32 or 64 bits), for a store that is left out where `whether` is false."""
+    return _call(value, f"halide_backend_kept_b{value.type().bits()}", value, hl.cast(hl.UInt(32), whether))
+
+
+def begun(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
+    """The UInt(32) `word`, for a store of which only the first `count` elements of `bits` bits take place."""
+    return _call(hl.u32(0), f"halide_backend_begun_b{bits}", word, hl.cast(hl.UInt(32), count))
+
+
 def bfloat16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
     """Two float32 rounded to nearest even, NaN kept, as the halves of one UInt(32)."""
     return _call(hl.u32(0), "halide_backend_bfloat16_pair", low, high)

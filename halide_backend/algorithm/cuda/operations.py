@@ -15,14 +15,18 @@ from halide_backend.algorithm import operations as portable
 from halide_backend.algorithm.conversions import bitcast, load
 from halide_backend.algorithm.cuda import intrinsics
 from halide_backend.algorithm.cuda.randomness import rand, randint64, randn
+from halide_backend.algorithm.mathematics.error_function import ERF_32, LOG_ERFC_32
+from halide_backend.algorithm.mathematics.floating_point import at_most
 from halide_backend.algorithm.mathematics.hyperbolic import TANH_32
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
 __all__ = [
     "bitcast",
     "divide",
+    "erf",
     "exp",
     "exp2",
+    "indirect",
     "load",
     "maximum",
     "minimum",
@@ -68,6 +72,25 @@ def exp(x: hl.Expr) -> hl.Expr:
 
 def exp2(x: hl.Expr) -> hl.Expr:
     return intrinsics.exp2(x) if x.type() == _SINGLE else mathematics.exp2(x)
+
+
+def erf(x: hl.Expr) -> hl.Expr:
+    """The CPU's formula with the multi-function unit's exponential, whose error is that of a small complement."""
+    if x.type() != _SINGLE:
+        return mathematics.erf(x)
+    a = portable.abs(x)
+    complement = exp(portable.neg(polynomial(at_most(a, 4.0), LOG_ERFC_32)))
+    near = x * polynomial(x * x, ERF_32) + x
+    return hl.select(a < hl.f32(0.9), near, portable.copysign(hl.f32(1) - complement, x))
+
+
+def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
+    """An index read from data as an int32 coordinate in [0, size); negative ones count from the end."""
+    if index.type() != hl.Int(32):
+        return portable.indirect(size, wrap_negative, index)
+    if wrap_negative:
+        index = hl.select(index < 0, index + size, index)
+    return hl.clamp(index, 0, size - 1)
 
 
 def sigmoid(x: hl.Expr) -> hl.Expr:

@@ -11,7 +11,7 @@ from halide_backend.algorithm import reductions as portable
 from halide_backend.algorithm.cuda import intrinsics
 from halide_backend.algorithm.reductions import candidate
 
-__all__ = ["across_block", "across_warp", "candidate", "combine", "decode", "encode", "initial"]
+__all__ = ["across_block", "across_team", "across_warp", "candidate", "combine", "decode", "encode", "initial"]
 
 LANES = 32
 _SINGLE = hl.Float(32)
@@ -41,19 +41,33 @@ def decode(kind: str, original: hl.Type, total: hl.Expr) -> hl.Expr:
     return total if _native(kind, original) else portable.decode(kind, original, total)
 
 
-def across_warp(kind: str, value: hl.Expr) -> hl.Expr:
-    """The reduction of `value` over the lanes of a warp, in every lane."""
-    distance = LANES // 2
+def across_warp(kind: str, value: hl.Expr, lanes: int = LANES) -> hl.Expr:
+    """The reduction of `value` over `lanes` adjacent lanes of a warp, in every one of them."""
+    distance = lanes // 2
     while distance:
         value = combine(kind, value, intrinsics.across(value, distance))
         distance //= 2
     return value
 
 
+def across_team(kind: str, value: hl.Expr, threads: int, number: int) -> hl.Expr:
+    """The reduction of `value` over a team of `threads` threads, in every one of them; the `number`-th of a kernel.
+
+    A team of more than a warp is a whole block, all of whose threads have to come here.
+    """
+    value = across_warp(kind, value, min(threads, LANES))
+    if threads <= LANES:
+        return value
+    return _folded(kind, intrinsics.of_warps(value, threads // LANES, number))
+
+
 def across_block(kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]) -> hl.Expr:
     """The reduction of `warps[thread, *rest]`, which all threads of a warp have equal, over a block's warps."""
     places = [(first, *rest) for first in range(0, threads, LANES)]
-    parts = [hl.Expr(warps[place]) for place in places]
+    return _folded(kind, [hl.Expr(warps[place]) for place in places])
+
+
+def _folded(kind: str, parts: list[hl.Expr]) -> hl.Expr:
     while len(parts) > 1:
         paired = [combine(kind, a, b) for a, b in zip(parts[::2], parts[1::2])]
         parts = paired + parts[len(paired) * 2 :]

@@ -7,28 +7,30 @@ of their own. A reduction by a team is a partial result for each thread, then wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output
-from halide_backend.algorithm.cuda.access import words_of
-from halide_backend.algorithm.cuda.axes import STEP, WORD, TiledAxes, digits, inner_first, var
+from halide_backend.algorithm.cuda.access import VECTOR
+from halide_backend.algorithm.cuda.axes import CHUNK, STEP, WORD, TiledAxes, inner_first, var
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
+from halide_backend.algorithm.cuda.precision import constants, exact_values, rounded_indices
+from halide_backend.algorithm.cuda.scatter import write_scatter
+from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
 from halide_backend.algorithm.cuda.tiling import tile
 from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.index_text import index_text, with_indirect
-from halide_backend.algorithm.loop_program import LoopProgram, Reduction, Store, Value
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
-from halide_backend.algorithm.sharing import preserved_loads, strided_loads
+from halide_backend.algorithm.sharing import preserved_loads, sinks_of, strided_loads
 from halide_backend.algorithm.source import Algorithm
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.tiling import Team, Tiling
-
-#: Element types with an addition in memory that is one instruction.
-_ATOMIC = frozenset({"float32", "float64", "int32", "int64"})
 
 
 def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
@@ -39,11 +41,11 @@ def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
     """
     if preserved_loads(program):
         raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
-    writer = _Writer(program, tile(program))
+    writer = Writer(program, tile(program))
     return writer.write(), writer.tiling
 
 
-class _Writer:
+class Writer:
     def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
         self.program = program
         self.tiling = tiling
@@ -53,18 +55,21 @@ class _Writer:
         self.stages: list[Stage] = []
         self.calls: dict[int, str] = {}  # value -> the Func that holds it
         self.loads: dict[int, str] = {}  # vector load -> the Func of its words
+        self.windows: dict[object, str] = {}  # what a Func of words reads -> the Func
         self.written: set[int] = set()
         self.counters: dict[str, int] = {}
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.buffers = {b.name: b for b in (*program.inputs, *program.outputs)}
         self.words = WordAccess(program, tiling)
-        self.narrow = any(buffer.dtype in ("bfloat16", "float16") for buffer in self.buffers.values())
+        self.constants = constants(program)
+        self.exact, self.indices = exact_values(program), rounded_indices(program)
         self.repeated = {
             operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
         }
         self.tiles = strided_loads(program, self.layouts) if tiling.team is Team.TILE else frozenset()
         self.team_made = self._team_made()
         self.checks = sinks_of_checks(program)
+        self.sinks = sinks_of(program)
 
     # -- facts -------------------------------------------------------------------------------------------------
 
@@ -72,7 +77,7 @@ class _Writer:
         """Values that depend on what a team reduced."""
         found: set[int] = set()
         for position, value in enumerate(self.program.values):
-            own = isinstance(value.attribute, Reduction) and self.tiling.team in (Team.WARP, Team.BLOCK)
+            own = isinstance(value.attribute, Reduction) and self.tiling.team in (Team.REGISTERS, Team.BLOCK)
             if own or found.intersection(value.operands):
                 found.add(position)
         return found
@@ -95,28 +100,28 @@ class _Writer:
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
         return Algorithm(tuple(self.lines), tuple(inputs), outputs, graph, tuple(self.aligned))
 
-    def _var(self, name: str) -> None:
+    def declare(self, name: str) -> None:
         line = var(name)
         if line not in self.lines:
             self.lines.append(line)
 
     # -- names and loops ---------------------------------------------------------------------------------------
 
-    def _name(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
         number = self.counters.get(stem, 0)
         self.counters[stem] = number + 1
         return f"{stem}_{number}"
 
-    def _func(
+    def func(
         self, name: str, role: Role, loops: Sequence[Loop], text: str, calls: Iterable[str], **facts: object
     ) -> str:
         """Define Func `name` and its stage; returns the text of a call at its own Vars."""
-        call = _call(name, [loop.name for loop in loops])
+        call = call_text(name, [loop.name for loop in loops])
         self.lines += [f'{name} = hl.Func("{name}")', f"{call} = {text}"]
         self.stages.append(Stage(name, role, tuple(loops), calls=tuple(calls), **facts))  # type: ignore[arg-type]
         return f"hl.Expr({call})"
 
-    def _calls(self, roots: Iterable[int]) -> list[str]:
+    def calls_of(self, roots: Iterable[int]) -> list[str]:
         """The Funcs that an expression of the values `roots` calls."""
         found: dict[str, None] = {}
         stack, seen = list(roots), set()
@@ -135,7 +140,7 @@ class _Writer:
 
     # -- values ------------------------------------------------------------------------------------------------
 
-    def _reference(self, position: int) -> str:
+    def reference(self, position: int) -> str:
         """Text of the value, after writing everything it needs."""
         stack = [(position, False)]
         while stack:
@@ -158,64 +163,95 @@ class _Writer:
         else:
             text = value_text(self.program, value)
             operands = [f"t{operand}" for operand in value.operands]
-            if self.narrow and text in (" / ".join(operands), f"ops.truediv({', '.join(operands)})"):
-                # Two units in the last place do not show where everything is rounded to 16 bits.
+            if position in self.indices:
+                # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
+                text = text.replace("'int64'", "'int32'")
+            if position in self.constants:
+                # Halide computes it on the host, which has no such instructions.
+                text = text.replace("ops.", "ops.portable.")
+            divides = position not in self.constants and text in (
+                " / ".join(operands),
+                f"ops.truediv({', '.join(operands)})",
+            )
+            if divides and position not in self.exact:
                 text = f"ops.divide({', '.join(operands)})"
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         if position in self.tiles:
-            self._keep(position, value.attribute.buffer, Role.TILE)  # type: ignore[attr-defined]
+            assert isinstance(value.attribute, Load)
+            # In shared memory numbers lie as they do in memory, and are converted when they are read.
+            raw = f"{value.attribute.buffer}[{index_text(value.attribute.index)}]"
+            assert raw in text, text
+            self._keep(position, value.attribute.buffer, Role.TILE, raw)
+            self.lines.append(f"t{position} = {text.replace(raw, f't{position}')}")
+            return
+        if isinstance(value.attribute, Load) and self._is_held(position, value):
+            self._keep(position, value.attribute.buffer, Role.STAGED_LOAD)
             return
         used_often = position in self.repeated and value.operation not in ("constant", "index", "load")
         if used_often and not isinstance(value.attribute, Reduction):
             self._keep(position, value.operation, Role.INLINE)
 
-    def _keep(self, position: int, stem: str, role: Role) -> None:
-        """Make a Func of a value that is written already."""
+    def _is_held(self, position: int, value: Value) -> bool:
+        """Whether a load by elements is worth registers: the row is read once, however often it is used."""
+        along = self.tiling.team is Team.REGISTERS and not value.axes.isdisjoint(self.tiling.inner)
+        return along and position not in self.words.loads and len(self.sinks[position]) > 1
+
+    def _keep(self, position: int, stem: str, role: Role, text: str = "") -> None:
+        """Make a Func of a value that is written already, or of the `text` that it is made from."""
         loops = self.axes.loops(self.program.values[position].axes, team=position in self.team_made)
-        name = self._name(stem)
-        read = self._func(name, role, loops, f"t{position}", self._calls([position]))
+        name = self.fresh(stem)
+        read = self.func(name, role, loops, text or f"t{position}", self.calls_of([position]))
         self.calls[position] = name
         self.lines.append(f"t{position} = {read}")
 
     def _words(self, position: int, value: Value) -> str:
         """The words of a load as a Func, and the element among them as the value."""
         load = self.words.loads[position]
-        dtype = self.buffers[load.buffer].dtype
-        chunk, elements = self.tiling.chunk, self.tiling.elements
-        name = self._name(load.buffer)
-        rest = self.axes.loops(value.axes, elements=False)
-        at = with_indirect(index_text(load.first), value.operands)
+        dtype, rest = self.buffers[load.buffer].dtype, self.axes.loops(value.axes, elements=False)
+        number = multiple_text(f"{self.tiling.chunk}_e", load.step, load.skip)
+        read = replace(load, step=1, skip=0), value.operands
+        if read in self.windows:
+            self.loads[position] = name = self.windows[read]
+            return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
+        self.windows[read] = name = self.fresh(load.buffer)
+        # In units of a vector, because Halide looks for a factor to prove that an access is aligned.
+        unit = min(load.words, VECTOR // 32)
+        at = with_indirect(index_text(sympy.expand(load.first / unit)), value.operands)
         if load.last is not None:
-            at = f"hl.clamp(hl.likely({at}), 0, {load.last})"
-        words = Loop(WORD, words_of(dtype, elements), WORD)
-        self._var(WORD)
-        self._func(name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {WORD}]", self._calls(value.operands))
+            at = f"hl.clamp(hl.likely({at}), 0, {load.last // unit})"
+        at, words = at if unit == 1 else f"{at}*{unit}", Loop(WORD, load.words, WORD)
+        self.declare(WORD)
+        calls, gathers = self.calls_of(value.operands), any(map(self._is_indirect, value.operands))
+        self.func(name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {WORD}]", calls, gathers=gathers)
         self.loads[position] = name
-        return f"memory.element({dtype!r}, {name}, {chunk}_e, {_tuple([loop.name for loop in rest])})"
+        return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
+
+    def _is_indirect(self, position: int) -> bool:
+        return self.program.values[position].operation == "indirect"
 
     # -- reductions --------------------------------------------------------------------------------------------
 
     def _reduction(self, position: int, value: Value, reduction: Reduction) -> str:
         kind = reduction.kind
         (operand,) = value.operands
-        text, roots = self._checked(position, self._reference(operand), [operand])
+        text, roots = self._checked(position, self.reference(operand), [operand])
         axes = {axis.name for axis in reduction.axes}.union(*(self.program.values[root].axes for root in roots))
         loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
-        encoded = self._name(f"{kind}_operand")
-        self._func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", self._calls(roots))
+        encoded = self.fresh(f"{kind}_operand")
+        self.func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", self.calls_of(roots))
         total, best = self._reduce(kind, kind, encoded, loops, reduction, value)
         self.calls[position] = best
         if kind not in ("argmax", "argmin"):
             return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
         assert reduction.position is not None
         at = f"hl.cast(hl.Int(32), {index_text(reduction.position)})"
-        candidate = self._name(f"{kind}_position")
-        key = f"hl.Expr({_call(encoded, [loop.name for loop in loops])})"
+        candidate = self.fresh(f"{kind}_position")
+        key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
         text = f"reductions.candidate({kind!r}, {key}, {total}, {at})"
         # The best key is a value of the team: in a warp every lane has its own copy.
         loops = self.axes.loops(axes, team=True)
-        self._func(candidate, Role.INLINE, loops, text, [encoded, best])
+        self.func(candidate, Role.INLINE, loops, text, [encoded, best])
         first, self.calls[position] = self._reduce(f"{kind}_first", "min", candidate, loops, reduction, value)
         return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
 
@@ -226,15 +262,15 @@ class _Writer:
         if self.tiling.team is Team.THREAD:
             return self._reduce_alone(stem, kind, operand, loops, reduction, value)
         tiling = self.tiling
-        region = self._name("r")
+        region = self.fresh("r")
         self.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {tiling.steps})], "{region}")')
         updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", tiling.steps, STEP))
         lines, places = self.axes.share(f"{region}[1]", f"{region}[0]")
         self.lines += lines
         kept = [self.axes.thread, *self.axes.loops(value.axes)]
-        partial, names = self._name(stem), [loop.name for loop in kept]
-        own = _call(partial, names)
-        element = f"hl.Expr({_call(operand, [places.get(loop.name, loop.name) for loop in loops])})"
+        partial, names = self.fresh(stem), [loop.name for loop in kept]
+        own = call_text(partial, names)
+        element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
         start = f"reductions.initial({kind!r}, {element})"
         if tiling.ragged:
             element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
@@ -246,11 +282,13 @@ class _Writer:
         self.stages.append(
             Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind)
         )
-        warp = f"{partial}_warp"
-        read = self._func(warp, Role.WARP, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
-        if tiling.team is Team.BLOCK:
-            read = f"reductions.across_block({kind!r}, {warp}, {tiling.threads}, {_tuple(names[1:])})"
-        return read, warp
+        whole = f"{partial}_team"
+        if tiling.team is Team.REGISTERS:
+            number = sum(stage.role is Role.TEAM for stage in self.stages)
+            text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
+            return self.func(whole, Role.TEAM, kept, text, [partial]), whole
+        self.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
+        return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
 
     def _reduce_alone(
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
@@ -258,15 +296,15 @@ class _Writer:
         names = inner_first(axis.name for axis in reduction.axes)
         if len(names) > 4:
             raise Unsupported(f"a reduction over {len(names)} separate loops")
-        region = self._name("r")
+        region = self.fresh("r")
         extents = ", ".join(f"(0, {self.axes.extents[name]})" for name in names)
         self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
         places = {name: f"{region}[{k}]" for k, name in enumerate(names)}
         updates = tuple(Loop(f"{region}${'xyzw'[k]}", self.axes.extents[name], name) for k, name in enumerate(names))
         kept = self.axes.loops(value.axes)
-        func = self._name(stem)
-        own = _call(func, [loop.name for loop in kept])
-        element = f"hl.Expr({_call(operand, [places.get(loop.name, loop.name) for loop in loops])})"
+        func = self.fresh(stem)
+        own = call_text(func, [loop.name for loop in kept])
+        element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
         self.lines += [
             f'{func} = hl.Func("{func}")',
             f"{own} = reductions.initial({kind!r}, {element})",
@@ -281,80 +319,65 @@ class _Writer:
         layout = self.layouts[store.buffer]
         buffer = self.buffers[store.buffer]
         if layout.scattered:
-            return self._scatter(store, layout, buffer.dtype)
+            return write_scatter(self, store, layout, buffer.dtype)
         words = self.words.of_output(layout, buffer)
         variables, dims = self.axes.output(layout, elements=not words)
         for loop in variables:
-            self._var(loop.name)
-        text, roots = self._stored_value(store)
+            self.declare(loop.name)
+        text, roots = self.stored_value(store)
         bits, shape = ELEMENT[buffer.dtype][1], dims
-        calls = self._calls(roots)
+        calls = self.calls_of(roots)
         if words:
-            text, calls = self._packed(store, text, roots, words)
+            text, calls = self._packed(store, text, roots, layout, words)
             variables = [Loop(WORD, words, WORD), *variables]
             shape = [(words, 1), *((extent, stride * bits // 32) for extent, stride in dims)]
             dims = [(self.tiling.elements, 1), *dims]
             self.aligned.append(store.buffer)
         else:
-            text = f"ops.stored({buffer.dtype!r}, {text})"
-        self._func(store.buffer, Role.OUTPUT, variables, text, calls, bits=32 if words else bits)
+            text = self._kept(f"ops.stored({buffer.dtype!r}, {text})", layout, bits)
+        self.func(store.buffer, Role.OUTPUT, variables, text, calls, bits=32 if words else bits)
         names = ", ".join(loop.name for loop in variables)
         self.lines.append(f"memory.target({store.buffer}, [{names}], {shape})")
-        return Output(store.buffer, buffer.dtype, tuple(dims), layout.offset)
+        extent = 1 + sum((int(extent) - 1) * int(stride) for extent, stride in layout.dims)
+        beyond = self.tiling.short or self._is_guarded(layout)
+        return Output(store.buffer, buffer.dtype, tuple(dims), layout.offset, extent if beyond else 0)
 
-    def _packed(self, store: Store, text: str, roots: Sequence[int], words: int) -> tuple[str, list[str]]:
+    def _is_guarded(self, layout: OutputLayout) -> bool:
+        """Whether threads that have no part of the row must not store."""
+        held = self.tiling.team is Team.REGISTERS and self.tiling.ragged
+        return held and self.tiling.chunk in layout.variables
+
+    def _kept(self, text: str, layout: OutputLayout, bits: int) -> str:
+        """The text of what is stored, a word or an element of `bits` bits, marked where not every thread stores it."""
+        if self._is_guarded(layout):
+            return f"memory.kept({text}, {CHUNK} < {self.tiling.chunks})"
+        if self.tiling.short:
+            number, elements = f"{self.tiling.chunk}_c", self.tiling.elements
+            last = self.axes.chunks(self.tiling.chunk) - 1
+            count = f"hl.select({number} < {last}, {elements}, {elements - self.tiling.short})"
+            if elements * bits < VECTOR:
+                # Each word has a store of its own, and begins after those before it.
+                count = f"hl.max({count} - {WORD}*{32 // bits}, 0)"
+            return f"memory.begun({text}, {count}, {bits})"
+        return text
+
+    def _packed(
+        self, store: Store, text: str, roots: Sequence[int], layout: OutputLayout, words: int
+    ) -> tuple[str, list[str]]:
         """Gather the values of a chunk into the words that are stored; the text of a word, and what it calls."""
         dtype = self.buffers[store.buffer].dtype
-        self._var(WORD)
+        self.declare(WORD)
         value, packed = f"{store.buffer}_value", f"{store.buffer}_words"
         axes = {self.tiling.chunk}.union(*(self.program.values[root].axes for root in roots))
         loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
-        self._func(value, Role.INLINE, loops, text, self._calls(roots))
+        self.func(value, Role.INLINE, loops, text, self.calls_of(roots))
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
-        body = f"memory.word({dtype!r}, {value}, {WORD}, {_tuple([loop.name for loop in rest])})"
-        return self._func(packed, Role.PACKED, [Loop(WORD, words, WORD), *rest], body, [value]), [packed]
+        body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"
+        if self._is_guarded(layout) or self.tiling.short:
+            body = self._kept(body, layout, ELEMENT[dtype][1])
+        return self.func(packed, Role.PACKED, [Loop(WORD, words, WORD), *rest], body, [value]), [packed]
 
-    def _scatter(self, store: Store, layout: OutputLayout, dtype: str) -> Output:
-        """An update at computed positions, one step of a single loop for each point; its steps run in any order."""
-        if store.mode == "atomic_add" and dtype not in _ATOMIC:
-            raise Unsupported(f"an atomic addition of {dtype} on CUDA")
-        text, roots = self._stored_value(store)
-        position = layout.position
-        assert position is not None
-        operands = [int(symbol.name[1:]) for symbol in position.free_symbols if symbol.name.startswith("j")]
-        for operand in operands:
-            self._reference(operand)
-        names = [axis.name for axis in store.nest.axes]
-        loops = self.axes.loops(names)
-        what, where = self._name("scatter_value"), self._name("scatter_position")
-        self._func(what, Role.INLINE, loops, text, self._calls(roots))
-        at = with_indirect(index_text(position), operands)
-        self._func(where, Role.INLINE, loops, f"ops.position('int32', {at})", self._calls(operands))
-        region = self._name("r")
-        points = math.prod(self.axes.extents[name] for name in names)
-        self.lines.append(f'{region} = hl.RDom([(0, {points})], "{region}")')
-        places = digits(f"{region}[0]", [(name, self.axes.extents[name]) for name in names])
-        arguments = [places[loop.name] for loop in loops]
-        for name in layout.variables:
-            self._var(name)
-        target = [places.get(name, f"hl.Expr({_call(where, arguments)})") for name in layout.variables]
-        element, new = _call(store.buffer, target), f"hl.Expr({_call(what, arguments)})"
-        stored = f"ops.stored({dtype!r}, {new})"
-        if store.mode == "atomic_add":
-            stored = f"memory.added({new})"
-        self.lines += [
-            f'{store.buffer} = hl.Func("{store.buffer}")',
-            f"{_call(store.buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
-            f"{element} = {stored}",
-            f"memory.target({store.buffer}, [{', '.join(layout.variables)}], {list(layout.dims)})",
-        ]
-        updates = (Loop(f"{region}$x", points, region),)
-        pure = tuple(Loop(name, int(extent), name) for name, (extent, _) in zip(layout.variables, layout.dims))
-        self.stages.append(Stage(store.buffer, Role.SCATTER, pure, calls=(what, where), updates=updates))
-        known = tuple((int(extent), int(stride)) for extent, stride in layout.dims)
-        return Output(store.buffer, dtype, known, layout.offset)
-
-    def _stored_value(self, store: Store) -> tuple[str, list[int]]:
+    def stored_value(self, store: Store) -> tuple[str, list[int]]:
         """Text of the stored value and the values in it; it ends the kernel where a check fails."""
         root = store.value
         value, dtype = self.program.values[root], self.buffers[store.buffer].dtype
@@ -362,19 +385,11 @@ class _Writer:
             # Storing rounds; the value need not be rounded before.
             source = value.operands[0]
             root = source if self.program.values[source].dtype in ("float32", dtype) else root
-        return self._checked(store.buffer, self._reference(root), [root])
+        return self._checked(store.buffer, self.reference(root), [root])
 
     def _checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
         conditions = self.checks.get(sink, [])
         if not conditions:
             return text, roots
-        bad = " | ".join(self._reference(condition) for condition in conditions)
+        bad = " | ".join(self.reference(condition) for condition in conditions)
         return f"memory.checked({text}, {bad})", [*roots, *conditions]
-
-
-def _call(func: str, arguments: Sequence[str]) -> str:
-    return f"{func}[{', '.join(arguments)}]" if arguments else f"{func}[()]"
-
-
-def _tuple(items: Sequence[str]) -> str:
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
-from halide_backend.algorithm.cuda.access import VECTOR, WORD, is_contiguous
+from halide_backend.algorithm.cuda.access import VECTOR, WORD, first_word, is_contiguous
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
 from halide_backend.algorithm.placement import OutputLayout, output_layout
-from halide_backend.algorithm.sharing import strided_loads
+from halide_backend.algorithm.sharing import sinks_of, strided_loads
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.tiling import WARP, Team, Tiling
 
 #: Bytes of one memory instruction.
 _VECTOR = 16
 
-#: Vectors of a row that one lane keeps in registers: 8 of 16 bytes are 32 registers, of which there are 255.
-_LANE_VECTORS = 8
+#: Words of a row that one lane of a warp keeps in registers: 32 of 255 (half-filled warps spill from four times that).
+_LANE_WORDS = 32
+
+#: Words of a row that a thread of a larger team keeps: 2 vectors, 4 where the team would be too large (measured on an
+#: H200: rms_norm of 4096 numbers 67.1 us with 2, 69.5 us with 4; softmax of 8192 38.4 us with 1024 threads, 36.4 us).
+_THREAD_WORDS = (8, 16)
+
+#: Registers of a multiprocessor, what one thread may have of them, and what it needs besides its share of the row.
+_REGISTERS, _MOST_REGISTERS, _OTHER_REGISTERS = 1 << 16, 255, 14
+
+_MOST_THREADS_OF_A_BLOCK = 1024
+
+#: Elements of a row that one thread may have: all its steps are written out, and Halide's time grows with them.
+_MOST_ELEMENTS = 64
 
 #: Shared memory of a block without an opt-in is 48 KiB; the rest is for the exchange between warps.
 _SHARED_BYTES = 40 << 10
@@ -47,7 +61,7 @@ def tile(program: LoopProgram) -> Tiling:
     if any(isinstance(value.attribute, Reduction) for value in program.values):
         if scattered:
             raise Unsupported("a scatter of what is reduced in the same CUDA kernel")
-        return _reducing(program, extents)
+        return _reducing(program, extents, layouts)
     nests = {frozenset(axis.name for axis in store.nest.axes) for store in program.stores}
     if len(nests) != 1:
         raise Unsupported("stores over different loops in one CUDA kernel")
@@ -57,8 +71,27 @@ def tile(program: LoopProgram) -> Tiling:
             raise Unsupported("a scatter beside other stores in one CUDA kernel")
         return Tiling(Team.THREAD, row)
     if (square := _square(program, layouts)) is not None:
-        return Tiling(Team.TILE, row, square)
+        _, along = square
+        pairs = {ELEMENT[buffer.dtype][1] for buffer in program.outputs} == {16} and extents[along] % 2 == 0
+        return Tiling(Team.TILE, row, square, along if pairs else "", 2 if pairs else 1)
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
+
+
+def fits_one_tiling(program: LoopProgram) -> bool:
+    """Whether one kernel computes all of `program` as well as several would: it reduces rows of one kind.
+
+    Sums of the sums of rows would leave each thread, or each team, a long way to go.
+    """
+    reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
+    if len({frozenset(axis.name for axis in reduction.axes) for reduction in reductions}) > 1:
+        return False
+    if any(isinstance(axis.extent, sympy.Expr) for axis in program.axes):
+        return True
+    try:
+        tile(program)
+    except Unsupported:
+        return False
+    return True
 
 
 def _square(program: LoopProgram, layouts: dict[str, OutputLayout]) -> tuple[str, str] | None:
@@ -78,7 +111,7 @@ def _static(extent: object) -> int:
     return extent
 
 
-def _reducing(program: LoopProgram, extents: dict[str, int]) -> Tiling:
+def _reducing(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout]) -> Tiling:
     row = tuple(axis.name for axis in program.row)
     inner = tuple(name for name in extents if name not in row)
     reductions = [v.attribute for v in program.values if isinstance(v.attribute, Reduction)]
@@ -89,7 +122,7 @@ def _reducing(program: LoopProgram, extents: dict[str, int]) -> Tiling:
     points = math.prod(extents[name] for name in inner)
     along = _contiguous(program, extents, inner)
     if whole and flat and order and points >= WARP and along not in row:
-        return _team(program, extents, Tiling(Team.BLOCK, row, order), points)
+        return _team(program, extents, layouts, Tiling(Team.BLOCK, row, order), points)
     if points > _SERIAL_POINTS:
         raise Unsupported(f"a thread would have {points} points to reduce")
     return _chunked(program, extents, Tiling(Team.THREAD, row, inner), row)
@@ -105,27 +138,65 @@ def _order(program: LoopProgram, inner: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
-def _team(program: LoopProgram, extents: dict[str, int], tiling: Tiling, points: int) -> Tiling:
+def _team(
+    program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling, points: int
+) -> Tiling:
     last = tiling.inner[-1]
     elements = _elements(program, last, extents[last])
-    staged = sum(_bytes(program, load) for load in _row_loads(program, tiling))
-    if points * staged > _SHARED_BYTES:
+    chunks = points // elements
+    shared = sum(_bytes(program, load) for load in _row_loads(program, tiling, uses=2))
+    if all(_is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
+        threads = _holders(program, tiling, extents, elements, chunks)
+        # Through long rows whose numbers are used but once threads had better walk.
+        if 0 < threads <= (_MOST_THREADS_OF_A_BLOCK if shared else _MOST_THREADS):
+            return replace(tiling, team=Team.REGISTERS, chunk=last, elements=elements, chunks=chunks, threads=threads)
+    if points * shared > _SHARED_BYTES:
         # Read again from the cache, each time adjacent threads adjacent elements.
         elements = 1
     chunks = points // elements
     chunk = last if elements > 1 else ""
-    if len(tiling.inner) == 1 and chunks % WARP == 0 and chunks <= WARP * _LANE_VECTORS and elements > 1:
-        return Tiling(Team.WARP, tiling.row, tiling.inner, chunk, elements, chunks, WARP)
     wanted = 1 << max(chunks // _THREAD_VECTORS, 1).bit_length() - 1
     threads = min(max(wanted, _FEWEST_THREADS), _MOST_THREADS)
     threads = min(threads, -(-chunks // WARP) * WARP)
     return Tiling(Team.BLOCK, tiling.row, tiling.inner, chunk, elements, chunks, threads)
 
 
-def _row_loads(program: LoopProgram, tiling: Tiling) -> Iterator[Load]:
-    """Loads that run along the row, each of which may have to be kept for a second use."""
-    for value in program.values:
-        if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner):
+def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elements: int, chunks: int) -> int:
+    """Threads of a team that holds a row in registers, 0 if there is none."""
+
+    def words(uses: int) -> list[int]:
+        return [max(elements * _bytes(program, load), 4) // 4 for load in _row_loads(program, tiling, uses)]
+
+    widest, together = max(words(uses=1), default=1), sum(words(uses=2))
+    threads = WARP
+    while (
+        threads > 8 and 2 * chunks <= threads and all(extents[name] % (2 * WARP // threads) == 0 for name in tiling.row)
+    ):
+        threads //= 2
+    if -(-chunks // threads) * widest > _LANE_WORDS:
+        teams = [-(-chunks // max(1, words // widest)) for words in _THREAD_WORDS]
+        wanted = next((team for team in teams if team <= _MOST_THREADS), teams[-1])
+        threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
+    steps = -(-chunks // threads)
+    room = min(_MOST_REGISTERS, _REGISTERS // threads) - _OTHER_REGISTERS
+    return threads if steps * together <= room and steps * elements <= _MOST_ELEMENTS else 0
+
+
+def _is_a_line(layout: OutputLayout, inner: tuple[str, ...], extents: dict[str, int]) -> bool:
+    """Whether an output has one value for a row, or its row lies in memory in the order of the `inner` axes."""
+    strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
+    if not set(inner) & set(strides):
+        return True
+    if not set(inner) <= set(strides):
+        return False
+    return all(strides[a] == strides[b] * extents[b] for a, b in itertools.pairwise(inner))
+
+
+def _row_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load]:
+    """Loads that run along the row and flow into `uses` or more reductions and stores."""
+    sinks = sinks_of(program)
+    for position, value in enumerate(program.values):
+        if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner) and len(sinks[position]) >= uses:
             yield value.attribute
 
 
@@ -136,12 +207,35 @@ def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, cand
     if along not in candidates or not everywhere:
         return tiling
     elements = _elements(program, along, extents[along])
+    whole = _elements(program, along, 0)
+    if not tiling.inner and whole > elements and _may_be_short(program, along, whole):
+        return replace(tiling, chunk=along, elements=whole, short=-extents[along] % whole)
     if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
     if elements == 1:
         return tiling
     return Tiling(tiling.team, tiling.row, tiling.inner, along, elements)
+
+
+def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
+    """Whether the axis `along` may end within a chunk: all memory is moved in words along it, and nothing else depends
+    on what is read beyond the end, inside the vector that the tensor ends in."""
+    if program.checks or any(value.operation == "indirect" for value in program.values):
+        return False
+    for value in program.values:
+        if isinstance(value.attribute, Load) and along in value.axes and value.operands:
+            return False
+    buffers = {buffer.name: buffer for buffer in (*program.inputs, *program.outputs)}
+    loads = [v.attribute for v in program.values if isinstance(v.attribute, Load) and along in v.axes]
+    accesses = [(load.buffer, load.index) for load in loads]
+    accesses += [(store.buffer, store.index) for store in program.stores]
+    return all(
+        buffers[name].aligned
+        and ELEMENT[buffers[name].dtype][1] < 64
+        and first_word(index, along, buffers[name].dtype, elements) is not None
+        for name, index in accesses
+    )
 
 
 def _elements(program: LoopProgram, along: str, extent: int) -> int:

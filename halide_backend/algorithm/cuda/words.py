@@ -7,23 +7,30 @@ from dataclasses import dataclass
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
-from halide_backend.algorithm.cuda.access import VECTOR, WORD, first_word, words_of
-from halide_backend.algorithm.loop_program import Buffer, Load, LoopProgram, Value
+from halide_backend.algorithm.cuda.access import VECTOR, WORD, first_word, plain, words_of
+from halide_backend.algorithm.loop_program import Axis, Buffer, Load, LoopProgram, Value
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.schedule.tiling import Tiling
+
+#: Elements from one that a chunk needs to the next: beyond, too few of what the vectors hold are used.
+_WIDEST_STEP = 4
 
 
 @dataclass(frozen=True)
 class WordLoad:
     """A load of `buffer`, one chunk at a time.
 
-    `first` is the word at which a chunk begins, over the chunk's number. A masked load may run out of the buffer:
-    `last` is then the last word at which a chunk can begin, to which `first` has to be clamped.
+    `first` is the word at which a chunk begins, over the chunk's number, `words` how many are read. A masked load may
+    run out of the buffer: `last` is then the last word at which a chunk can begin, to which `first` has to be clamped.
+    Element number `e` of the chunk is element `e*step + skip` of the words.
     """
 
     buffer: str
     first: sympy.Expr
+    words: int
     last: int | None = None
+    step: int = 1
+    skip: int = 0
 
 
 class WordAccess:
@@ -54,15 +61,43 @@ class WordAccess:
         tiling = self._tiling
         if not tiling.chunk or not buffer.aligned:
             return None
+        words = words_of(buffer.dtype, tiling.elements)
         first = first_word(load.index, tiling.chunk, buffer.dtype, tiling.elements)
-        if first is None or all(self._program.values[operand].operation == "indirect" for operand in value.operands):
-            return None if first is None else WordLoad(buffer.name, first)
+        unmasked = all(self._program.values[operand].operation == "indirect" for operand in value.operands)
+        if first is None:
+            return self._window(load, buffer) if unmasked else None
+        if unmasked:
+            return WordLoad(buffer.name, first, words)
         assert isinstance(buffer.extent, int)
         if buffer.extent % tiling.elements:
             return None
         # In a buffer of whole chunks a chunk with any element inside lies inside as a whole: clamping changes no other.
-        last = words_of(buffer.dtype, buffer.extent) - words_of(buffer.dtype, tiling.elements)
-        return WordLoad(buffer.name, first, last)
+        return WordLoad(buffer.name, first, words, words_of(buffer.dtype, buffer.extent) - words)
+
+    def _window(self, load: Load, buffer: Buffer) -> WordLoad | None:
+        """The vectors that a chunk lies in whose elements are a few apart, or begin within a vector."""
+        tiling = self._tiling
+        symbol = Axis(tiling.chunk, 1, 1).symbol
+        index = sympy.expand(plain(load.index))
+        step, constant = index.coeff(symbol), index.as_coeff_Add()[0]
+        in_vector = VECTOR // ELEMENT[buffer.dtype][1]
+        assert isinstance(buffer.extent, int)
+        if (
+            tiling.elements == 1
+            or not (step.is_Integer and 0 < step <= _WIDEST_STEP and constant.is_Integer)
+            or buffer.extent % in_vector
+        ):
+            return None
+        skip = int(constant) % in_vector
+        chunks = step * (symbol - tiling.elements * Axis(f"{tiling.chunk}_c", 1, 1).symbol)
+        first = sympy.expand(index - chunks - skip)
+        factors = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(first)]
+        if symbol in first.free_symbols or not all(f.is_Integer and f % in_vector == 0 for f in factors):
+            return None
+        vectors = (skip + int(step) * (tiling.elements - 1)) // in_vector + 1
+        words_of_vector = VECTOR // WORD
+        first = sympy.expand(first * words_of_vector / in_vector)
+        return WordLoad(buffer.name, first, vectors * words_of_vector, None, int(step), skip)
 
     def of_output(self, layout: OutputLayout, buffer: Buffer) -> int:
         """Words of one chunk of an output, 0 if it is not stored in words."""

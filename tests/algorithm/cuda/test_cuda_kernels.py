@@ -31,10 +31,46 @@ def test_a_pointwise_kernel_moves_128_bits_at_a_time(compiled_ptx: Compile, dtyp
     assert code.count(r"\.f64") == 0
 
 
-def test_elements_that_fill_no_vector_are_moved_one_by_one(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda x: x * 2, rand(1001))
-    # The last block, which is not full, has code of its own.
-    assert (code.loads, code.wide_loads) == (2, 0)
+@pytest.mark.parametrize(("dtype", "elements"), [(torch.float32, 4), (torch.bfloat16, 8)], ids=str)
+def test_the_last_vector_of_an_odd_length_is_stored_element_by_element(
+    compiled_ptx: Compile, dtype: torch.dtype, elements: int
+) -> None:
+    code = compiled_ptx(lambda x: x * 2, rand(1001, dtype=dtype))
+    assert code.wide_loads == code.loads == 1
+    assert code.count(r"@whole st\.global\S*\.v[24]") == code.wide_stores > 0
+    # Each has a condition of its own, and the last element of a vector is stored with the whole vector only.
+    assert code.count(r"@some st\.global") == (elements - 1) * code.wide_stores
+    assert code.count(rf"setp\.ge\.u32 whole, said, {elements};") == code.wide_stores
+
+
+def test_each_word_of_bytes_begins_after_those_before_it(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x + 3, torch.zeros(1001, dtype=torch.uint8))
+    # 125 chunks of two words, and one element: of the last chunk's second word nothing is stored.
+    assert code.count(r"setp\.ge\.u32 whole, said, 4;") == 2
+    assert "hl.max(hl.select(x0_c < 125, 8, 1) - k*4, 0)" in code.text
+
+
+def test_a_constant_is_rounded_without_instructions_of_the_gpu(compiled_ptx: Compile) -> None:
+    compiled_ptx(lambda x: F.avg_pool2d(x, 2), rand(2, 3, 10, 12, dtype=torch.bfloat16))
+
+
+def test_threads_that_move_single_elements_have_several_under_way(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x, b: x + b, rand(1001, 1001), rand(1001))
+    # Four of both operands; the last block has code of its own.
+    assert code.loads >= 2 * 4
+    few = compiled_ptx(lambda x, b: x + b, rand(101, 101), rand(101))
+    assert few.loads == 2
+
+
+def test_elements_at_unaligned_places_are_moved_one_by_one(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x[1:] * 2, rand(1002))
+    assert code.wide_loads == 0
+
+
+def test_a_window_of_pooling_is_read_in_vectors(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: F.max_pool2d(x, 2), rand(1, 8, 64, 64, dtype=torch.bfloat16))
+    # Two lines of sixteen numbers for eight results.
+    assert (code.loads, code.wide_loads) == (4, 4)
 
 
 def test_bfloat16_is_rounded_by_the_processor(compiled_ptx: Compile) -> None:
@@ -52,11 +88,43 @@ def test_a_row_of_a_warp_is_read_once(compiled_ptx: Compile, dtype: torch.dtype,
     assert code.count(r"ex2\.approx") > 0
 
 
-def test_a_long_row_lies_in_shared_memory(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(4, 4096))
-    assert (code.loads, code.wide_loads) == (4, 4)
-    # The row itself, and one exchange for each of the two reductions.
-    assert code.count(r"bar\.sync") == 3
+@pytest.mark.parametrize(("columns", "vectors", "warps"), [(4096, 2, 16), (8192, 4, 16), (6272, 4, 13)])
+def test_a_long_row_lies_in_the_registers_of_a_block(
+    compiled_ptx: Compile, columns: int, vectors: int, warps: int
+) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(4, columns))
+    assert (code.loads, code.wide_loads) == (vectors, vectors)
+    # One exchange for each of the two reductions: every warp writes a word, and reads those of all.
+    assert (code.count(r"bar\.sync"), code.count(r"st\.shared")) == (2, 2)
+    assert code.count(r"ld\.shared") == 2 * warps
+
+
+def test_threads_beyond_the_row_store_nothing(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(16, 1000))
+    # 250 vectors are seven for each of 32 lanes, and one more for 26 of them.
+    assert (code.wide_loads, code.wide_stores) == (8, 8)
+    assert code.count(r"@kept\s+st\.global") == 8
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(64, 16), (32, 8), (128, 32)])
+def test_several_short_rows_share_a_warp(compiled_ptx: Compile, columns: int, lanes: int) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(64, columns))
+    assert code.count(r"shfl\.sync\.bfly") == 2 * (lanes.bit_length() - 1)
+
+
+def test_a_row_that_fits_no_registers_is_read_again(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(2, 100_003))
+    assert code.count(r"bar\.sync") == 2
+
+
+def test_a_division_whose_last_bits_show_is_exact(compiled_ptx: Compile) -> None:
+    def quantised(x: Tensor) -> Tensor:
+        return torch.round(x.float() / x.float().abs().amax(-1, keepdim=True)).to(torch.int8)
+
+    exact = compiled_ptx(quantised, rand(64, 64, dtype=torch.bfloat16))
+    assert (exact.count(r"div\.rn\.f32") > 0, exact.count(r"div\.full\.f32")) == (True, 0)
+    rounded = compiled_ptx(lambda x: torch.softmax(x, -1), rand(64, 64, dtype=torch.bfloat16))
+    assert (rounded.count(r"div\.rn\.f32"), rounded.count(r"div\.full\.f32") > 0) == (0, True)
 
 
 @pytest.mark.parametrize("columns", [1000, 1001, 33, 50257])
@@ -76,8 +144,8 @@ def test_layer_norm_writes_its_statistics_in_the_same_kernel(compiled_ptx: Compi
 
 def test_a_column_sum_has_loads_under_way(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: x.sum(0), rand(304, 128))
-    # 32 threads are few: each takes one word of a row, eight rows at a time.
-    assert code.loads == 8
+    # 32 threads are few: each takes one word of a row, sixteen rows at a time.
+    assert code.loads == 16
     assert code.count(r"shfl") == 0
 
 
@@ -97,8 +165,9 @@ def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
 
 
 def test_embedding_reads_rows_in_vectors(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(50, 64), torch.randint(0, 50, (16,)))
-    assert (code.wide_loads, code.wide_stores) == (1, 1)
+    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(50, 64), torch.randint(0, 50, (40_000,)))
+    # Two rows for each thread.
+    assert (code.wide_loads, code.wide_stores) == (2, 2)
     # An index out of range ends the kernel.
     assert code.count(r"\btrap;") > 0
 

@@ -1,0 +1,62 @@
+"""Stores at computed positions: scatters and atomic additions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from halide_backend.algorithm.arguments import Output
+from halide_backend.algorithm.cuda.axes import digits
+from halide_backend.algorithm.cuda.text import call_text
+from halide_backend.algorithm.index_text import index_text, with_indirect
+from halide_backend.algorithm.loop_program import Store
+from halide_backend.algorithm.placement import OutputLayout
+from halide_backend.errors import Unsupported
+from halide_backend.schedule.stage import Loop, Role, Stage
+
+if TYPE_CHECKING:
+    from halide_backend.algorithm.cuda.source import Writer
+
+#: Element types with an addition in memory that is one instruction.
+_ATOMIC = frozenset({"float32", "float64", "int32", "int64"})
+
+
+def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str) -> Output:
+    """An update at computed positions, one step of a single loop for each point; its steps run in any order."""
+    if store.mode == "atomic_add" and dtype not in _ATOMIC:
+        raise Unsupported(f"an atomic addition of {dtype} on CUDA")
+    text, roots = writer.stored_value(store)
+    position = layout.position
+    assert position is not None
+    operands = [int(symbol.name[1:]) for symbol in position.free_symbols if symbol.name.startswith("j")]
+    for operand in operands:
+        writer.reference(operand)
+    names = [axis.name for axis in store.nest.axes]
+    loops = writer.axes.loops(names)
+    what, where = writer.fresh("scatter_value"), writer.fresh("scatter_position")
+    writer.func(what, Role.INLINE, loops, text, writer.calls_of(roots))
+    at = with_indirect(index_text(position), operands)
+    writer.func(where, Role.INLINE, loops, f"ops.position('int32', {at})", writer.calls_of(operands))
+    region = writer.fresh("r")
+    points = math.prod(writer.axes.extents[name] for name in names)
+    writer.lines.append(f'{region} = hl.RDom([(0, {points})], "{region}")')
+    places = digits(f"{region}[0]", [(name, writer.axes.extents[name]) for name in names])
+    arguments = [places[loop.name] for loop in loops]
+    for name in layout.variables:
+        writer.declare(name)
+    target = [places.get(name, f"hl.Expr({call_text(where, arguments)})") for name in layout.variables]
+    element, new = call_text(store.buffer, target), f"hl.Expr({call_text(what, arguments)})"
+    stored = f"ops.stored({dtype!r}, {new})"
+    if store.mode == "atomic_add":
+        stored = f"memory.added({new})"
+    writer.lines += [
+        f'{store.buffer} = hl.Func("{store.buffer}")',
+        f"{call_text(store.buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
+        f"{element} = {stored}",
+        f"memory.target({store.buffer}, [{', '.join(layout.variables)}], {list(layout.dims)})",
+    ]
+    updates = (Loop(f"{region}$x", points, region),)
+    pure = tuple(Loop(name, int(extent), name) for name, (extent, _) in zip(layout.variables, layout.dims))
+    writer.stages.append(Stage(store.buffer, Role.SCATTER, pure, calls=(what, where), updates=updates))
+    known = tuple((int(extent), int(stride)) for extent, stride in layout.dims)
+    return Output(store.buffer, dtype, known, layout.offset)

@@ -1,0 +1,63 @@
+"""Into how many parts Inductor splits a reduction on a GPU: a number that divides it.
+
+Inductor's own number need not: the last part is then shorter, every load is masked, and its index has a division in
+it. Triton's kernels pay little for that; ours read vectors where they can prove that nothing lies between.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch._inductor.virtualized import V
+from torch.fx import GraphModule
+
+from halide_backend.cache_key import NAME
+
+
+class EvenSplits:
+    """Inductor's choices, `others`, with another number of parts in graphs whose `cuda_backend` is this one."""
+
+    def __init__(self, others: Any) -> None:
+        self._others = others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._others, name)
+
+    def reduction_split_factor(self, device: Any, reduction_numel_hint: int, *rest: Any, **named: Any) -> int:
+        count = int(self._others.reduction_split_factor(device, reduction_numel_hint, *rest, **named))
+        if config.cuda_backend != NAME or device.type != "cuda":
+            return count
+        return near_divisor(int(reduction_numel_hint), count)
+
+
+class ChooseEvenSplits(CustomGraphModulePass):
+    """Installs the choices in the thread that lowers a CUDA graph, where Inductor keeps them.
+
+    A pass of the device, because that runs before each of its graphs is lowered and after `inductor_choices_class`
+    can be set; `present` is the pass that was there.
+    """
+
+    def __init__(self, present: Any) -> None:
+        self._present = present
+
+    def __call__(self, graph: GraphModule) -> None:
+        if self._present is not None:
+            self._present(graph)
+        if config.cuda_backend == NAME and not isinstance(V.choices, EvenSplits):
+            V.set_choices_handler(EvenSplits(V.choices))
+
+    def uuid(self) -> Any:
+        return (NAME, 1, None if self._present is None else self._present.uuid())
+
+
+def near_divisor(number: int, wanted: int) -> int:
+    """`wanted` if it divides `number` or nothing between half of and twice it does, else such a divisor.
+
+    Of several the one with most factors of two, which is likeliest to end parts where lines of memory end.
+    """
+    if wanted <= 1 or number % wanted == 0:
+        return wanted
+    found = [d for d in range(-(-wanted // 2), 2 * wanted + 1) if number % d == 0]
+    return min(found, key=lambda d: (-(d & -d), abs(d - wanted)), default=wanted)

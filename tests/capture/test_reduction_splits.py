@@ -1,0 +1,87 @@
+"""Splits of long reductions on CUDA divide them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor.codegen import common
+from torch._inductor.virtualized import V
+from torch.fx import GraphModule, symbolic_trace
+
+import halide_backend.plugin
+from halide_backend.capture.reduction_splits import ChooseEvenSplits, EvenSplits, near_divisor
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted", "got"),
+    [
+        (100_352, 13, 16),  # a batch of 32 images of 56 x 56: 14 divides too, in the middle of an image
+        (1 << 24, 512, 512),
+        (8192, 48, 64),
+        (97, 13, 13),  # prime
+        (100, 1, 1),
+        (100, -1, -1),
+    ],
+)
+def test_a_divisor_near_what_was_wanted(number: int, wanted: int, got: int) -> None:
+    assert near_divisor(number, wanted) == got
+
+
+class _Thirteen:
+    """Choices of somebody else."""
+
+    answer = 42
+
+    def reduction_split_factor(self, *rest: Any, **named: Any) -> int:
+        return 13
+
+
+def test_only_graphs_of_this_backend_are_split_so() -> None:
+    chosen = EvenSplits(_Thirteen()).reduction_split_factor
+    device = torch.device("cuda", 0)
+    with inductor_config.patch(cuda_backend="triton"):
+        assert chosen(device, 100_352, 64, inner_reduction=True) == 13
+    with inductor_config.patch(cuda_backend="halide_backend"):
+        assert chosen(device, 100_352, 64, inner_reduction=True) == 16
+        assert chosen(torch.device("cpu"), 100_352, 64, inner_reduction=True) == 13
+
+
+def test_other_choices_stay() -> None:
+    assert EvenSplits(_Thirteen()).answer == 42
+    assert EvenSplits(V.choices).should_use_persistent_reduction == V.choices.should_use_persistent_reduction
+
+
+def test_the_pass_of_the_device_installs_them_once_and_runs_the_one_before() -> None:
+    seen: list[GraphModule] = []
+    graph = symbolic_trace(lambda x: -x)
+
+    class Present:
+        def __call__(self, graph: GraphModule) -> None:
+            seen.append(graph)
+
+        def uuid(self) -> str:
+            return "present"
+
+    choose = ChooseEvenSplits(Present())
+    assert "present" in choose.uuid()
+    before = V.choices
+    with V.set_choices_handler(before):
+        with inductor_config.patch(cuda_backend="triton"):
+            choose(graph)
+        assert V.choices is before
+        with inductor_config.patch(cuda_backend="halide_backend"):
+            choose(graph)
+            once = V.choices
+            choose(graph)
+        assert isinstance(once, EvenSplits) and V.choices is once
+    assert V.choices is before
+    assert seen == [graph] * 3
+
+
+def test_the_pass_is_registered_for_cuda_alone() -> None:
+    halide_backend.plugin.register()
+    assert isinstance(common.get_custom_backend_pass_for_device("cuda"), ChooseEvenSplits)
+    assert common.get_custom_backend_pass_for_device("cpu") is None
