@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from halide_backend.algorithm.loop_program import LoopProgram
@@ -44,13 +43,8 @@ def compile_program(program: LoopProgram, name: str, device: torch.device) -> Co
         Unsupported: the program has no Halide form, or no legal schedule.
     """
     target = current_target(device)
-    text = _text(program, target)
+    text = cuda_kernel_text(program) if target.capability else kernel_text(program, vector_bytes(target))
     return Compilation(text, obtain(text, target, name=name, limits=_limits()))
-
-
-@lru_cache(maxsize=256)
-def _text(program: LoopProgram, target: Target) -> str:
-    return cuda_kernel_text(program) if target.capability else kernel_text(program, vector_bytes(target))
 
 
 def load_kernel(

@@ -17,6 +17,7 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from halide_backend import statistics
+from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
 from halide_backend.capture.kernel_group import Captured, CaptureKernel, KernelGroup
@@ -42,6 +43,7 @@ class HalideScheduling(BaseScheduling):
         self._device = device
         self._delegate = Delegate(device, scheduler)
         self._recordings = Recordings()
+        self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
@@ -137,8 +139,13 @@ class HalideScheduling(BaseScheduling):
 
     def _start(self, nodes: tuple[Any, ...]) -> tuple[Captured, Compilation]:
         captured = capture(nodes, self._recordings)
-        name = f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
-        return captured, compile_program(captured.program, name, nodes[0].get_device())
+        device = nodes[0].get_device()
+        compilation = self._compilations.get((captured.program, device))
+        if compilation is None:
+            name = f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
+            compilation = compile_program(captured.program, name, device)
+            self._compilations[captured.program, device] = compilation
+        return captured, compilation
 
     def _leave(self, node: Any, reason: HalideBackendError) -> None:
         """Leave one node to Inductor's own backend, after everything that runs before it."""
