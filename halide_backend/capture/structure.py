@@ -1,8 +1,8 @@
 """When two groups of nodes are the same computation on other buffers.
 
-A model repeats itself: the training step of a transformer asks 975 times whether nodes may be fused and launches 265
-pipelines, of which 49 are different. A structure is everything that recording a group reads, with its buffers by
-number, so that a group is recorded once however often the model has it.
+A model repeats itself, layer by layer and parameter by parameter, and the scheduler asks about many more groups than it
+makes. A structure is everything that recording a group reads, with its buffers by number, so that a group is recorded
+once however often the model has it.
 """
 
 from __future__ import annotations
