@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from halide_backend.bench.kernels import Case, cases
 from halide_backend.bench.measurement import Result, evaluate
 from halide_backend.cache_key import NAME
 from halide_backend.errors import HalideBackendError
+from halide_backend.inspection import machine as installed
 
 
 @dataclass(frozen=True)
@@ -106,16 +106,14 @@ def _summary(results: Sequence[Result], against: str) -> str:
 def machine(device: str) -> dict[str, str]:
     """What the figures belong to."""
     facts = {
-        "device": platform.processor() or platform.machine(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **installed.facts(),
         "command": " ".join(["halide-backend", *(Path(a).name if Path(a).is_absolute() else a for a in sys.argv[1:])]),
     }
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         told = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-        facts |= {"device": properties.name, "driver": told.partition("\n")[0]}
+        facts |= {"device": properties.name, "driver": told.partition("\n")[0], "triton": installed.version("triton")}
     else:
         facts["threads"] = str(torch.get_num_threads())
     return facts
