@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from halide_backend.algorithm.loop_program import LoopProgram
-from halide_backend.build.artifacts import Artifact, Limits, obtain
+from halide_backend.build.artifacts import Artifact, Limits, obtain, worker_pool
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
 from halide_backend.kernel_text import cuda_kernel_text, kernel_text
@@ -45,6 +45,12 @@ def compile_program(program: LoopProgram, name: str, device: torch.device) -> Co
     target = current_target(device)
     text = cuda_kernel_text(program) if target.capability else kernel_text(program, vector_bytes(target))
     return Compilation(text, obtain(text, target, name=name, limits=_limits()))
+
+
+def start_workers() -> None:
+    """Let the compile worker start, should there be none, while Inductor still fuses what it will get; do not wait."""
+    pool = worker_pool(_limits().workers)
+    pool.threads.submit(pool.start)
 
 
 def load_kernel(

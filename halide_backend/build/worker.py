@@ -59,10 +59,13 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     control = socket.socket(fileno=os.dup(0))
     _import_everything()
+    control.sendall(READY)
+    # The first requests wait meanwhile; without it, every fork would take that time again.
+    with contextlib.suppress(HalideBackendError):
+        _compile_once()
     # What is alive now stays so: without this, every fork would copy it to mark it.
     gc.disable()
     gc.freeze()
-    control.sendall(READY)
     _serve(control)
 
 
@@ -71,18 +74,39 @@ def _import_everything() -> None:
         # What fails here fails again in the kernel's text, where it is reported.
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    from halide_backend.build.compiler import emit_object
-
-    # LLVM makes its tables on first use; Halide is left untouched, its counters at zero.
-    emit_object(_WARM_UP, Target.host(), "warm_up")
+    importlib.import_module("halide_backend.build.compiler")
 
 
-_WARM_UP = """
-target triple = "x86_64--linux-gnu"
-define <8 x float> @warm_up(<8 x float> %a, <8 x float> %b) {
-  %c = fadd contract <8 x float> %a, %b
-  ret <8 x float> %c
-}
+def _compile_once() -> None:
+    """Compile a kernel, always the same: Halide and LLVM make their tables on first use."""
+    from halide_backend.build.compiler import compile_kernel
+
+    compile_kernel(_FIRST, Target.host(), "first")
+
+
+_FIRST = """
+import halide as hl
+from halide_backend.algorithm import memory, operations as ops, reductions
+from halide_backend.algorithm.arguments import Input, Output
+
+ARGUMENTS = (
+    Input(name="a", dtype="float32", extent=4096),
+    Output(name="b", dtype="float32", dims=((64, 1),), offset=0, extent=0),
+)
+
+def pipeline():
+    i, j, r = hl.Var("i"), hl.Var("j"), hl.RDom([(0, 64)], "r")
+    a = memory.source(ARGUMENTS[0])
+    row = hl.Func("row")
+    row[j, i] = ops.exp(a[64 * i + j])
+    total = hl.Func("total")
+    total[i] = hl.f32(0)
+    total[i] += row[r, i]
+    b = hl.Func("b")
+    b[i] = ops.stored("float32", total[i])
+    memory.target(b, [i], [(64, 1)])
+    b.vectorize(i, 16)
+    return [a], [b]
 """
 
 

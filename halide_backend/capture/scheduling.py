@@ -23,7 +23,7 @@ from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_lo
 from halide_backend.capture.kernel_group import Captured, CaptureKernel, KernelGroup
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
-from halide_backend.pipeline import Compilation, compile_program
+from halide_backend.pipeline import Compilation, compile_program, start_workers
 
 log = logging.getLogger("halide_backend")
 
@@ -34,7 +34,7 @@ _MAX_ARGUMENTS = 500
 class HalideScheduling(BaseScheduling):
     """Turns fused nodes into Halide pipelines and collects them into one launch per flush.
 
-    Constructed with None whenever Inductor only wants to know the features, hence nothing happens here.
+    Constructed with None whenever Inductor only wants to know the features, hence nothing else happens then.
     """
 
     def __init__(self, scheduler: Any, device: str = "cpu") -> None:
@@ -45,6 +45,8 @@ class HalideScheduling(BaseScheduling):
         self._recordings = Recordings()
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
+        if scheduler is not None:
+            start_workers()
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
         if self._device != "cpu":

@@ -228,6 +228,25 @@ print(event, command[-1], worker_pool(0).process_id is not None)
     assert done.stderr == ""
 
 
+def test_the_worker_starts_before_the_first_kernel_is_known(tmp_path: Path) -> None:
+    """With the first scheduler, since fusion takes longer than that start; not with a question for features."""
+    done = script(
+        """
+import time
+from halide_backend.capture.scheduling import HalideScheduling
+HalideScheduling(None)
+assert not worker_pool(0).threads._threads
+HalideScheduling(object())
+deadline = time.monotonic() + 30
+while worker_pool(0).process_id is None and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(worker_pool(0).process_id is not None, len(started))
+""",
+        HALIDE_BACKEND_CACHE_DIR=str(tmp_path / "cache"),
+    )
+    assert done.stdout == "True 1\n", done.stderr
+
+
 def script(body: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a script that knows of every process it starts."""
     start = """
