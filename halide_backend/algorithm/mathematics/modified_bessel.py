@@ -8,6 +8,7 @@ Coefficients by tests/algorithm/mathematics/special_fits.py. binary32 results ar
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import halide as hl
 
@@ -183,6 +184,8 @@ K1_FAR_Q = (
 NEAR = I0, I1
 FAR = I0_FAR, I1_FAR
 K_FAR = (K0_FAR_P, K0_FAR_Q), (K1_FAR_P, K1_FAR_Q)
+#: (y, c) for y (1 - c), c so small that it is known to a few bits.
+Corrected: TypeAlias = "tuple[hl.Expr, hl.Expr]"
 #: Beyond it the exponential is infinite, or 0, whatever stands beside it.
 LARGEST = 750.0
 
@@ -224,13 +227,13 @@ def modified_bessel_k1(x: hl.Expr) -> hl.Expr:
 @in_binary64
 def scaled_modified_bessel_k0(x: hl.Expr) -> hl.Expr:
     """exp(x) K0(x)."""
-    return _domain(x, hl.select(x <= hl.f64(1), _growing(at_most(x, 1.0), _near_k0(x)), _far_k(x, 0)))
+    return _domain(x, hl.select(x <= hl.f64(1), _growing(at_most(x, 1.0), _exact(_near_k0(x))), _rounded(_far_k(x, 0))))
 
 
 @in_binary64
 def scaled_modified_bessel_k1(x: hl.Expr) -> hl.Expr:
     """exp(x) K1(x)."""
-    return _domain(x, hl.select(x <= hl.f64(1), _growing(at_most(x, 1.0), _near_k1(x)), _far_k(x, 1)))
+    return _domain(x, hl.select(x <= hl.f64(1), _growing(at_most(x, 1.0), _exact(_near_k1(x))), _rounded(_far_k(x, 1))))
 
 
 def _i(x: hl.Expr, order: int) -> hl.Expr:
@@ -244,8 +247,8 @@ def _i(x: hl.Expr, order: int) -> hl.Expr:
 
 def _scaled_i(x: hl.Expr, order: int) -> hl.Expr:
     a = hl.abs(x)
-    far = _far_i(a, order)
-    near = _decaying(at_most(a, 8.0), _near_i(x, order))
+    far = _rounded(_far_i(a, order))
+    near = _decaying(at_most(a, 8.0), _exact(_near_i(x, order)))
     return hl.select(a < hl.f64(8), near, _signed(x, far, order))
 
 
@@ -266,9 +269,11 @@ def _near_i(x: hl.Expr, order: int) -> hl.Expr:
     return ratio if order == 0 else x * ratio
 
 
-def _far_i(a: hl.Expr, order: int) -> hl.Expr:
+def _far_i(a: hl.Expr, order: int) -> Corrected:
     """exp(-a) I_n(a) for a >= 8."""
-    return quotient(polynomial(quotient(hl.f64(1), a) - hl.f64(1 / 16), FAR[order]), hl.sqrt(a))
+    *leading, constant = FAR[order]
+    w = quotient(hl.f64(1), a) - hl.f64(1 / 16)
+    return _over_root(w * polynomial(w, leading), constant, a)
 
 
 def _near_k0(x: hl.Expr) -> hl.Expr:
@@ -281,21 +286,45 @@ def _near_k1(x: hl.Expr) -> hl.Expr:
     return quotient(hl.f64(1), x) + (x * polynomial(x * x, K1) + log(x) * _near_i(x, 1))
 
 
-def _far_k(x: hl.Expr, order: int) -> hl.Expr:
+def _far_k(x: hl.Expr, order: int) -> Corrected:
     """exp(x) K_n(x) for x >= 1."""
     p, q = K_FAR[order]
     u = quotient(hl.f64(1), x)
-    return quotient(u * (polynomial(u, p) / polynomial(u, q)) + hl.f64(math.sqrt(math.pi / 2)), hl.sqrt(x))
+    return _over_root(u * (polynomial(u, p) / polynomial(u, q)), math.sqrt(math.pi / 2), x)
 
 
-def _growing(x: hl.Expr, factor: hl.Expr) -> hl.Expr:
+def _over_root(small: hl.Expr, constant: float, x: hl.Expr) -> Corrected:
+    """(small + constant) / sqrt(x), |small| < constant: what the sum, the root and the quotient round off is kept."""
+    total = small + hl.f64(constant)
+    lost = small - (total - hl.f64(constant))
+    root = hl.sqrt(x)
+    y = quotient(total, root)
+    y_head, root_head = head(y), head(root)
+    quotient_excess = ((y_head * root_head - total) + y_head * (root - root_head)) + (y - y_head) * root
+    root_excess = (root_head * root_head - x) + (root - root_head) * (root + root_head)
+    c = (quotient_excess - lost) / total - quotient(root_excess * hl.f64(0.5), x)
+    # At infinity y is 0 and c is NaN.
+    return y, hl.select(x < hl.f64(math.inf), c, hl.f64(0))
+
+
+def _exact(y: hl.Expr) -> Corrected:
+    return y, hl.f64(0)
+
+
+def _rounded(value: Corrected) -> hl.Expr:
+    y, c = value
+    return y - y * c
+
+
+def _growing(x: hl.Expr, factor: Corrected) -> hl.Expr:
     """factor exp(x), |x| <= LARGEST; leaves the range only where the product does."""
+    y, c = factor
     k, r = reduce_exponential(x)
     growth = r * r * polynomial(r, EXP_64) + r
-    return times_power_of_two(factor * growth + factor, k)
+    return times_power_of_two(y * (growth - (growth * c + c)) + y, k)
 
 
-def _decaying(x: hl.Expr, factor: hl.Expr) -> hl.Expr:
+def _decaying(x: hl.Expr, factor: Corrected) -> hl.Expr:
     """factor exp(-x), x >= 0."""
     return _growing(at_least(negate(x), -LARGEST), factor)
 
