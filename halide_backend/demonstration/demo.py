@@ -102,7 +102,7 @@ def _row(
             for phase, label in (("cold", "cold compile"), ("second", "second process")):
                 result = session("start", f"{label} with {backend}", {backend: cache})
                 if result is not None:
-                    starts[backend, phase] = Start(result["seconds"], result["stats"])
+                    starts[backend, phase] = Start(result["seconds"], result["stats"], result["optimizer_seconds"])
         result = session("measure", "checks and rounds", caches)
         if result is not None:
             measured = result

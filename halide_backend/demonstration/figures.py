@@ -40,6 +40,8 @@ class Start:
     seconds: float
     stats: dict[str, object]
     """`halide_backend.stats()` of that process; empty for another backend."""
+    optimizer_seconds: float = 0.0
+    """How many of the seconds were spent in the optimizer's step, which is a graph of its own."""
 
 
 @dataclass(frozen=True)

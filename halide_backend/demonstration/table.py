@@ -40,7 +40,7 @@ def render(figures: DemoFigures) -> str:
     parts = ["", "\n".join(f"{name}: {value}" for name, value in figures.machine.items()), ""]
     parts += [f"{row.name}: {row.summary}" for row in figures.rows]
     parts += ["", _grid([_cells(row) for row in figures.rows]), "", LEGEND, ""]
-    parts += [line for row in figures.rows for line in _remarks(row)]
+    parts += [line for row in figures.rows for line in (*_optimizer(row), *_remarks(row))]
     if figures.processes:
         parts.append(_processes(figures.processes))
     return "\n".join(parts)
@@ -108,6 +108,17 @@ def _grid(rows: list[list[str]]) -> str:
     ]
     rule = "-" * max(len(line) for line in printed)
     return "\n".join([*printed[:3], rule, *printed[3:], rule])
+
+
+def _optimizer(row: RowFigures) -> list[str]:
+    """How the cold compilation divides between the model and its optimizer, whose graphs are compiled apart."""
+    colds = {name: row.backends[name].cold for name in (OURS, CPP) if name in row.backends}
+    parts = [
+        f"{name} {_seconds(cold)} = {cold.seconds - cold.optimizer_seconds:.1f} + {cold.optimizer_seconds:.1f}"
+        for name, cold in colds.items()
+        if cold is not None and cold.optimizer_seconds
+    ]
+    return [f"{row.name}: cold compilation of model + optimizer: {', '.join(parts)}"] if parts else []
 
 
 def _remarks(row: RowFigures) -> list[str]:

@@ -54,7 +54,7 @@ def fake_session(task: Task, log: Path, tick: object) -> dict[str, object]:
     if task.kind == "start":
         if CPP in task.caches and "second" in log.name:
             raise session_process.SessionFailed("killed by SIGSEGV")
-        return {"seconds": 1.0, "stats": stats, "processes": {}}
+        return {"seconds": 1.0, "stats": stats, "optimizer_seconds": 0.0, "processes": {}}
     check = {"name": "loss", "error": 0.5, "passed": False}
     return {
         "summary": "a model",

@@ -56,6 +56,16 @@ def test_a_row_of_the_table() -> None:
     assert max(map(len, lines)) <= 140
 
 
+def test_the_optimizer_is_told_apart() -> None:
+    own = with_ours(cold=Start(25.0, STATS, 14.75))
+    both = replace(own, backends={**own.backends, "cpp": BackendFigures(Start(49.0, {}, 19.0))})
+    text = rendered(both)
+    assert (
+        "gpt: cold compilation of model + optimizer: halide_backend 25.0 = 10.2 + 14.8, cpp 49.0 = 30.0 + 19.0" in text
+    )
+    assert "optimizer" not in rendered(ROW)
+
+
 def test_columns_stand_under_their_headings() -> None:
     lines = rendered(ROW).splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("model"))
