@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 
+from halide_backend.algorithm.arguments import FLOAT8
 from halide_backend.algorithm.cuda import source as cuda_source
 from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.algorithm.source import Algorithm, write_algorithm
+from halide_backend.errors import Unsupported
 from halide_backend.schedule.cpu import cpu_schedule, total_work
 from halide_backend.schedule.cuda import cuda_schedule
 from halide_backend.schedule.schedule import Schedule
@@ -64,6 +66,9 @@ def cuda_kernel_text(program: LoopProgram) -> str:
     Raises:
         Unsupported: something in the program has no form on CUDA.
     """
+    dtypes = {buffer.dtype for buffer in (*program.inputs, *program.outputs)} | {v.dtype for v in program.values}
+    if dtypes & FLOAT8:
+        raise Unsupported(f"{min(dtypes & FLOAT8)} on a GPU")
     algorithm, tiling = cuda_source.write_algorithm(program)
     return render(algorithm, cuda_schedule(algorithm.stages, tiling), vocabulary=_CUDA)
 

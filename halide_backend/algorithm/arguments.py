@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: torch dtype -> (halide_type_code_t, bits) of its elements in memory: bool is a byte, bfloat16 its 16 bits.
+#: torch dtype -> (halide_type_code_t, bits) of its elements in memory: bool is a byte, bfloat16 and float8 are words.
 ELEMENT = {
     "bool": (1, 8),
     "uint8": (1, 8),
@@ -19,7 +19,15 @@ ELEMENT = {
     "bfloat16": (1, 16),
     "float32": (2, 32),
     "float64": (2, 64),
+    "float8_e4m3fn": (1, 8),
+    "float8_e4m3fnuz": (1, 8),
+    "float8_e5m2": (1, 8),
+    "float8_e5m2fnuz": (1, 8),
 }
+#: They are stored, loaded and converted; torch has no arithmetic of them.
+FLOAT8 = frozenset(name for name in ELEMENT if name.startswith("float8"))
+#: The dtypes whose values are float32 while computing.
+NARROW_FLOATS = frozenset(name for name, (_, bits) in ELEMENT.items() if "float" in name and bits < 32)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ import math
 
 import halide as hl
 
+from halide_backend.algorithm.arguments import FLOAT8, NARROW_FLOATS
 from halide_backend.algorithm.element_types import COMPUTE, logical_bits
+from halide_backend.algorithm.float8 import FORMATS
 
 
 def constant(dtype: str, value: float | int | bool) -> hl.Expr:
@@ -14,7 +16,7 @@ def constant(dtype: str, value: float | int | bool) -> hl.Expr:
     target = COMPUTE[dtype]
     if dtype == "bool":
         return hl.cast(hl.UInt(1), hl.u8(int(value)))
-    if dtype in ("float32", "float16", "bfloat16"):
+    if target == hl.Float(32):
         return _minus_zero(target) if _is_minus_zero(value) else hl.f32(value)
     if dtype == "float64":
         return _minus_zero(target) if _is_minus_zero(value) else hl.f64(value)
@@ -43,6 +45,8 @@ def load(dtype: str, element: hl.Expr) -> hl.Expr:
         return hl.reinterpret(hl.Float(32), hl.cast(hl.UInt(32), element) << 16)
     if dtype == "float16":
         return hl.cast(hl.Float(32), element)
+    if dtype in FLOAT8:
+        return FORMATS[dtype].decoded(element)
     return element
 
 
@@ -54,6 +58,8 @@ def stored(dtype: str, value: hl.Expr) -> hl.Expr:
         return _bfloat16_bits(value)
     if dtype == "float16":
         return hl.cast(hl.Float(16), value)
+    if dtype in FLOAT8:
+        return FORMATS[dtype].encoded(value)
     return value
 
 
@@ -66,10 +72,10 @@ def _bfloat16_bits(value: hl.Expr) -> hl.Expr:
 
 
 def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
-    """torch's conversion between dtypes, rounding to float16 and bfloat16."""
+    """torch's conversion between dtypes, rounding to the narrow floats."""
     if target == "bool":
         return value != hl.cast(value.type(), hl.i32(0)) if source != "bool" else value
-    if target in ("bfloat16", "float16"):
+    if target in NARROW_FLOATS:
         single = hl.cast(hl.Float(32), value)
         return load(target, stored(target, single))
     kind = COMPUTE[target]
@@ -97,7 +103,7 @@ def bitcast(source: str, target: str, value: hl.Expr) -> hl.Expr:
     """The bits of a memory element of dtype `source`, read as dtype `target`."""
     bits = logical_bits(source)
     element = hl.reinterpret(hl.UInt(bits), stored(source, value)) if source != "bool" else stored(source, value)
-    if target in ("bfloat16", "bool"):
+    if target in ("bfloat16", "bool", *FLOAT8):
         return load(target, element)
     if target == "float16":
         return load(target, hl.reinterpret(hl.Float(16), element))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import halide as hl
 
+from halide_backend.algorithm.arguments import FLOAT8, NARROW_FLOATS
+
 #: dtype -> type of an element in memory. A bool is a byte; a bfloat16 is its 16 bits, because Halide emulates
 #: bfloat16 arithmetic and aborts on it for CUDA.
 STORAGE = {
@@ -20,14 +22,11 @@ STORAGE = {
     "bfloat16": hl.UInt(16),
     "float32": hl.Float(32),
     "float64": hl.Float(64),
+    **dict.fromkeys(FLOAT8, hl.UInt(8)),
 }
 
 #: dtype -> type of a value in an expression.
-COMPUTE = STORAGE | {
-    "bool": hl.UInt(1),
-    "float16": hl.Float(32),
-    "bfloat16": hl.Float(32),
-}
+COMPUTE = STORAGE | {"bool": hl.UInt(1)} | dict.fromkeys(NARROW_FLOATS, hl.Float(32))
 
 
 def is_signed(x: hl.Expr) -> bool:

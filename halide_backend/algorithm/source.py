@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, Status
+from halide_backend.algorithm.arguments import ELEMENT, NARROW_FLOATS, Input, Output, Size, Status
 from halide_backend.algorithm.definition import define
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import (
@@ -25,6 +25,8 @@ from halide_backend.errors import Unsupported
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 
 _RDOM_NAMES = "xyzw"
+#: float16 has an instruction.
+_ROUNDED_BY_BITS = NARROW_FLOATS - {"float16"}
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,16 @@ class _Writer:
         found = {
             operand for value in self.program.values if value.operation in MATHEMATICS for operand in value.operands
         }
-        # An order key looks at its argument five times, rounding to bfloat16 four times.
+        # An order key looks at its argument five times, rounding to bfloat16 or float8 four times or more.
         found |= {
             value.operands[0]
             for value in self.program.values
             if isinstance(value.attribute, Reduction) and value.attribute.kind in ("max", "min", "argmax", "argmin")
         }
         for value in self.program.values:
-            if value.operation == "to_dtype" and value.dtype == "bfloat16":
+            if value.operation == "to_dtype" and value.dtype in _ROUNDED_BY_BITS:
                 found.update(value.operands)
-        narrow = {buffer.name for buffer in self.program.outputs if buffer.dtype == "bfloat16"}
+        narrow = {buffer.name for buffer in self.program.outputs if buffer.dtype in _ROUNDED_BY_BITS}
         return found | {store.value for store in self.program.stores if store.buffer in narrow}
 
     # -- the whole ---------------------------------------------------------------------------------------------
@@ -210,7 +212,7 @@ class _Writer:
     def _bits(self, position: int) -> int:
         """Bits of the value as a Func holds it: the low precisions are computed in float32."""
         dtype = self.program.values[position].dtype
-        return 32 if dtype in ("float16", "bfloat16") else ELEMENT[dtype][1]
+        return 32 if dtype in NARROW_FLOATS else ELEMENT[dtype][1]
 
     def _role(self, position: int, value: Value) -> Role | None:
         if position in self.preserved:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 
+from halide_backend.algorithm.arguments import NARROW_FLOATS
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import Degree, Indirect, Load, LoopProgram, Number, Value
 from halide_backend.algorithm.operation_names import LOOPS
@@ -68,7 +69,7 @@ def _load(program: LoopProgram, value: Value, load: Load) -> str:
         text = index_text(load.index)
     text = with_indirect(text, value.operands)
     element = f"{load.buffer}[{text}]"
-    if value.dtype in ("bool", "bfloat16", "float16"):
+    if value.dtype == "bool" or value.dtype in NARROW_FLOATS:
         return f"ops.load({value.dtype!r}, {element})"
     return element
 

@@ -386,4 +386,6 @@ def _name(dtype: torch.dtype) -> str:
     name = str(dtype).removeprefix("torch.")
     if name not in ELEMENT:
         raise Unsupported(f"dtype {dtype}")
+    if dtype == torch.float8_e4m3fn and torch.__version__ < "2.13":
+        raise Unsupported("float8_e4m3fn before torch 2.13, where too large values become NaN")
     return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from halide_backend.algorithm.arguments import ELEMENT
+from halide_backend.algorithm.arguments import ELEMENT, FLOAT8
 from halide_backend.algorithm.operation_names import (
     DELEGATED,
     FLOAT_ONLY,
@@ -24,7 +24,8 @@ Inductor describes the body of a loop kernel by the operations of `torch._induct
 all of them in torch 2.11 to 2.15. *native*: Halide code of this backend. *-*: Inductor converts to another dtype first.
 *delegated*: Inductor's own C++ backend compiles the nodes that use it, and the statistics give the reason. *known
 degree*: native if the degree is a number when the kernel is compiled, delegated if it is data. float16 and bfloat16 are
-computed in float32. A kernel with a dtype that has no column here (complex, float8) is delegated.
+computed in float32. float8 (e4m3fn, e4m3fnuz, e5m2, e5m2fnuz) is loaded, stored and converted on a CPU; torch has no
+arithmetic of it. A kernel with another dtype (complex, float8_e8m0fnu) is delegated.
 """
 
 #: Operations that are not a function of values alone, and how they become native.
@@ -68,7 +69,7 @@ NEVER_HANDED = {
 
 def page() -> str:
     """The text of the page."""
-    dtypes = list(ELEMENT)
+    dtypes = [dtype for dtype in ELEMENT if dtype not in FLOAT8]
     lines = [HEAD, "## Functions of values", ""]
     lines += [f"| operation | {' | '.join(dtypes)} |", "|---" * (len(dtypes) + 1) + "|"]
     lines += [f"| `{name}` | {' | '.join(status(name, d) for d in dtypes)} |" for name in elementwise()]
@@ -89,7 +90,7 @@ def status(name: str, dtype: str) -> str:
     """`native`, `known degree`, `delegated`, or `-` where Inductor converts the operands first."""
     operation = RENAMED.get(name, name)
     is_float = "float" in dtype
-    if (operation in FLOAT_ONLY and not is_float) or (operation in INTEGER_ONLY and is_float):
+    if dtype in FLOAT8 or (operation in FLOAT_ONLY and not is_float) or (operation in INTEGER_ONLY and is_float):
         return "-"
     if operation in OF_KNOWN_DEGREE:
         return "known degree"

@@ -195,6 +195,12 @@ def test_an_atomic_addition_of_bfloat16_is_refused(programs: Compile) -> None:
         cuda_kernel_text(replace(scatter, outputs=narrow))
 
 
+def test_float8_is_refused(programs: Compile) -> None:
+    (program,) = programs(lambda x: x.to(torch.float32), (torch.zeros(64).to(torch.float8_e5m2),))
+    with pytest.raises(Unsupported, match="float8_e5m2 on a GPU"):
+        cuda_kernel_text(program)
+
+
 def test_equal_programs_have_equal_texts(programs: Compile) -> None:
     first, second = (programs(lambda x: torch.softmax(x, -1), rand(16, 1024))[0] for _ in range(2))
     assert cuda_kernel_text(first) == cuda_kernel_text(second)
