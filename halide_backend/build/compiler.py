@@ -108,7 +108,7 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str) -> bytes
         )
     sizes = {tuple(map(int, re.findall(r"i32 (\d+)", threads))) for threads, _ in launches}
     threads = sizes.pop() if len(sizes) == 1 else ()
-    code = ptx.complete(ptx.extract(machine_code), name, threads if len(threads) == 3 else None)
+    code = ptx.complete(ptx.extract(machine_code), name, target.capability, threads if len(threads) == 3 else None)
     return ptxas.assemble(code, target.capability, name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import re
 import shutil
@@ -20,6 +21,17 @@ _PACKAGES = (
     ("nvidia", "cuda_nvcc/bin/ptxas"),
     ("nvidia", "cu13/bin/ptxas"),
 )
+#: Registers of a multiprocessor, how many a thread gets at a time, and the threads that it can have.
+_REGISTERS, _UNIT, _MOST_THREADS = 1 << 16, 8, 2048
+
+#: Threads of a block of which one more makes a difference, and the part of its registers with which a kernel still does
+#: well (measured on an H200: layer_norm of 8192 x 4096 floats 72.3 us with 40 registers, 70.3 us with 32; softmax of
+#: 2048 x 8192 bfloat16 21.8 us and 19.4 us; kernels of smaller blocks are no faster).
+_LARGE_BLOCK, _WORTHWHILE = 512, 0.8
+
+_USED = re.compile(r"Used (\d+) registers")
+_SPILLS = re.compile(r"\b[1-9]\d* bytes (?:stack frame|spill)")
+_THREADS = re.compile(r"^\.maxntid (\d+), (\d+), (\d+)$", re.MULTILINE)
 _RELEASE = re.compile(r"release [\d.]+, V([\d.]+)")
 
 
@@ -52,7 +64,7 @@ def assemble(ptx: str, capability: str, name: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="halide-backend-") as folder:
         source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        command = [path, "-O3", f"-arch={capability}", str(source), "-o", str(target)]
+        command = [path, "-v", "-O3", f"-arch={capability}", str(source), "-o", str(target)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise HalideCompileError(
@@ -60,7 +72,25 @@ def assemble(ptx: str, capability: str, name: str) -> bytes:
                 where=f"kernel {name}",
                 cure="Please report it with the kernel's text.",
             )
-        return target.read_bytes()
+        image = target.read_bytes()
+        if blocks := _more_blocks(ptx, done.stderr):
+            source.write_text(_THREADS.sub(rf"\g<0>\n.minnctapersm {blocks}", ptx))
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0 and not _SPILLS.search(done.stderr):
+                return target.read_bytes()
+        return image
+
+
+def _more_blocks(ptx: str, told: str) -> int:
+    """The blocks on a multiprocessor if each thread had slightly fewer registers; 0 if it would take many fewer."""
+    used, block = _USED.findall(told), _THREADS.findall(ptx)
+    if len(used) != 1 or len(block) != 1:
+        return 0
+    threads = math.prod(map(int, block[0]))
+    blocks = _REGISTERS // (-(-int(used[0]) // _UNIT) * _UNIT * threads) + 1
+    fewer = _REGISTERS // (threads * blocks) // _UNIT * _UNIT
+    possible = threads >= _LARGE_BLOCK and threads * blocks <= _MOST_THREADS
+    return blocks if possible and fewer >= _WORTHWHILE * int(used[0]) else 0
 
 
 def _candidates() -> Iterator[Path]:

@@ -29,18 +29,21 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
     nodes = [*first.get_nodes(), *second.get_nodes()]
     if len(nodes) > MAX_NODES:
         return False
+    on_cuda = nodes[0].get_device().type == "cuda"
+    single = False
     try:
         recording = recordings.of(nodes)
-        on_cuda = nodes[0].get_device().type == "cuda"
         if on_cuda or recording.reads.keys() & recording.stores.keys():
             program, _ = recording.finish(())
             preserved_loads(program)
             if on_cuda and not fits_one_tiling(program):
                 return False
+            single = on_cuda and not any(store.nest.iteration for store in program.stores)
     except Unsupported:
         return False
-    # On a CPU, reductions beside a scatter are computed for all rows at once and by one core.
-    return bool(recording.row) and (on_cuda or not recording.scatters_reductions)
+    # On a CPU, reductions beside a scatter are computed for all rows at once and by one core. On a GPU, what follows a
+    # sum of everything would be a launch for a single number.
+    return single or (bool(recording.row) and (on_cuda or not recording.scatters_reductions))
 
 
 def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> bool:

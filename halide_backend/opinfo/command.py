@@ -22,7 +22,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description=DESCRIPTION,
         allow_abbrev=False,
     )
-    parser.add_argument("--device", choices=("cpu",), default="cpu", help="default: %(default)s")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
     parser.add_argument(
         "--dtypes",
         nargs="+",
@@ -47,9 +47,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="worker processes (default: 1)")
     parser.add_argument(
         "--against",
-        choices=("cpp",),
+        choices=("cpp", "triton"),
         default="",
-        help="run what fails with Inductor's C++ backend, too (it needs a C++ compiler), and tell "
+        help="run what fails with Inductor's own backend, too (cpp needs a C++ compiler), and tell "
         "apart what fails there in the same way",
     )
     parser.add_argument(

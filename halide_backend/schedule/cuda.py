@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from halide_backend.errors import Unsupported
+from halide_backend.schedule.parts import BLOCK, parts_of_a_thread
 from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.squares import squares
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
@@ -32,9 +33,6 @@ from halide_backend.schedule.steps import (
 )
 from halide_backend.schedule.tiling import WARP, Team, Tiling
 
-#: Threads of a block whose threads do not cooperate (measured: gelu of 2**24 bfloat16 21.9 us with 128, 23.0 with 256).
-BLOCK = 128
-
 #: Warps of a block where a warp has a row, or several.
 WARPS = 4
 
@@ -44,16 +42,15 @@ MOST_BLOCKS = 65_535
 #: Steps of a thread that are written out one after another, so that their loads are under way together.
 UNROLLED = 8
 
-#: Steps of a thread that moves single elements, and the points of a kernel that has enough threads then (measured on
-#: an H200: 8 million elements in single steps take 40 us whatever they are).
-MOST_PARTS, FEWEST_POINTS = 4, 1 << 19
-
 #: Steps that are written out where a thread reduces alone (measured: column sum of 8192 x 4096 floats 39.0 us with 16,
 #: 41.7 us with 8).
 UNROLLED_ALONE = 16
 
-#: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type).
-LANES = 4
+#: The same where there are so few threads that each waits for its loads alone.
+FEW_THREADS, UNROLLED_BY_FEW = 1 << 14, 64
+
+#: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type), and its bytes.
+LANES, VECTOR = 4, 16
 
 
 def cuda_schedule(graph: StageGraph, tiling: Tiling) -> Schedule:
@@ -122,16 +119,20 @@ class _Rules:
     def _parts(self, stage: Stage) -> int:
         """Steps of a thread that works alone: several where one would have too few bytes under way.
 
-        A gather waits for its index; a thread that moves single elements has a fourth of a vector, or less.
+        A gather waits for its index; a thread that moves less than a vector, or only stores, is soon done.
         """
         if any(other.role is Role.REDUCTION for other in self.graph.stages):
             return 1
-        staged = any(other.role in (Role.STAGED_LOAD, Role.PACKED) for other in self.graph.stages)
-        if stage.points < FEWEST_POINTS or (staged and len(self.graph.outputs) > 1):
+        loads = [other for other in self.graph.stages if other.role is Role.STAGED_LOAD]
+        staged = loads or any(other.role is Role.PACKED for other in self.graph.stages)
+        if staged and len(self.graph.outputs) > 1:
             return 1
-        if self.tiling.elements == 1:
-            return MOST_PARTS
-        return 2 if any(other.gathers for other in self.graph.stages) else 1
+        elements = math.prod(loop.extent for loop in stage.loops if self._is_element(loop))
+        steps, stored = stage.points // elements, elements * max(stage.bits, 8) // 8
+        parts = parts_of_a_thread(steps, stored)
+        if loads and stored >= VECTOR and not any(load.gathers for load in loads) and steps % (parts * BLOCK):
+            return 1  # Each step would begin with a branch, and wait for the one before.
+        return parts
 
     def _teams_of_a_block(self) -> int:
         if self.tiling.team is Team.REGISTERS and self.tiling.threads <= WARP:
@@ -204,6 +205,9 @@ class _Rules:
                 GpuThreads(stage.name, ("thread",)),
                 GpuBlocks(stage.name, ("block",)),
             )
+            whole = math.prod(loop.extent for loop in rows) % (parts * BLOCK) == 0
+            if whole and any(other.role is Role.STAGED_LOAD for other in self.graph.stages):
+                self.add(NeverPartition(stage.name, "block"))
             return
         self.add(
             Split(stage.name, fused, "block", "thread", BLOCK),
@@ -357,7 +361,10 @@ class _Rules:
             self.add(Unroll(stage.name, inner, update=True))
 
     def _unrolled(self) -> int:
-        return UNROLLED_ALONE if self.tiling.team is Team.THREAD else UNROLLED
+        if self.tiling.team is not Team.THREAD:
+            return UNROLLED
+        few = max(stage.points for stage in self.graph.outputs) <= FEW_THREADS
+        return UNROLLED_BY_FEW if few else UNROLLED_ALONE
 
     def _together(self, stage: Stage, levels: _Levels) -> None:
         if self.tiling.team is Team.REGISTERS:
@@ -371,12 +378,13 @@ class _Rules:
         )
 
     def _scatter(self, stage: Stage) -> None:
-        (points,) = stage.updates
-        parts = MOST_PARTS if points.extent >= FEWEST_POINTS else 1
+        element, points = stage.updates
+        parts = parts_of_a_thread(points.extent, element.extent * stage.bits // 8)
         self.add(
             AllowRaceConditions(stage.name),
             Split(stage.name, points.name, "r$block", "r$within", parts * BLOCK, update=True),
             Split(stage.name, "r$within", "r$part", "r$thread", BLOCK, update=True),
+            Unroll(stage.name, element.name, update=True),
             Unroll(stage.name, "r$part", update=True),
             GpuThreads(stage.name, ("r$thread",), update=True),
             GpuBlocks(stage.name, ("r$block",), update=True),

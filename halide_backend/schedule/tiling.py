@@ -22,7 +22,8 @@ class Team(Enum):
 class Tiling:
     """The program's axes by what runs along them, and the piece of memory that one thread takes at a time.
 
-    For `Team.TILE` the `inner` axes are the one that reads run along and the one that writes do.
+    For `Team.TILE` the `inner` axes are the one that reads run along and the one that writes do; a block has `lines`
+    elements of the first by `side` chunks of the second.
 
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may lack `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
@@ -37,6 +38,8 @@ class Tiling:
     chunks: int = 1
     threads: int = 1
     short: int = 0
+    side: int = 0
+    lines: int = 0
 
     @property
     def steps(self) -> int:

@@ -39,7 +39,7 @@ _ADDITION = """\
 
 def test_a_call_becomes_an_instruction() -> None:
     name = "halide_backend_bfloat16_pair"
-    text = ptx.complete((_DECLARATION + "begin\n" + _CALL + "end\n").replace("NAME", name), "k")
+    text = ptx.complete((_DECLARATION + "begin\n" + _CALL + "end\n").replace("NAME", name), "k", "sm_90")
     assert text.startswith("begin\n") and text.endswith("end\n")
     assert "mov.b32 a1, 1065353216;" in text
     # PTX takes the upper half first.
@@ -49,16 +49,18 @@ def test_a_call_becomes_an_instruction() -> None:
 
 def test_calls_of_others_stay() -> None:
     text = (_DECLARATION + _CALL).replace("NAME", "vprintf")
-    assert ptx.complete(text, "k") == text
+    assert ptx.complete(text, "k", "sm_90") == text
 
 
 def test_an_unknown_function_of_ours_is_refused() -> None:
     with pytest.raises(HalideCompileError, match="unknown form"):
-        ptx.complete(_CALL.replace("NAME", "halide_backend_mystery"), "k")
+        ptx.complete(_CALL.replace("NAME", "halide_backend_mystery"), "k", "sm_90")
 
 
 def test_the_store_of_an_addend_adds() -> None:
-    text = ptx.complete(_ADDITION + "\tst.global.b64 \t[%rd9+8], %rd8;\n\tst.global.b64 \t[%rd9], %rd88;\n", "k")
+    text = ptx.complete(
+        _ADDITION + "\tst.global.b64 \t[%rd9+8], %rd8;\n\tst.global.b64 \t[%rd9], %rd88;\n", "k", "sm_90"
+    )
     assert "red.global.add.f64 \t[%rd9+8], %rd8;" in text
     assert "st.global.b64 \t[%rd9], %rd88;" in text
 
@@ -66,7 +68,7 @@ def test_the_store_of_an_addend_adds() -> None:
 @pytest.mark.parametrize("stores", ["", "\tst.global.b64 \t[%rd9], %rd8;\n" * 2])
 def test_an_addend_goes_into_one_store(stores: str) -> None:
     with pytest.raises(HalideCompileError, match="an addend is stored"):
-        ptx.complete(_ADDITION + stores, "k")
+        ptx.complete(_ADDITION + stores, "k", "sm_90")
 
 
 def test_kernels_are_found_by_their_entries() -> None:
@@ -94,7 +96,9 @@ _PUBLICATION = """
 
 
 def test_an_exchange_gets_shared_memory_for_its_places() -> None:
-    text = ptx.complete(".visible .entry k(\n)\n{" + _PUBLICATION.replace("PLACE", "4") + "}", "k", (416, 1, 1))
+    text = ptx.complete(
+        ".visible .entry k(\n)\n{" + _PUBLICATION.replace("PLACE", "4") + "}", "k", "sm_90", (416, 1, 1)
+    )
     # Five places of 32 words.
     assert ".shared .align 16 .b8 exchange_between_warps[640];\n.visible .entry k" in text
     assert text.index("st.shared.b32") < text.index("bar.sync 0;")
@@ -104,4 +108,4 @@ def test_an_exchange_gets_shared_memory_for_its_places() -> None:
 def test_an_exchange_that_not_all_threads_reach_is_refused() -> None:
     text = ".visible .entry k(\n)\n{\n\t@%p1 bra $L1;" + _PUBLICATION.replace("PLACE", "0") + "$L1:\n}"
     with pytest.raises(HalideCompileError, match="behind a branch"):
-        ptx.complete(text, "k")
+        ptx.complete(text, "k", "sm_90")

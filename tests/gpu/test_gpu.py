@@ -58,6 +58,64 @@ def test_transposes_are_exact(native: Native, shape: tuple[int, ...], dtype: tor
     assert native() == 1
 
 
+@pytest.mark.parametrize("columns", [3, 64, 201, 2050])
+def test_a_transpose_changes_nothing_beyond_its_end(native: Native, columns: int) -> None:
+    x, whole = normal(columns, 1003), normal(1003 * columns + 64)
+    wanted = whole.clone()
+    wanted[: 1003 * columns] += x.t().reshape(-1)
+    compiled(lambda y, x: y.add_(x.t()))(whole[: 1003 * columns].view(1003, columns), x)
+    assert torch.equal(whole, wanted)
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("columns", [1, 6, 31, 64, 2048])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_additions_at_computed_rows(native: Native, columns: int, dtype: torch.dtype) -> None:
+    index = torch.randint(0, 300, (5000,), device="cuda")
+    source = torch.randint(-8, 9, (5000, columns), device="cuda").to(dtype)
+    wanted = torch.zeros(300, columns, device="cuda").index_add(0, index, source.float())
+    found = compiled(lambda i, s: torch.zeros(300, columns, device="cuda").index_add(0, i, s.float()))(index, source)
+    assert torch.equal(found, wanted)  # type: ignore[arg-type]
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_sine_and_cosine_of_any_angle(native: Native, name: str) -> None:
+    bits = torch.randint(-(2**31), 2**31 - 1, (1 << 22,), device="cuda", dtype=torch.int64).to(torch.int32)
+    near = torch.randint(-(1 << 20), 1 << 20, (1 << 20,), device="cuda") * (torch.pi / 2)
+    for x in (bits.view(torch.float32), normal(1 << 20) * 100, near.float()):
+        torch._dynamo.reset()
+        found, wanted = compiled(getattr(torch, name))(x), getattr(torch, name)(x.double())
+        assert torch.equal(found.isnan(), wanted.isnan())  # type: ignore[attr-defined]
+        unit = torch.exp2(torch.floor(torch.log2(wanted.abs().clamp(min=1e-37))) - 23)
+        error = ((found.double() - wanted).abs() / unit).nan_to_num(0)  # type: ignore[attr-defined]
+        assert float(error.max()) < 2.5
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("count", [3, 100, 12_100])
+def test_a_mean_divides_exactly(native: Native, count: int) -> None:
+    # Of one number and zeros: Inductor multiplies by the reciprocal of a constant, but divides the sum of a mean.
+    rows = (1 << 22) // count
+    bits = torch.randint(-(2**31), 2**31 - 1, (rows,), device="cuda", dtype=torch.int64).to(torch.int32)
+    x = torch.zeros(rows, count, device="cuda")
+    x[:, 0] = bits.view(torch.float32)
+    found, wanted = compiled(lambda x: x.mean(-1))(x), x[:, 0] / torch.tensor(float(count), device="cuda")
+    large = wanted.abs() >= torch.finfo(torch.float32).tiny
+    assert torch.equal(found[large], wanted[large])  # type: ignore[index]
+    assert torch.equal(found.isnan(), wanted.isnan())  # type: ignore[attr-defined]
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("columns", [64, 100, 2048, 2001])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
+def test_reversed_rows(native: Native, columns: int, dtype: torch.dtype) -> None:
+    x = (normal(99, columns) * 10).to(dtype)
+    assert torch.equal(compiled(lambda x: x.flip(-1))(x), x.flip(-1))  # type: ignore[arg-type]
+    assert torch.equal(compiled(lambda x: x.flip(0, 1))(x), x.flip(0, 1))  # type: ignore[arg-type]
+    assert native() >= 1
+
+
 @pytest.mark.parametrize("count", [1, 7, 1001, 4099, 100_003])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
 def test_an_odd_length_changes_nothing_beyond_its_end(native: Native, count: int, dtype: torch.dtype) -> None:

@@ -10,6 +10,9 @@ from halide_backend.algorithm.loop_program import Axis
 #: Bits of a word, and of the widest memory instruction.
 WORD, VECTOR = 32, 128
 
+#: Numbers that one instruction adds to memory, if they are float32 and begin at a multiple of their size.
+ADDED_AT_ONCE = 2
+
 
 def plain(index: sympy.Expr) -> sympy.Expr:
     """`index` without the marks by which Inductor keeps sympy from multiplying it out."""

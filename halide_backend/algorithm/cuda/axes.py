@@ -38,7 +38,11 @@ class TiledAxes:
                 places = digits(INSIDE, self._coordinates())
         for name in inner_first(self.extents)[::-1]:
             number = f"{name}_c" if name == tiling.chunk else name
-            lines.append(f"{number} = {places[number]}" if number in places else var(number))
+            if self.exceeds(name):
+                # Beyond the end the last one is taken again; nothing of it is used.
+                lines += [var(f"{name}_p"), f"{number} = hl.min({name}_p, {self.chunks(name) - 1})"]
+            else:
+                lines.append(f"{number} = {places[number]}" if number in places else var(number))
             if name == tiling.chunk:
                 lines += [var(f"{name}_e"), f"{name} = {name}_c*{tiling.elements} + {name}_e"]
         return lines
@@ -51,8 +55,20 @@ class TiledAxes:
         ]
 
     def chunks(self, name: str) -> int:
-        """Chunks of the axis `name`, of which the last may be short."""
-        return -(-self.extents[name] // self.tiling.elements)
+        """Steps along the axis `name`: chunks if it is cut into such, of which the last may be short."""
+        return -(-self.extents[name] // (self.tiling.elements if name == self.tiling.chunk else 1))
+
+    def exceeds(self, name: str) -> bool:
+        """Whether whole squares go beyond the end of the axis `name`."""
+        return self._steps(name) > self.chunks(name)
+
+    def _steps(self, name: str) -> int:
+        """Steps along the axis `name` with those beyond its end, up to which a square goes."""
+        tiling = self.tiling
+        if tiling.team is not Team.TILE or name not in tiling.inner:
+            return self.chunks(name)
+        square = tiling.side if name == tiling.inner[1] else tiling.lines
+        return -(-self.chunks(name) // square) * square
 
     def loops(self, axes: Iterable[str], *, elements: bool = True, team: bool = False) -> list[Loop]:
         """The Vars of a Func over program axes, innermost first; `elements=False` leaves out that of the chunk.
@@ -67,11 +83,14 @@ class TiledAxes:
             found += [self.thread, Loop(STEP, tiling.steps, STEP)]
         elif team and held:
             found.append(self.thread)
-        for name in names:
-            if name not in held:
-                number = f"{name}_c" if name == tiling.chunk else name
-                found.append(Loop(number, self.chunks(name) if name == tiling.chunk else self.extents[name], name))
+        found += [Loop(self._number(name), self._steps(name), name) for name in names if name not in held]
         return found
+
+    def _number(self, name: str) -> str:
+        """The Var that counts the steps along the axis `name`."""
+        if self.exceeds(name):
+            return f"{name}_p"
+        return f"{name}_c" if name == self.tiling.chunk else name
 
     @property
     def thread(self) -> Loop:
@@ -119,7 +138,7 @@ class TiledAxes:
 
     def _elements_of(self, loop: Loop) -> int:
         """Elements between two points of a loop along the chunked axis."""
-        if loop.name == f"{self.tiling.chunk}_c":
+        if loop.axis == self.tiling.chunk and loop.name == self._number(loop.axis):
             return self.tiling.elements
         if loop.name in (THREAD, STEP):
             return self.tiling.elements * (self.tiling.threads if loop.name == STEP else 1)

@@ -23,6 +23,11 @@ def exp2(x: hl.Expr) -> hl.Expr:
     return _call(x, "llvm.nvvm.ex2.approx.f", x)
 
 
+def rsqrt(x: hl.Expr) -> hl.Expr:
+    """1 / sqrt(x) of a float32, as eager computes it: 2 ulp, denormals kept."""
+    return _call(x, "llvm.nvvm.rsqrt.approx.f", x)
+
+
 def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """The larger float32; NaN if either is."""
     return _call(a, "llvm.nvvm.fmax.nan.f", a, b)
@@ -36,6 +41,13 @@ def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """a / b of float32 within 2 ulp, as Triton divides; infinities, NaN and denormals are kept."""
     return _call(a, "halide_backend_divide", a, b)
+
+
+def angle(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(quadrant, whose two low bits count, as UInt(32); rest, a float32 of at most pi/4) of a finite float32 x >= 0."""
+    both = _call(hl.u64(0), "halide_backend_angle", hl.reinterpret(hl.UInt(32), x))
+    low = hl.reinterpret(hl.Float(32), hl.cast(hl.UInt(32), both))
+    return hl.cast(hl.UInt(32), both >> hl.u64(32)), low
 
 
 def across(x: hl.Expr, distance: int) -> hl.Expr:
@@ -90,14 +102,17 @@ def begun(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
     return _call(hl.u32(0), f"halide_backend_begun_b{bits}", word, hl.cast(hl.UInt(32), count))
 
 
-def bfloat16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
-    """Two float32 rounded to nearest even, NaN kept, as the halves of one UInt(32)."""
-    return _call(hl.u32(0), "halide_backend_bfloat16_pair", low, high)
+def bfloat16_pair(low: hl.Expr, high: hl.Expr, place: hl.Expr) -> hl.Expr:
+    """Two float32 rounded to nearest even, NaN kept, as the halves of one UInt(32).
+
+    `place`, any int32 that depends on a loop, keeps Halide from rounding constants on the host.
+    """
+    return _call(hl.u32(0), "halide_backend_bfloat16_pair", low, high, hl.cast(hl.Int(32), place))
 
 
-def float16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
-    """Two float32 rounded to nearest even as the halves of one UInt(32)."""
-    return _call(hl.u32(0), "halide_backend_float16_pair", low, high)
+def float16_pair(low: hl.Expr, high: hl.Expr, place: hl.Expr) -> hl.Expr:
+    """Two float32 rounded to nearest even as the halves of one UInt(32); `place` as of `bfloat16_pair`."""
+    return _call(hl.u32(0), "halide_backend_float16_pair", low, high, hl.cast(hl.Int(32), place))
 
 
 def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
@@ -105,13 +120,15 @@ def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
     return _call(hl.u32(0), "halide_backend_trap_if", word, hl.cast(hl.UInt(32), bad))
 
 
-def atomic_addend(value: hl.Expr) -> hl.Expr:
+def atomic_addend(value: hl.Expr, in_vector: bool) -> hl.Expr:
     """What to store so that `value` (32 or 64 bits) is added to what lies there, in one indivisible step.
+
+    `in_vector` is a promise of float32: adjacent elements are stored too, from a multiple of 16 bytes on.
 
     Halide's own atomic updates compare and swap in a loop wherever floats are strict.
     """
     kind = value.type()
-    name = f"{'f' if kind.is_float() else 'u'}{kind.bits()}"
+    name = f"{'f' if kind.is_float() else 'u'}{kind.bits()}{'_in_vector' if in_vector else ''}"
     return _call(value, f"halide_backend_atomic_add_{name}", value)
 
 

@@ -64,10 +64,11 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
         return hl.cast(hl.UInt(32), bits64 >> hl.cast(hl.UInt(64), (at % 2) * 32))
     per_word = 32 // bits
     values = [_at(func, at * per_word + k, rest) for k in range(per_word)]
+    place = rest[0] if rest else hl.i32(0)
     if dtype == "bfloat16":
-        return intrinsics.bfloat16_pair(*values)
+        return intrinsics.bfloat16_pair(values[0], values[1], place)
     if dtype == "float16":
-        return intrinsics.float16_pair(*values)
+        return intrinsics.float16_pair(values[0], values[1], place)
     parts = [hl.reinterpret(hl.UInt(bits), stored(dtype, value)) for value in values]
     joined = hl.cast(hl.UInt(32), parts[0])
     for k, part in enumerate(parts[1:], start=1):
@@ -75,9 +76,12 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
     return joined
 
 
-def added(value: hl.Expr) -> hl.Expr:
-    """What a store has to write in order to add `value` to the element that is there."""
-    return intrinsics.atomic_addend(value)
+def added(value: hl.Expr, in_vector: bool = False) -> hl.Expr:
+    """What a store has to write in order to add `value` to the element that is there.
+
+    `in_vector` says that each thread adds whole aligned vectors.
+    """
+    return intrinsics.atomic_addend(value, in_vector)
 
 
 def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:

@@ -19,10 +19,13 @@ from halide_backend.algorithm.mathematics.error_function import ERF_32, LOG_ERFC
 from halide_backend.algorithm.mathematics.floating_point import at_most
 from halide_backend.algorithm.mathematics.hyperbolic import TANH_32
 from halide_backend.algorithm.mathematics.polynomial import polynomial
+from halide_backend.algorithm.mathematics.trigonometric import sine_of
 
 __all__ = [
     "bitcast",
+    "cos",
     "divide",
+    "divide_by_constant",
     "erf",
     "exp",
     "exp2",
@@ -34,7 +37,9 @@ __all__ = [
     "randint64",
     "randn",
     "relu",
+    "rsqrt",
     "sigmoid",
+    "sin",
     "stored",
     "tanh",
     "to_dtype",
@@ -47,12 +52,13 @@ def __getattr__(name: str) -> object:
     return getattr(portable, name)
 
 
-def stored(dtype: str, value: hl.Expr) -> hl.Expr:
-    """`value` as a memory element of torch dtype `dtype`."""
+def stored(dtype: str, value: hl.Expr, place: hl.Expr | None = None) -> hl.Expr:
+    """`value` as a memory element of torch dtype `dtype`; `place` as of `intrinsics.bfloat16_pair`."""
+    at = hl.i32(0) if place is None else place
     if dtype == "bfloat16":
-        return hl.cast(hl.UInt(16), intrinsics.bfloat16_pair(value, value))
+        return hl.cast(hl.UInt(16), intrinsics.bfloat16_pair(value, value, at))
     if dtype == "float16":
-        pair = intrinsics.float16_pair(value, value)
+        pair = intrinsics.float16_pair(value, value, at)
         return hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), pair))
     return portable.stored(dtype, value)
 
@@ -110,9 +116,33 @@ def tanh(x: hl.Expr) -> hl.Expr:
     return portable.copysign(hl.select(a < hl.f32(0.625), small, large), x)
 
 
+def rsqrt(x: hl.Expr) -> hl.Expr:
+    return intrinsics.rsqrt(x) if x.type() == _SINGLE else portable.rsqrt(x)
+
+
+def sin(x: hl.Expr) -> hl.Expr:
+    return sine_of(x, *intrinsics.angle(portable.abs(x)), 0) if x.type() == _SINGLE else mathematics.sin(x)
+
+
+def cos(x: hl.Expr) -> hl.Expr:
+    return sine_of(x, *intrinsics.angle(portable.abs(x)), 1) if x.type() == _SINGLE else mathematics.cos(x)
+
+
 def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """a / b, of float32 within 2 ulp."""
     return intrinsics.divide(a, b) if a.type() == _SINGLE else portable.truediv(a, b)
+
+
+def divide_by_constant(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b, of float32 rounded as IEEE's wherever the result is no denormal.
+
+    The processor's own division has a branch, and threads wait before it for what they need. A quotient of 24 bits by
+    24 bits is never nearer than 2**-49 to the middle of two floats; the product in float64 is wrong by 2**-52.
+    """
+    if a.type() != _SINGLE:
+        return portable.truediv(a, b)
+    wide = hl.Float(64)
+    return hl.cast(_SINGLE, hl.cast(wide, a) * (hl.f64(1) / hl.cast(wide, b)))
 
 
 def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:

@@ -38,25 +38,31 @@ def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str
     at = with_indirect(index_text(position), operands)
     writer.func(where, Role.INLINE, loops, f"ops.position('int32', {at})", writer.calls_of(operands))
     region = writer.fresh("r")
-    points = math.prod(writer.axes.extents[name] for name in names)
-    writer.lines.append(f'{region} = hl.RDom([(0, {points})], "{region}")')
-    places = digits(f"{region}[0]", [(name, writer.axes.extents[name]) for name in names])
+    tiling, extents = writer.tiling, writer.axes.extents
+    points = math.prod(extents[name] for name in names) // tiling.elements
+    writer.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {points})], "{region}")')
+    coordinates = [(loop.name, loop.extent) for loop in reversed(loops) if loop.name != f"{tiling.chunk}_e"]
+    places = {f"{tiling.chunk}_e": f"{region}[0]", **digits(f"{region}[1]", coordinates)}
     arguments = [places[loop.name] for loop in loops]
-    for name in layout.variables:
+    if tiling.chunk:
+        places[tiling.chunk] = f"({places[f'{tiling.chunk}_c']})*{tiling.elements} + {region}[0]"
+        writer.aligned.append(store.buffer)
+    variables = [f"{name}_v" if name == tiling.chunk else name for name in layout.variables]
+    for name in variables:
         writer.declare(name)
     target = [places.get(name, f"hl.Expr({call_text(where, arguments)})") for name in layout.variables]
     element, new = call_text(store.buffer, target), f"hl.Expr({call_text(what, arguments)})"
-    stored = f"ops.stored({dtype!r}, {new})"
+    stored = f"ops.stored({dtype!r}, {new}, {region}[1])"
     if store.mode == "atomic_add":
-        stored = f"memory.added({new})"
+        stored = f"memory.added({new}, {bool(tiling.chunk)})"
     writer.lines += [
         f'{store.buffer} = hl.Func("{store.buffer}")',
-        f"{call_text(store.buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
+        f"{call_text(store.buffer, variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
         f"{element} = {stored}",
-        f"memory.target({store.buffer}, [{', '.join(layout.variables)}], {list(layout.dims)})",
+        f"memory.target({store.buffer}, [{', '.join(variables)}], {list(layout.dims)})",
     ]
-    updates = (Loop(f"{region}$x", points, region),)
-    pure = tuple(Loop(name, int(extent), name) for name, (extent, _) in zip(layout.variables, layout.dims))
+    updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", points, region))
+    pure = tuple(Loop(name, int(extent), name) for name, (extent, _) in zip(variables, layout.dims))
     writer.stages.append(Stage(store.buffer, Role.SCATTER, pure, calls=(what, where), updates=updates))
     known = tuple((int(extent), int(stride)) for extent, stride in layout.dims)
     return Output(store.buffer, dtype, known, layout.offset)

@@ -14,8 +14,9 @@ import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output
 from halide_backend.algorithm.cuda.access import VECTOR
-from halide_backend.algorithm.cuda.axes import CHUNK, STEP, WORD, TiledAxes, inner_first, var
+from halide_backend.algorithm.cuda.axes import STEP, WORD, TiledAxes, inner_first, var
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
+from halide_backend.algorithm.cuda.guards import Guards
 from halide_backend.algorithm.cuda.precision import constants, exact_values, rounded_indices
 from halide_backend.algorithm.cuda.scatter import write_scatter
 from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
@@ -50,6 +51,7 @@ class Writer:
         self.program = program
         self.tiling = tiling
         self.axes = TiledAxes(program, tiling)
+        self.guards = Guards(self.axes)
         self.lines: list[str] = []
         self.aligned: list[str] = []  # buffers that are accessed in vectors
         self.stages: list[Stage] = []
@@ -175,6 +177,8 @@ class Writer:
             )
             if divides and position not in self.exact:
                 text = f"ops.divide({', '.join(operands)})"
+            elif divides and value.operands[1] in self.constants:
+                text = f"ops.divide_by_constant({', '.join(operands)})"
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         if position in self.tiles:
@@ -182,7 +186,8 @@ class Writer:
             # In shared memory numbers lie as they do in memory, and are converted when they are read.
             raw = f"{value.attribute.buffer}[{index_text(value.attribute.index)}]"
             assert raw in text, text
-            self._keep(position, value.attribute.buffer, Role.TILE, raw)
+            bits = ELEMENT[self.buffers[value.attribute.buffer].dtype][1]
+            self._keep(position, value.attribute.buffer, Role.TILE, raw, bits=bits)
             self.lines.append(f"t{position} = {text.replace(raw, f't{position}')}")
             return
         if isinstance(value.attribute, Load) and self._is_held(position, value):
@@ -197,11 +202,11 @@ class Writer:
         along = self.tiling.team is Team.REGISTERS and not value.axes.isdisjoint(self.tiling.inner)
         return along and position not in self.words.loads and len(self.sinks[position]) > 1
 
-    def _keep(self, position: int, stem: str, role: Role, text: str = "") -> None:
+    def _keep(self, position: int, stem: str, role: Role, text: str = "", **facts: object) -> None:
         """Make a Func of a value that is written already, or of the `text` that it is made from."""
         loops = self.axes.loops(self.program.values[position].axes, team=position in self.team_made)
         name = self.fresh(stem)
-        read = self.func(name, role, loops, text or f"t{position}", self.calls_of([position]))
+        read = self.func(name, role, loops, text or f"t{position}", self.calls_of([position]), **facts)
         self.calls[position] = name
         self.lines.append(f"t{position} = {read}")
 
@@ -219,13 +224,27 @@ class Writer:
         unit = min(load.words, VECTOR // 32)
         at = with_indirect(index_text(sympy.expand(load.first / unit)), value.operands)
         if load.last is not None:
-            at = f"hl.clamp(hl.likely({at}), 0, {load.last // unit})"
+            # Where no element is inside all threads read one place, not what others will need.
+            at = f"hl.select({self._any_inside(value)}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
         at, words = at if unit == 1 else f"{at}*{unit}", Loop(WORD, load.words, WORD)
         self.declare(WORD)
         calls, gathers = self.calls_of(value.operands), any(map(self._is_indirect, value.operands))
         self.func(name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {WORD}]", calls, gathers=gathers)
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
+
+    def _any_inside(self, value: Value) -> str:
+        """The condition under which some element of a chunk of a masked load is inside."""
+        mask = value.operands[0]
+        name = self.fresh("inside")
+        loops = self.axes.loops(self.program.values[mask].axes)
+        self.func(name, Role.INLINE, loops, f"t{mask}", self.calls_of([mask]))
+        element = f"{self.tiling.chunk}_e"
+        chosen = range(self.tiling.elements) if any(loop.name == element for loop in loops) else range(1)
+        return " | ".join(
+            f"hl.Expr({call_text(name, [str(k) if loop.name == element else loop.name for loop in loops])})"
+            for k in chosen
+        )
 
     def _is_indirect(self, position: int) -> bool:
         return self.program.values[position].operation == "indirect"
@@ -334,32 +353,13 @@ class Writer:
             dims = [(self.tiling.elements, 1), *dims]
             self.aligned.append(store.buffer)
         else:
-            text = self._kept(f"ops.stored({buffer.dtype!r}, {text})", layout, bits)
+            text = self.guards.stored(f"ops.stored({buffer.dtype!r}, {text}, {variables[0].name})", layout, bits)
         self.func(store.buffer, Role.OUTPUT, variables, text, calls, bits=32 if words else bits)
         names = ", ".join(loop.name for loop in variables)
         self.lines.append(f"memory.target({store.buffer}, [{names}], {shape})")
         extent = 1 + sum((int(extent) - 1) * int(stride) for extent, stride in layout.dims)
-        beyond = self.tiling.short or self._is_guarded(layout)
+        beyond = self.guards.partial(layout)
         return Output(store.buffer, buffer.dtype, tuple(dims), layout.offset, extent if beyond else 0)
-
-    def _is_guarded(self, layout: OutputLayout) -> bool:
-        """Whether threads that have no part of the row must not store."""
-        held = self.tiling.team is Team.REGISTERS and self.tiling.ragged
-        return held and self.tiling.chunk in layout.variables
-
-    def _kept(self, text: str, layout: OutputLayout, bits: int) -> str:
-        """The text of what is stored, a word or an element of `bits` bits, marked where not every thread stores it."""
-        if self._is_guarded(layout):
-            return f"memory.kept({text}, {CHUNK} < {self.tiling.chunks})"
-        if self.tiling.short:
-            number, elements = f"{self.tiling.chunk}_c", self.tiling.elements
-            last = self.axes.chunks(self.tiling.chunk) - 1
-            count = f"hl.select({number} < {last}, {elements}, {elements - self.tiling.short})"
-            if elements * bits < VECTOR:
-                # Each word has a store of its own, and begins after those before it.
-                count = f"hl.max({count} - {WORD}*{32 // bits}, 0)"
-            return f"memory.begun({text}, {count}, {bits})"
-        return text
 
     def _packed(
         self, store: Store, text: str, roots: Sequence[int], layout: OutputLayout, words: int
@@ -373,8 +373,7 @@ class Writer:
         self.func(value, Role.INLINE, loops, text, self.calls_of(roots))
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
         body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"
-        if self._is_guarded(layout) or self.tiling.short:
-            body = self._kept(body, layout, ELEMENT[dtype][1])
+        body = self.guards.stored(body, layout, ELEMENT[dtype][1])
         return self.func(packed, Role.PACKED, [Loop(WORD, words, WORD), *rest], body, [value]), [packed]
 
     def stored_value(self, store: Store) -> tuple[str, list[int]]:

@@ -12,7 +12,7 @@ from halide_backend.algorithm.loop_program import Axis, Buffer, Load, LoopProgra
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.schedule.tiling import Tiling
 
-#: Elements from one that a chunk needs to the next: beyond, too few of what the vectors hold are used.
+#: Elements from one that a chunk needs to the next, forwards: beyond, too few of what the vectors hold are used.
 _WIDEST_STEP = 4
 
 
@@ -75,7 +75,7 @@ class WordAccess:
         return WordLoad(buffer.name, first, words, words_of(buffer.dtype, buffer.extent) - words)
 
     def _window(self, load: Load, buffer: Buffer) -> WordLoad | None:
-        """The vectors that a chunk lies in whose elements are a few apart, or begin within a vector."""
+        """The vectors that a chunk lies in whose elements are a few apart, begin within a vector, or run backwards."""
         tiling = self._tiling
         symbol = Axis(tiling.chunk, 1, 1).symbol
         index = sympy.expand(plain(load.index))
@@ -84,20 +84,22 @@ class WordAccess:
         assert isinstance(buffer.extent, int)
         if (
             tiling.elements == 1
-            or not (step.is_Integer and 0 < step <= _WIDEST_STEP and constant.is_Integer)
+            or not (step.is_Integer and step != 0 and -1 <= step <= _WIDEST_STEP and constant.is_Integer)
             or buffer.extent % in_vector
         ):
             return None
-        skip = int(constant) % in_vector
+        # From the element with the lowest address to the chunk's first one.
+        back = -min(int(step), 0) * (tiling.elements - 1)
+        skip = int(constant - back) % in_vector
         chunks = step * (symbol - tiling.elements * Axis(f"{tiling.chunk}_c", 1, 1).symbol)
-        first = sympy.expand(index - chunks - skip)
+        first = sympy.expand(index - chunks - back - skip)
         factors = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(first)]
         if symbol in first.free_symbols or not all(f.is_Integer and f % in_vector == 0 for f in factors):
             return None
-        vectors = (skip + int(step) * (tiling.elements - 1)) // in_vector + 1
+        vectors = (skip + abs(int(step)) * (tiling.elements - 1)) // in_vector + 1
         words_of_vector = VECTOR // WORD
         first = sympy.expand(first * words_of_vector / in_vector)
-        return WordLoad(buffer.name, first, vectors * words_of_vector, None, int(step), skip)
+        return WordLoad(buffer.name, first, vectors * words_of_vector, None, int(step), skip + back)
 
     def of_output(self, layout: OutputLayout, buffer: Buffer) -> int:
         """Words of one chunk of an output, 0 if it is not stored in words."""

@@ -63,17 +63,23 @@ def cos(x: hl.Expr) -> hl.Expr:
 
 
 def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
-    """sin(x + turn pi/2); NaN for infinities."""
-    f = float_format(x)
-    if f is BINARY32:
+    """sin(x + turn pi/2)."""
+    if float_format(x) is BINARY32:
         quadrant, wide = reduce_angle_32(hl.abs(x))
-        quadrant = hl.cast(hl.UInt(32), quadrant) + turn
-        r = hl.cast(hl.Float(32), wide)
-        sine, cosine = _sine_32(r), _cosine_32(r)
-    else:
-        quadrant, r, low = reduce_angle_64(x)
-        quadrant = quadrant + turn
-        sine, cosine = _sine_64(r, low), _cosine_64(r, low)
+        return sine_of(x, hl.cast(hl.UInt(32), quadrant), hl.cast(hl.Float(32), wide), turn)
+    quadrant, r, low = reduce_angle_64(x)
+    return _turned(x, quadrant, _sine_64(r, low), _cosine_64(r, low), turn)
+
+
+def sine_of(x: hl.Expr, quadrant: hl.Expr, r: hl.Expr, turn: int) -> hl.Expr:
+    """sin(x + turn pi/2) of a binary32 x whose absolute value is r beyond a quadrant."""
+    return _turned(x, quadrant, _sine_32(r), _cosine_32(r), turn)
+
+
+def _turned(x: hl.Expr, quadrant: hl.Expr, sine: hl.Expr, cosine: hl.Expr, turn: int) -> hl.Expr:
+    """What sine and cosine of the rest make in a quadrant and `turn` more; NaN for infinities."""
+    f = float_format(x)
+    quadrant = quadrant + turn
     y = hl.select((quadrant & f.word(1)) == f.word(0), sine, cosine)
     flip = (quadrant & f.word(2)) << f.word(f.width - 2)
     if turn == 0:

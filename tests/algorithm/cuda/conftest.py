@@ -78,7 +78,7 @@ def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> lis
 def ptx_of(program: LoopProgram) -> Ptx:
     text = cuda_kernel_text(program)
     kernel = compile_kernel(text, TARGET, "kernel_under_test")
-    return Ptx(text, ptx.complete(ptx.extract(kernel.object), "kernel_under_test"), kernel.image)
+    return Ptx(text, ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability), kernel.image)
 
 
 def _need_intrinsics() -> None:

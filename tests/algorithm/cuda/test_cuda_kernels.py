@@ -55,9 +55,9 @@ def test_a_constant_is_rounded_without_instructions_of_the_gpu(compiled_ptx: Com
 
 
 def test_threads_that_move_single_elements_have_several_under_way(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda x, b: x + b, rand(1001, 1001), rand(1001))
-    # Four of both operands; the last block has code of its own.
-    assert code.loads >= 2 * 4
+    code = compiled_ptx(lambda x, b: x + b, rand(2001, 1101), rand(1101))
+    # Eight of both operands; the last block has code of its own.
+    assert code.loads >= 2 * 8
     few = compiled_ptx(lambda x, b: x + b, rand(101, 101), rand(101))
     assert few.loads == 2
 
@@ -144,9 +144,10 @@ def test_layer_norm_writes_its_statistics_in_the_same_kernel(compiled_ptx: Compi
 
 def test_a_column_sum_has_loads_under_way(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: x.sum(0), rand(304, 128))
-    # 32 threads are few: each takes one word of a row, sixteen rows at a time.
-    assert code.loads == 16
+    # 128 threads are few: each takes one word of a row, as many rows at a time as divide them.
+    assert code.loads == 38
     assert code.count(r"shfl") == 0
+    assert compiled_ptx(lambda x: x.sum(0), rand(304, 20_000)).loads == 16
 
 
 def test_a_full_sum_is_one_block(compiled_ptx: Compile) -> None:
@@ -156,6 +157,14 @@ def test_a_full_sum_is_one_block(compiled_ptx: Compile) -> None:
 
 def test_argmax_compares_keys_and_positions(compiled_ptx: Compile) -> None:
     assert compiled_ptx(lambda x: x.argmax(-1), rand(16, 128)).count(r"shfl\.sync\.bfly") == 10
+
+
+def test_a_ragged_transpose_has_no_branch(compiled_ptx: Compile) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        code = compiled_ptx(lambda x, y: x.t() + y, rand(259, 201, dtype=dtype), rand(201, 259, dtype=dtype))
+        assert code.count(r"\bbra\b") == 0
+        # All that a thread reads is under way before it waits for the others.
+        assert code.code.rindex("bar.sync") < code.code.index("@kept")
 
 
 def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
@@ -173,8 +182,43 @@ def test_embedding_reads_rows_in_vectors(compiled_ptx: Compile) -> None:
 
 
 def test_index_add_is_an_atomic_addition(programs: Compile, to_ptx: Compile) -> None:
-    found = programs(lambda x, i, s: x.index_add(0, i, s), rand(100, 64), torch.randint(0, 100, (500,)), rand(500, 64))
-    assert to_ptx(found[-1]).count(r"(?:atom|red)\.\S*add\.f32") == 1
+    def added(columns: int, dtype: torch.dtype) -> Any:
+        operands = rand(100, columns), torch.randint(0, 100, (500,)), rand(500, columns, dtype=dtype)
+        code = to_ptx(programs(lambda x, i, s: x.index_add(0, i, s.float()), *operands)[-1])
+        assert ".local" not in code.code
+        return code
+
+    # Two at a time, where they begin at a multiple of their size.
+    for dtype in (torch.float32, torch.bfloat16):
+        assert added(64, dtype).count(r"red\.\S*\.v2\.f32") == 1
+        assert added(65, dtype).count(r"red\.global\.add\.f32") == 1
+
+
+def test_a_bad_index_ends_the_kernel_after_all_loads(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(100, 31), torch.randint(0, 100, (400,)))
+    assert code.count(r"\btrap;") == code.count(r"\bret;")
+    assert code.code.rindex("ld.global") < code.code.index("trap;")
+
+
+def test_a_reversed_operand_is_read_in_vectors(compiled_ptx: Compile) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        code = compiled_ptx(lambda x: x.flip(-1) + x, rand(16, 64, dtype=dtype))
+        assert code.wide_loads == code.loads == 2
+
+
+def test_constants_are_rounded_on_the_gpu(compiled_ptx: Compile) -> None:
+    # Where whole blocks are padding Halide would compute what they store on the host, which cannot round it.
+    compiled_ptx(lambda x: F.pad(x, (1, 3, 2, 2)) * 2, rand(2100, 1101, dtype=torch.bfloat16))
+
+
+def test_a_division_by_a_constant_has_no_branch(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x / 12_100, rand(1024))
+    assert code.count(r"div\.rn") == code.count(r"\bbra\b") == 0
+
+
+def test_a_sine_takes_the_long_way_behind_a_branch(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: x.sin(), rand(1024))
+    assert code.count(r"@small bra") == code.count(r"cvt\.rn\.f32\.f64") == 4
 
 
 def test_concatenation_reads_vectors_behind_its_masks(compiled_ptx: Compile) -> None:

@@ -1,0 +1,11 @@
+"""The constants of the argument reduction in PTX are those of the CPU's."""
+
+from __future__ import annotations
+
+from halide_backend.algorithm.mathematics.angle import _segments
+from halide_backend.build.angle import SEGMENTS
+
+
+def test_the_segments_are_those_of_the_mathematics() -> None:
+    for power, *row in SEGMENTS:
+        assert tuple(map(float.fromhex, row)) == _segments(power - 25 if power else 0)
