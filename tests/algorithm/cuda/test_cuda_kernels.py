@@ -240,7 +240,7 @@ def test_an_atomic_addition_of_bfloat16_is_refused(programs: Compile) -> None:
 
 
 def test_float8_is_refused(programs: Compile) -> None:
-    (program,) = programs(lambda x: x.to(torch.float32), (torch.zeros(64).to(torch.float8_e5m2),))
+    (program,) = programs(lambda x: x.to(torch.float32), torch.zeros(64).to(torch.float8_e5m2))
     with pytest.raises(Unsupported, match="float8_e5m2 on a GPU"):
         cuda_kernel_text(program)
 
