@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
 from halide_backend.capture.kernel_group import Captured, CaptureKernel, KernelGroup
+from halide_backend.capture.length import share_lengths
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
 from halide_backend.pipeline import Compilation, compile_program, start_workers
@@ -129,25 +131,35 @@ class HalideScheduling(BaseScheduling):
         A pipeline has to be built before its nodes are marked as run, so that a refusal can still be delegated;
         without a head start the workers would build one kernel at a time.
         """
-        started = {}
+        captured = {}
         for node in self.scheduler.nodes:
             device = node.get_device()
             if device is None or device.type != self._device or not is_loop(node):
                 continue
             nodes = tuple(node.get_nodes())
             with suppress(HalideBackendError):
-                started[nodes] = self._start(nodes)
+                captured[nodes] = capture(nodes, self._recordings)
+        if self._device == "cpu":  # on a GPU a kernel gains from knowing its length
+            shared = share_lengths(each.program for each in captured.values())
+            captured = {n: replace(c, program=shared.get(c.program, c.program)) for n, c in captured.items()}
+        started = {}
+        for nodes, each in captured.items():
+            with suppress(HalideBackendError):
+                started[nodes] = each, self._compile(each)
         return started
 
     def _start(self, nodes: tuple[Any, ...]) -> tuple[Captured, Compilation]:
         captured = capture(nodes, self._recordings)
-        device = nodes[0].get_device()
+        return captured, self._compile(captured)
+
+    def _compile(self, captured: Captured) -> Compilation:
+        device = captured.nodes[0].get_device()
         compilation = self._compilations.get((captured.program, device))
         if compilation is None:
-            name = f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
+            name = f"halide_{get_fused_kernel_name(captured.nodes, 'original_aten')}"
             compilation = compile_program(captured.program, name, device)
             self._compilations[captured.program, device] = compilation
-        return captured, compilation
+        return compilation
 
     def _leave(self, node: Any, reason: HalideBackendError) -> None:
         """Leave one node to Inductor's own backend, after everything that runs before it."""

@@ -1,0 +1,98 @@
+"""One kernel for all lengths: elementwise programs over contiguous memory that differ in their length alone.
+
+An optimizer has such a program for every size of parameter, and each would be compiled on its own (docs/design/why.md).
+The kernel loops over whole blocks, so that only their number is an argument and the vectors in them stay whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import sympy
+
+from halide_backend.algorithm.loop_program import Axis, Buffer, Degree, Load, LoopProgram, Nest, Number, Size
+
+#: Elements of a block: enough for one task of a parallel loop, or else whole vectors of every dtype.
+BLOCKS = 1024, 64
+_COUNT = sympy.Symbol("n0", integer=True, nonnegative=True)
+
+
+def share_lengths(programs: Iterable[LoopProgram]) -> Mapping[LoopProgram, LoopProgram]:
+    """For those of `programs` that differ in their length alone, the program that takes it as an argument."""
+    families: dict[LoopProgram, list[_OfLength]] = defaultdict(list)
+    for program in dict.fromkeys(programs):
+        if (member := _OfLength.of(program)) is not None:
+            families[member.with_argument(0, hint=1)].append(member)
+    return {
+        member.program: member.with_argument(member.length, hint=max(each.length for each in family))
+        for family in families.values()
+        if len(family) > 1
+        for member in family
+    }
+
+
+@dataclass(frozen=True)
+class _OfLength:
+    """A program whose one loop goes through the buffers `along` it, `length` elements in blocks of `block`."""
+
+    program: LoopProgram
+    length: int
+    block: int
+    along: frozenset[str]
+
+    @staticmethod
+    def of(program: LoopProgram) -> _OfLength | None:
+        """None unless the program is elementwise over contiguous memory, a whole number of blocks."""
+        if program.sizes or len(program.axes) != 1:
+            return None
+        (axis,) = program.axes
+        loads = [value.attribute for value in program.values if isinstance(value.attribute, Load)]
+        rest = [value.attribute for value in program.values if not isinstance(value.attribute, Load)]
+        if (
+            not isinstance(axis.extent, int)
+            or axis.extent % min(BLOCKS)
+            or any(s.nest != Nest((axis,)) or s.index != axis.symbol or s.mode for s in program.stores)
+            or any(load.coordinates or not (load.index == axis.symbol or load.index.is_Integer) for load in loads)
+            # Reductions and indices are left out: their attributes may contain the length.
+            or any(not (attribute is None or isinstance(attribute, (Number, Degree))) for attribute in rest)
+        ):
+            return None
+        along = {load.buffer for load in loads if load.index == axis.symbol} | {s.buffer for s in program.stores}
+        buffers = (*program.inputs, *program.outputs)
+        if any(b.extent != axis.extent for b in buffers if b.name in along):
+            return None
+        block = next(block for block in BLOCKS if axis.extent % block == 0)
+        return _OfLength(program, axis.extent, block, frozenset(along))
+
+    def with_argument(self, length: int, hint: int) -> LoopProgram:
+        """The program for any length, typically `hint`, that is called with `length`."""
+        (axis,) = self.program.axes
+        loops = Axis("x0", _COUNT, max(1, hint // self.block)), Axis("x1", self.block, self.block)
+        place = {axis.symbol: self.block * loops[0].symbol + loops[1].symbol}
+        names = frozenset(loop.name for loop in loops)
+        values = (
+            replace(
+                value,
+                attribute=replace(value.attribute, index=value.attribute.index.xreplace(place))
+                if isinstance(value.attribute, Load)
+                else value.attribute,
+                axes=names if value.axes else value.axes,
+            )
+            for value in self.program.values
+        )
+        blocks = Size("n0", _COUNT, sympy.Integer(length // self.block))
+        elements = Size("m0", self.block * _COUNT, sympy.Integer(length))
+        return replace(
+            self.program,
+            inputs=tuple(map(self._buffer, self.program.inputs)),
+            sizes=(blocks, elements),
+            outputs=tuple(map(self._buffer, self.program.outputs)),
+            values=tuple(values),
+            stores=tuple(replace(s, nest=Nest(loops), index=s.index.xreplace(place)) for s in self.program.stores),
+            row=loops if self.program.row else (),
+        )
+
+    def _buffer(self, buffer: Buffer) -> Buffer:
+        return replace(buffer, extent=self.block * _COUNT) if buffer.name in self.along else buffer
