@@ -82,12 +82,10 @@ class _OfLength:
             )
             for value in self.program.values
         )
-        blocks = Size("n0", _COUNT, sympy.Integer(length // self.block))
-        elements = Size("m0", self.block * _COUNT, sympy.Integer(length))
         return replace(
             self.program,
             inputs=tuple(map(self._buffer, self.program.inputs)),
-            sizes=(blocks, elements),
+            sizes=(Size(_COUNT.name, _COUNT, sympy.Integer(length // self.block)),),
             outputs=tuple(map(self._buffer, self.program.outputs)),
             values=tuple(values),
             stores=tuple(replace(s, nest=Nest(loops), index=s.index.xreplace(place)) for s in self.program.stores),
