@@ -109,10 +109,13 @@ class WorkerPool:
     def start(self) -> None:
         """Start the worker process now, so that the first kernel need not wait for it.
 
+        A pool that was closed stays so: the thread that calls this may be late.
+
         Raises:
             WorkerCrashed: it does not start.
         """
-        self._current()
+        if not self._closed:
+            self._current()
 
     @property
     def process_id(self) -> int | None:

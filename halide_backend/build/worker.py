@@ -86,7 +86,7 @@ def _compile_once() -> None:
 
 _FIRST = """
 import halide as hl
-from halide_backend.algorithm import memory, operations as ops, reductions
+from halide_backend.algorithm import memory, operations as ops
 from halide_backend.algorithm.arguments import Input, Output
 
 ARGUMENTS = (

@@ -276,6 +276,12 @@ def test_close_fails_what_is_running_and_what_comes_later(own_pool: WorkerPool) 
             each.result(20)
 
 
+def test_a_closed_pool_starts_no_worker(own_pool: WorkerPool) -> None:
+    own_pool.close()
+    own_pool.start()
+    assert own_pool.process_id is None
+
+
 def test_a_worker_that_cannot_start_says_why(
     own_pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
