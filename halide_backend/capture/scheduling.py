@@ -36,7 +36,7 @@ _MAX_ARGUMENTS = 500
 class HalideScheduling(BaseScheduling):
     """Turns fused nodes into Halide pipelines and collects them into one launch per flush.
 
-    Constructed with None whenever Inductor only wants to know the features, hence nothing else happens then.
+    Constructed with None whenever Inductor only wants to know the features: no worker is started for that.
     """
 
     def __init__(self, scheduler: Any, device: str = "cpu") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(*shape, device="cuda", dtype=dtype)
 
 
-def compiled(function: Callable[..., object]) -> Callable[..., object]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, dynamic=False)
 
 
@@ -43,7 +44,7 @@ def test_rows_of_any_length(native: Native, columns: int, dtype: torch.dtype) ->
             compiled(function)(x).double(),
             wanted,
             rtol=tolerance,
-            atol=tolerance * columns**0.5,  # type: ignore[attr-defined]
+            atol=tolerance * columns**0.5,
         )
     assert native() >= 4
 
@@ -54,7 +55,7 @@ def test_transposes_are_exact(native: Native, shape: tuple[int, ...], dtype: tor
     x = (normal(*shape) * 10).to(dtype)
     y = x.transpose(-1, -2).contiguous()
     result = compiled(lambda x, y: torch.where(y == y, x.transpose(-1, -2), y).contiguous())(x, y)
-    assert torch.equal(result, y)  # type: ignore[arg-type]
+    assert torch.equal(result, y)
     assert native() == 1
 
 
@@ -75,7 +76,7 @@ def test_additions_at_computed_rows(native: Native, columns: int, dtype: torch.d
     source = torch.randint(-8, 9, (5000, columns), device="cuda").to(dtype)
     wanted = torch.zeros(300, columns, device="cuda").index_add(0, index, source.float())
     found = compiled(lambda i, s: torch.zeros(300, columns, device="cuda").index_add(0, i, s.float()))(index, source)
-    assert torch.equal(found, wanted)  # type: ignore[arg-type]
+    assert torch.equal(found, wanted)
     assert native() >= 1
 
 
@@ -86,9 +87,9 @@ def test_sine_and_cosine_of_any_angle(native: Native, name: str) -> None:
     for x in (bits.view(torch.float32), normal(1 << 20) * 100, near.float()):
         torch._dynamo.reset()
         found, wanted = compiled(getattr(torch, name))(x), getattr(torch, name)(x.double())
-        assert torch.equal(found.isnan(), wanted.isnan())  # type: ignore[attr-defined]
+        assert torch.equal(found.isnan(), wanted.isnan())
         unit = torch.exp2(torch.floor(torch.log2(wanted.abs().clamp(min=1e-37))) - 23)
-        error = ((found.double() - wanted).abs() / unit).nan_to_num(0)  # type: ignore[attr-defined]
+        error = ((found.double() - wanted).abs() / unit).nan_to_num(0)
         assert float(error.max()) < 2.5
     assert native() >= 1
 
@@ -102,8 +103,8 @@ def test_a_mean_divides_exactly(native: Native, count: int) -> None:
     x[:, 0] = bits.view(torch.float32)
     found, wanted = compiled(lambda x: x.mean(-1))(x), x[:, 0] / torch.tensor(float(count), device="cuda")
     large = wanted.abs() >= torch.finfo(torch.float32).tiny
-    assert torch.equal(found[large], wanted[large])  # type: ignore[index]
-    assert torch.equal(found.isnan(), wanted.isnan())  # type: ignore[attr-defined]
+    assert torch.equal(found[large], wanted[large])
+    assert torch.equal(found.isnan(), wanted.isnan())
     assert native() >= 1
 
 
@@ -111,8 +112,8 @@ def test_a_mean_divides_exactly(native: Native, count: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
 def test_reversed_rows(native: Native, columns: int, dtype: torch.dtype) -> None:
     x = (normal(99, columns) * 10).to(dtype)
-    assert torch.equal(compiled(lambda x: x.flip(-1))(x), x.flip(-1))  # type: ignore[arg-type]
-    assert torch.equal(compiled(lambda x: x.flip(0, 1))(x), x.flip(0, 1))  # type: ignore[arg-type]
+    assert torch.equal(compiled(lambda x: x.flip(-1))(x), x.flip(-1))
+    assert torch.equal(compiled(lambda x: x.flip(0, 1))(x), x.flip(0, 1))
     assert native() >= 1
 
 
@@ -155,13 +156,13 @@ def test_pooling_reads_windows() -> None:
     ):
         torch._dynamo.reset()
         x = normal(*shape, dtype=dtype)
-        assert torch.equal(compiled(lambda x: F.max_pool2d(x, 2))(x), F.max_pool2d(x, 2))  # type: ignore[arg-type]
+        assert torch.equal(compiled(lambda x: F.max_pool2d(x, 2))(x), F.max_pool2d(x, 2))
 
 
 @pytest.mark.parametrize("shape", [(3000, 100), (100, 3000), (5000, 3), (1, 1)], ids=str)
 def test_sums_over_either_dimension(native: Native, shape: tuple[int, int]) -> None:
     x = normal(*shape)
-    rows, columns, whole = compiled(lambda x: (x.sum(1), x.sum(0), x.sum()))(x)  # type: ignore[misc]
+    rows, columns, whole = compiled(lambda x: (x.sum(1), x.sum(0), x.sum()))(x)
     wide = x.double()
     torch.testing.assert_close(rows.double(), wide.sum(1), rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(columns.double(), wide.sum(0), rtol=1e-5, atol=1e-4)
@@ -176,7 +177,7 @@ def test_scatters_add_every_contribution(native: Native) -> None:
         torch._dynamo.reset()
         zeros = torch.zeros(50, device="cuda", dtype=dtype)
         counts = compiled(lambda x, i, s: x.index_add(0, i, s))(zeros, index, ones.to(dtype))
-        assert torch.equal(counts, torch.bincount(index, minlength=50).to(dtype))  # type: ignore[arg-type]
+        assert torch.equal(counts, torch.bincount(index, minlength=50).to(dtype))
     assert native()
 
 
@@ -191,7 +192,7 @@ def test_random_numbers_are_those_of_triton() -> None:
         torch.manual_seed(3)
         with inductor_config.patch(cuda_backend=backend):
             results.append(compiled(draw)(x))
-    (ours, dropped), (theirs, dropped_by_triton) = results  # type: ignore[misc]
+    (ours, dropped), (theirs, dropped_by_triton) = results
     assert torch.equal(ours, theirs)
     torch.testing.assert_close(dropped, dropped_by_triton)
 
@@ -201,7 +202,7 @@ def test_memory_that_is_not_aligned() -> None:
     whole = normal(4097, dtype=torch.bfloat16)
     for offset in (0, 1):
         x = whole[offset : 4096 + offset]
-        assert torch.equal(function(x), x * 2 + 1)  # type: ignore[arg-type]
+        assert torch.equal(function(x), x * 2 + 1)
 
 
 def test_work_runs_on_the_current_stream() -> None:
@@ -214,7 +215,7 @@ def test_work_runs_on_the_current_stream() -> None:
         torch.cuda._sleep(20_000_000)
         y = function(x.fill_(5.0))
     side.synchronize()
-    assert torch.equal(y, torch.full_like(x, 6.0))  # type: ignore[arg-type]
+    assert torch.equal(y, torch.full_like(x, 6.0))
 
 
 def test_a_graph_captures_even_the_first_launch() -> None:
@@ -247,7 +248,7 @@ def test_reduce_overhead_replays_graphs() -> None:
 
 def test_what_is_not_native_goes_to_triton() -> None:
     x = normal(100, 300)
-    values, sums = compiled(lambda x: (torch.sort(x, -1).values * 2, x.cumsum(-1) + 1))(x)  # type: ignore[misc]
+    values, sums = compiled(lambda x: (torch.sort(x, -1).values * 2, x.cumsum(-1) + 1))(x)
     torch.testing.assert_close(values, torch.sort(x, -1).values * 2)
     torch.testing.assert_close(sums, x.cumsum(-1) + 1, rtol=1e-4, atol=1e-4)
     stats = halide_backend.stats()
