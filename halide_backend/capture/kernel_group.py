@@ -49,8 +49,10 @@ class KernelGroup:
         V.graph.removed_buffers |= captured.removed
         kernel = CaptureKernel(self.args)
         with V.set_kernel_handler(kernel):
+            needed = _still_needed(captured)
             for node in captured.nodes:
-                if _may_reuse_input(node, captured):
+                reads = {dependency.name for dependency in node.read_writes.reads}
+                if len(node.get_outputs()) == 1 and not reads & needed:
                     node.decide_inplace_update()
             inputs = len(captured.program.inputs)
             for memory in captured.memories[:inputs]:
@@ -109,22 +111,18 @@ def _call_text(pipelines: Sequence[tuple[str, tuple[int, ...]]], tensors: int, d
     return f"{where}, pipelines=[\n{parts}])"
 
 
-def _may_reuse_input(node: Any, captured: Captured) -> bool:
-    """Whether each of the node's inputs may become its output without anyone in the pipeline missing the old value.
+def _still_needed(captured: Captured) -> set[str]:
+    """The inputs that may not become an output, because someone in the pipeline would miss the old value.
 
-    Inductor knows that no other node needs the input; but in one pipeline other outputs may compute this node's value
-    again from it. So all loads of the input have to end in the one store.
+    Inductor knows that no other node needs an input; but in one pipeline other outputs may compute a value again from
+    it. So all loads of the input have to end in one store.
     """
     program = captured.program
-    names = dict(zip(captured.memories, (b.name for b in (*program.inputs, *program.outputs))))
     sinks = sinks_of(program)
-    stores = {f"store {number}" for number, store in enumerate(program.stores)}
-    loads: dict[str, set[str]] = {}
+    stores = {f"store {number}" for number in range(len(program.stores))}
+    ends: dict[str, set[str]] = {buffer.name: set() for buffer in (*program.inputs, *program.outputs)}
     for position, value in enumerate(program.values):
         if isinstance(value.attribute, Load):
-            loads.setdefault(value.attribute.buffer, set()).update(sinks[position])
-    for dependency in node.read_writes.reads:
-        found = loads.get(names.get(dependency.name, ""), set())
-        if len(found) > 1 or not found <= stores:
-            return False
-    return len(node.get_outputs()) == 1
+            ends[value.attribute.buffer] |= sinks[position]
+    found = zip(captured.memories, ends.values(), strict=True)
+    return {memory for memory, end in found if len(end) > 1 or not end <= stores}
