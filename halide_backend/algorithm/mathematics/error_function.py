@@ -14,6 +14,7 @@ from halide_backend.algorithm.mathematics.exponential import (
     EXP_32,
     EXP_64,
     reduce_exponential,
+    reduce_exponential_exactly,
     small_exponential,
 )
 from halide_backend.algorithm.mathematics.floating_point import (
@@ -30,8 +31,9 @@ from halide_backend.algorithm.mathematics.floating_point import (
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
-# Below it erf and erfc come from erf(x)/x, above from the tail.
+# Below it erf comes from erf(x)/x, above from the tail; erfc and erfcx change where the tail's approximation begins.
 CENTER = 0.85
+TAIL = 0.5
 # (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); z <= 0.7226: 2**-65 (P/Q).
 ERF_32 = (
     -0.000609022424758399,
@@ -93,6 +95,8 @@ SCALED_ERFC_64 = (
     -0.1396211168405625,
     1.2329951186255526,
 )
+# What the rounding of the last coefficient took away; with it 2**-56.6 remain of the 2**-54.
+SCALED_ERFC_REST = -4.6972475512783285e-17
 # The same, a in [0.5, 11]: 2**-28.7.
 SCALED_ERFC_32 = (
     0.005275108253532982,
@@ -132,8 +136,9 @@ def _erf_ratio(x: hl.Expr) -> hl.Expr:
 
 
 def erfc_center(x: hl.Expr) -> hl.Expr:
-    """erfc(x) for |x| < CENTER; binary64. 1 - x is exact or close to the result, x ratio is small."""
-    return (hl.f64(1) - x) - x * _erf_ratio(x)
+    """erfc(x) for |x| < CENTER; binary64. 1 - x is exact in two parts, x ratio is small."""
+    difference = hl.f64(1) - x
+    return difference + (((hl.f64(1) - difference) - x) - x * _erf_ratio(x))
 
 
 def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
@@ -149,18 +154,26 @@ def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     y = s / d
     y_head, d_head = head(y), head(d)
     missing = ((s - y_head * d_head) - y_head * (d - d_head)) - (y - y_head) * d
-    return y * half, (half - (d - a)) / d - (missing + (small - (s - constant))) / s
+    rest = (small - (s - constant)) + hl.f64(SCALED_ERFC_REST)
+    return y * half, (half - (d - a)) / d - (missing + rest) / s
 
 
 def erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> hl.Expr:
     """erfc(a) for 0.5 <= a <= 28; binary64. square + rest is a**2, beyond the format.
 
-    One rounding of the size of the result: y exp(r) = y + y expm1(r).
+    One rounding of the size of the result: y exp(r) = y + y r + y (expm1(r) - r), the first sum and product in two
+    parts.
     """
-    k, r = reduce_exponential(negate(square), negate(rest))
-    growth = r * r * polynomial(r, EXP_64) + r
+    k, coarse, fine = reduce_exponential_exactly(negate(square), negate(rest))
+    r = coarse - fine
+    bend = r * r * polynomial(r, EXP_64)
     y, c = _scaled_erfc(a)
-    return times_power_of_two(y * (growth - (growth * c + c)) + y, k)
+    y_head, r_head = head(y), head(coarse)
+    product = y_head * r_head
+    total = y + product
+    r_rest = (coarse - r_head) - fine
+    missing = (product - (total - y)) + ((y - y_head) * r_head + y * (r_rest + (bend - (bend + r + 1) * c)))
+    return times_power_of_two(total + missing, k)
 
 
 def erfc(x: hl.Expr) -> hl.Expr:
@@ -177,9 +190,8 @@ def erfc(x: hl.Expr) -> hl.Expr:
         wide, a = x, at_most(hl.abs(x), 27.5)
         tail = erfc_tail(a, *square_in_two_parts(a))
         center = erfc_center(x)
-    bound = hl.f64(0.5 if single else CENTER)
     large = hl.select(wide < hl.f64(0), hl.f64(2) - tail, tail)
-    return hl.cast(float_format(x).float_type, hl.select(a < bound, center, large))
+    return hl.cast(float_format(x).float_type, hl.select(a < hl.f64(TAIL), center, large))
 
 
 @in_binary64
@@ -196,7 +208,7 @@ def erfcx(x: hl.Expr) -> hl.Expr:
     near = erfc_center(x)
     center = times_power_of_two(near * growth + near, k)
     large = hl.select(x < hl.f64(0), times_power_of_two(growth * 2 + 2, k) - tail, tail)
-    return hl.select(a < hl.f64(CENTER), center, large)
+    return hl.select(a < hl.f64(TAIL), center, large)
 
 
 def square_in_two_parts(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:

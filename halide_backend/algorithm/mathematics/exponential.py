@@ -102,11 +102,17 @@ def reduce_exponential(x: hl.Expr, low: hl.Expr | None = None) -> tuple[hl.Expr,
 
     |x| < 2**10 (binary32) or 2**19 (binary64), so that k times the high part of ln2 is exact.
     """
+    k, coarse, fine = reduce_exponential_exactly(x, low)
+    return k, coarse - fine
+
+
+def reduce_exponential_exactly(x: hl.Expr, low: hl.Expr | None = None) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
+    """(k, coarse, fine): `reduce_exponential` whose r = coarse - fine is not rounded yet, fine far below 1."""
     f = float_format(x)
     ln2_high, ln2_low = LN2_PARTS_32 if f is BINARY32 else LN2_PARTS_64
     whole, k = round_to_integer(x * f.value(LOG2_E))
     fine = whole * f.value(ln2_low)
-    return k, (x - whole * f.value(ln2_high)) - (fine if low is None else fine - low)
+    return k, x - whole * f.value(ln2_high), fine if low is None else fine - low
 
 
 def exponential_of_remainder(r: hl.Expr) -> hl.Expr:

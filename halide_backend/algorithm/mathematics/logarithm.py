@@ -111,17 +111,29 @@ def _times_ln2_plus(e: hl.Expr, f: hl.Expr, small: hl.Expr | None = None) -> hl.
     fmt = float_format(f)
     high, low = LN2_PARTS_32 if fmt is BINARY32 else LN2_PARTS_64
     rest = e * fmt.value(low)
-    return (f + (log_correction(f) + (rest if small is None else rest + small))) + e * fmt.value(high)
+    total, missing = _sum(e * fmt.value(high), f)
+    return total + (missing + (log_correction(f) + (rest if small is None else rest + small)))
+
+
+def _sum(large: hl.Expr, small: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(sum, rounding error of it) where large is 0 or above small in size (Dekker's fast two-sum)."""
+    total = large + small
+    return total, small - (total - large)
 
 
 def log1p(x: hl.Expr) -> hl.Expr:
-    """log(1+x) = e ln2 + log(1+f), f = (1+x) 2**-e - 1 from x itself with one rounding; f = x where e = 0."""
+    """log(1+x) = e ln2 + log(1+f), f = (1+x) 2**-e - 1 from x itself; f = x where e = 0."""
     f = float_format(x)
     _, e = split_exponent(x + 1)
     scale = _quarter_scale(e)
     quarter = f.value(0.25)
-    g = (x * quarter) * scale + (scale * quarter - 1)
-    y = _times_ln2_plus(e, hl.select(e == f.value(0), x, g))
+    scaled, shift = (x * quarter) * scale, scale * quarter - 1
+    g = scaled + shift
+    # The rounding error of g (Knuth's two-sum: either part may be the larger) over 1 + g, to a tenth of it.
+    part = g - scaled
+    rest = ((scaled - (g - part)) + (shift - part)) * (f.value(1) - g)
+    start = e == f.value(0)
+    y = _times_ln2_plus(e, hl.select(start, x, g), hl.select(start, f.value(0), rest))
     y = hl.select(hl.abs(x) < f.value(2.0 ** -(f.mantissa + 2)), x, y)
     edge = hl.select(x == f.value(-1), f.value(-math.inf), hl.select(x > f.value(-1), x, f.value(math.nan)))
     return hl.select((x > f.value(-1)) & (x < f.value(math.inf)), y, edge)
@@ -141,7 +153,8 @@ def log2(x: hl.Expr) -> hl.Expr:
     if f is BINARY32:
         g = m - 1
         # log2(1 + g) = g + (log2(e) - 1) g + log2(e) (log(1 + g) - g)
-        y = (g + (g * f.value(LOG2_E - 1) + log_correction(g) * f.value(LOG2_E))) + e
+        total, missing = _sum(e, g)
+        y = total + (missing + (g * f.value(LOG2_E - 1) + log_correction(g) * f.value(LOG2_E)))
     else:
         high, low = log2_in_two_parts(m, e)
         y = high + low

@@ -49,7 +49,7 @@ BOUNDS = {
     "cosh": Bound(1.6, 1.5),
     "digamma": Bound(0.6, 16.0, floor=1.0),
     "erf": Bound(1.3, 1.0),
-    "erfc": Bound(0.7, 1.8),
+    "erfc": Bound(0.7, 1.0),
     "erfcx": Bound(0.51, 2.0),  # torch: 440
     "erfinv": Bound(0.51, 1.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
     "exp": Bound(1.0, 1.0),
@@ -58,8 +58,8 @@ BOUNDS = {
     "fmod": Bound(0.0, 0.0, arity=2),
     "hypot": Bound(0.51, 1.2, arity=2),
     "lgamma": Bound(0.6, 16.0, floor=1.0),
-    "log": Bound(0.9, 0.9),
-    "log1p": Bound(1.5, 1.5),
+    "log": Bound(0.8, 0.8),
+    "log1p": Bound(0.9, 0.8),
     "log2": Bound(1.3, 0.6),
     "log10": Bound(1.6, 0.6),
     "pow": Bound(0.51, 1.0, arity=2),
