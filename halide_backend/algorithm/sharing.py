@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 
+from halide_backend.algorithm.arguments import NARROW_FLOATS
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout
@@ -11,6 +12,16 @@ from halide_backend.errors import Unsupported
 
 #: A subexpression of fewer operations is cheaper to compute twice than to store.
 _WORTH_SHARING = 8
+
+#: Operations of one expression, each counted as often as it is written. Halide's definition of a Func and its is_nan
+#: walk through all of them: a maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
+_LONGEST_EXPRESSION = 1000
+
+#: How often an operation writes an operand, where that is not once.
+_WRITTEN = dict.fromkeys(("maximum", "minimum"), 3)
+
+#: float16 has an instruction.
+_ROUNDED_BY_BITS = NARROW_FLOATS - {"float16"}
 
 #: Below this extent a strided load stays in one cache line or two; copying it into a tile would not pay.
 _TILE = 8
@@ -35,6 +46,35 @@ def shared_values(program: LoopProgram) -> frozenset[int]:
         and not isinstance(value.attribute, Reduction)
         and outermost(position)
     )
+
+
+def repeated_operands(program: LoopProgram) -> frozenset[int]:
+    """Operands that an expression would write many times; as Funcs they are written once."""
+    found: set[int] = set()
+    for value in program.values:
+        kind = value.attribute.kind if isinstance(value.attribute, Reduction) else ""
+        # An order key looks at its argument five times, rounding to bfloat16 or float8 four times or more.
+        rounded = value.operation == "to_dtype" and value.dtype in _ROUNDED_BY_BITS
+        if value.operation in MATHEMATICS or kind in ("max", "min", "argmax", "argmin") or rounded:
+            found.update(value.operands)
+    narrow = {buffer.name for buffer in program.outputs if buffer.dtype in _ROUNDED_BY_BITS}
+    found.update(store.value for store in program.stores if store.buffer in narrow)
+    return frozenset(found | _ends_of_long_expressions(program, found))
+
+
+def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]:
+    """Values to cut expressions at, so that none is longer than `_LONGEST_EXPRESSION`; `funcs` are cut already."""
+    found: set[int] = set()
+    length: list[int] = []
+    for position, value in enumerate(program.values):
+        times = _WRITTEN.get(value.operation, 1)
+        own = 1 + times * sum(length[operand] for operand in value.operands)
+        if own > _LONGEST_EXPRESSION:
+            found.update(operand for operand in value.operands if length[operand] > 1)
+            own = 1 + times * len(value.operands)
+        cut = position in funcs or isinstance(value.attribute, Load | Reduction)
+        length.append(1 if cut else own)
+    return found
 
 
 def preserved_loads(program: LoopProgram) -> frozenset[int]:

@@ -17,16 +17,10 @@ from halide_backend.algorithm.loop_program import (
     Store,
     Value,
 )
-from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
-from halide_backend.algorithm.sharing import preserved_loads, shared_values, strided_loads
+from halide_backend.algorithm.sharing import preserved_loads, repeated_operands, shared_values, strided_loads
 from halide_backend.algorithm.value_text import value_text
-from halide_backend.errors import Unsupported
-from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-
-_RDOM_NAMES = "xyzw"
-#: float16 has an instruction.
-_ROUNDED_BY_BITS = NARROW_FLOATS - {"float16"}
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ def write_algorithm(program: LoopProgram) -> Algorithm:
     """Halide statements for `program`.
 
     Raises:
-        Unsupported: an index or a reduction that has no Halide form yet.
+        Unsupported: an index that has no Halide form yet.
     """
     return _Writer(program).write()
 
@@ -71,24 +65,7 @@ class _Writer:
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.staged = strided_loads(program, self.layouts)
         self.preserved = preserved_loads(program)
-        self.repeated = self._repeated_operands()
-
-    def _repeated_operands(self) -> set[int]:
-        """Operands that a long expression uses several times; as Funcs they are written once."""
-        found = {
-            operand for value in self.program.values if value.operation in MATHEMATICS for operand in value.operands
-        }
-        # An order key looks at its argument five times, rounding to bfloat16 or float8 four times or more.
-        found |= {
-            value.operands[0]
-            for value in self.program.values
-            if isinstance(value.attribute, Reduction) and value.attribute.kind in ("max", "min", "argmax", "argmin")
-        }
-        for value in self.program.values:
-            if value.operation == "to_dtype" and value.dtype in _ROUNDED_BY_BITS:
-                found.update(value.operands)
-        narrow = {buffer.name for buffer in self.program.outputs if buffer.dtype in _ROUNDED_BY_BITS}
-        return found | {store.value for store in self.program.stores if store.buffer in narrow}
+        self.repeated = repeated_operands(program)
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -125,13 +102,11 @@ class _Writer:
 
     def _rdom(self, axes: Sequence[Axis]) -> tuple[str, tuple[Loop, ...], dict[str, str]]:
         """Write an RDom over `axes`; returns its name, its loops and the text that replaces each axis."""
-        if len(axes) > len(_RDOM_NAMES):
-            raise Unsupported(f"a reduction over {len(axes)} separate loops")
         name = self._name("r")
         inner_first = sorted(axes, key=lambda axis: _axis_order(axis.name), reverse=True)
         region = ", ".join(f"(0, {index_text(axis.extent)})" for axis in inner_first)
         self.lines.append(f'{name} = hl.RDom([{region}], "{name}")')
-        loops = tuple(Loop(f"{name}${letter}", axis.hint, axis.name) for letter, axis in zip(_RDOM_NAMES, inner_first))
+        loops = tuple(Loop(rvar(name, k), axis.hint, axis.name) for k, axis in enumerate(inner_first))
         places = {axis.name: f"{name}[{k}]" for k, axis in enumerate(inner_first)}
         return name, loops, places
 

@@ -33,6 +33,11 @@ class Loop:
     axis: str
 
 
+def rvar(rdom: str, dimension: int) -> str:
+    """Halide's own name of dimension `dimension` of the RDom called `rdom`."""
+    return f"{rdom}${'xyzw'[dimension] if dimension < 4 else dimension}"
+
+
 @dataclass(frozen=True)
 class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.

@@ -194,3 +194,30 @@ def test_shift_by_a_coordinate(check: Check, dtype: torch.dtype) -> None:
         return ones << distance, x << distance, x >> distance, (x > (ones << distance)).sum()
 
     check(function, torch.randint(-100, 100, (22,)).to(dtype))
+
+
+def test_reduction_over_five_loops(check: Check) -> None:
+    """The gradient of overlapping patches adds up along every axis of them."""
+
+    def patches(x: Tensor) -> Tensor:
+        return F.unfold(x, kernel_size=(2, 3), dilation=2, padding=1, stride=1)
+
+    x = torch.randn(2, 3, 9, 10)
+    gradient = torch.randn_like(patches(x))
+    check(lambda x, g: torch.ops.aten.col2im(g * 2, x.shape[2:], (2, 3), (2, 2), (1, 1), (1, 1)), x, gradient)
+
+
+def test_maximum_of_many_values(check: Check) -> None:
+    """A chain of maxima, each of which looks at the one before it three times (opinfo, fractional_max_pool3d)."""
+    start = torch.randint(0, 30, (5,))
+
+    def largest(x: Tensor, start: Tensor) -> Tensor:
+        values = [x[start + k] for k in range(64)]
+        found = values[0]
+        for value in values[1:]:
+            found = torch.maximum(found, value)
+        return found
+
+    x = torch.randn(100)
+    x[20] = float("nan")
+    check(largest, x, start)

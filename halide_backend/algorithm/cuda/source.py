@@ -30,7 +30,7 @@ from halide_backend.algorithm.sharing import preserved_loads, sinks_of, strided_
 from halide_backend.algorithm.source import Algorithm
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
 from halide_backend.schedule.tiling import Team, Tiling
 
 
@@ -313,13 +313,11 @@ class Writer:
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
     ) -> tuple[str, str]:
         names = inner_first(axis.name for axis in reduction.axes)
-        if len(names) > 4:
-            raise Unsupported(f"a reduction over {len(names)} separate loops")
         region = self.fresh("r")
         extents = ", ".join(f"(0, {self.axes.extents[name]})" for name in names)
         self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
         places = {name: f"{region}[{k}]" for k, name in enumerate(names)}
-        updates = tuple(Loop(f"{region}${'xyzw'[k]}", self.axes.extents[name], name) for k, name in enumerate(names))
+        updates = tuple(Loop(rvar(region, k), self.axes.extents[name], name) for k, name in enumerate(names))
         kept = self.axes.loops(value.axes)
         func = self.fresh(stem)
         own = call_text(func, [loop.name for loop in kept])
