@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from halide_backend.cache_key import sources_digest
 from halide_backend.errors import HalideBackendError
 from halide_backend.inspection import machine
 from halide_backend.opinfo.case import Request
@@ -29,7 +30,7 @@ class Results:
     """Outcomes by operator and data type, and the file they are kept in.
 
     Raises:
-        HalideBackendError: resuming from a file that is damaged or of a run with other settings.
+        HalideBackendError: resuming from a file that is damaged, or of a run with other settings or code.
     """
 
     def __init__(self, request: Request) -> None:
@@ -66,6 +67,7 @@ class Results:
             "finished": _now(),
             "seconds": round(self._before + time.monotonic() - self._started, 1),
             **_versions(),
+            "sources": sources_digest(),
             "request": asdict(self._request),
             "outcomes": [outcome.to_json() for outcome in self.outcomes.values()],
         }
@@ -75,12 +77,19 @@ class Results:
             data = json.loads(path.read_text())
             outcomes = [Outcome.from_json(item) for item in data["outcomes"]]
             settings, self._before, self._date = data["request"], data["seconds"], data["started"]
+            made_with = data["machine"]["versions"], data["sources"]
         except (ValueError, KeyError, TypeError) as error:
             raise HalideBackendError(
                 f"not a file of results: {error}",
                 where=str(path),
                 cure="Run without --resume, or give another --output.",
             ) from None
+        if made_with != (_versions()["machine"]["versions"], sources_digest()):
+            raise HalideBackendError(
+                "the results are of other versions or of other sources of this package",
+                where=str(path),
+                cure="Run without --resume, or give another --output.",
+            )
         asked = asdict(self._request)
         for name in _SAME:
             if settings[name] != asked[name]:

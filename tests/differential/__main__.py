@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
+from .record import Record
 from .workers import results
 
 
@@ -18,41 +18,24 @@ def main() -> int:
         from .generator import program_of_seed
 
         print(program_of_seed(arguments.seed))
-    started = time.time()
-    record: dict[str, object] = {"command": " ".join(sys.argv[1:]), "seed": arguments.seed}
-    totals: Counter[str] = Counter()
-    reasons: Counter[str] = Counter()
-    finds: list[dict[str, object]] = []
-    for result in results(arguments):
-        totals["programs"] += 1
-        totals[str(result["kind"])] += 1
-        for name in ("native", "elements", "unproved"):
-            totals[name] += int(result.get(name, 0))  # type: ignore[call-overload]
-        reasons.update(result.get("delegated", {}))  # type: ignore[arg-type]
-        if result["kind"] == "equal" and result["delegated"]:
-            result["kind"] = "delegated"
-            totals["delegated"] += 1
-        if result["kind"] not in ("equal", "eager"):
-            finds.append(result)
-            print(
-                f"seed {result['seed']}: {result['kind']}: {str(result['message'] or result['delegated'])[:300]}",
-                flush=True,
-            )
-        if totals["programs"] % 50 == 0:
-            rate = (time.time() - started) / totals["programs"]
-            print(f"{totals['programs']}/{arguments.programs} {rate:.2f} s each, {len(finds)} finds", flush=True)
-        record |= {
-            "seconds": round(time.time() - started, 1),
-            "totals": dict(totals),
-            "delegated": dict(reasons),
-            "finds": finds,
-        }
-        if arguments.record and totals["programs"] % 20 == 0:
-            Path(arguments.record).write_text(json.dumps(record, indent=1))
-    if arguments.record:
-        Path(arguments.record).write_text(json.dumps(record, indent=1))
-    print(json.dumps({k: v for k, v in record.items() if k != "finds"}, indent=1))
-    return 1 if finds else 0
+    path = Path(arguments.record) if arguments.record else None
+    command = " ".join(["python -m tests.differential", *sys.argv[1:]])
+    again = arguments.resume and path is not None and path.exists()
+    record = Record.read(path, command) if again and path else Record(command, arguments.seed)
+    began = time.time()
+    for done, result in enumerate(results(arguments, record.remaining(arguments.programs)), 1):
+        if record.add(result):
+            said = str(result["message"] or result["delegated"])[:300]
+            print(f"seed {result['seed']}: {result['kind']}: {said}", flush=True)
+        if done % 20 == 0 and path:
+            path.write_text(json.dumps(record.to_json(), indent=1) + "\n")
+        if done % 50 == 0:
+            rate, total = (time.time() - began) / done, record.totals["programs"]
+            print(f"{total}/{arguments.programs} {rate:.2f} s each, {len(record.finds)} finds", flush=True)
+    if path:
+        path.write_text(json.dumps(record.to_json(), indent=1) + "\n")
+    print(json.dumps({k: v for k, v in record.to_json().items() if k != "finds"}, indent=1))
+    return 1 if record.finds else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,6 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first program")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--record", help="JSON file for totals and finds")
+    parser.add_argument("--resume", action="store_true", help="go on where the record ends")
     parser.add_argument("--shrink", action="store_true", help="make each find small")
     parser.add_argument("--show", action="store_true", help="print the first program")
     parser.add_argument("--backend", default="halide_backend", help="another cpu_backend, to compare")

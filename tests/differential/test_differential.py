@@ -1,7 +1,7 @@
 """300 random programs against eager, and each of their kernels between inaccessible pages.
 
 A failure names its seed; `python -m tests.differential --programs 1 --seed N --show --shrink` repeats it and makes it
-small. The long run is `python -m tests.differential --programs 20000 --jobs 2 --record FILE`.
+small. The long run is `python -m tests.differential --programs 20000 --jobs 2 --record FILE --resume`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,23 @@ def test_programs_that_hypothesis_draws(data: st.DataObject) -> None:
     program = generate(DataDraw(data))
     outcome = check(program)
     assert outcome.kind in ("equal", "eager", "inductor"), f"{outcome.message}\n{program}"
+
+
+def test_a_record_is_gone_on_from(tmp_path: Path) -> None:
+    from .record import Record
+
+    path = tmp_path / "record.json"
+    record = Record("first", 10)
+    fine = {"kind": "equal", "delegated": {}, "native": 3}
+    assert not record.add({**fine, "seed": 12}) and not record.add({**fine, "seed": 10})
+    assert record.add({"kind": "mismatch", "delegated": {}, "seed": 15})
+    path.write_text(json.dumps(record.to_json()))
+    again = Record.read(path, "second")
+    assert list(again.remaining(8)) == [11, 13, 14, 16, 17]
+    assert (again.totals["programs"], again.totals["native"], len(again.finds)) == (3, 6, 1)
+    path.write_text(json.dumps({**record.to_json(), "sources": "0" * 64}))
+    with pytest.raises(ValueError, match="other sources"):
+        Record.read(path, "third")
 
 
 def test_a_seed_is_a_program() -> None:

@@ -15,13 +15,12 @@ from typing import Any
 TIME_LIMIT = 300.0
 
 
-def results(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Results in the order of arrival; a worker that dies or hangs costs one program."""
+def results(arguments: argparse.Namespace, seeds: Iterator[int]) -> Iterator[dict[str, Any]]:
+    """Results of `seeds` in the order of arrival; a worker that dies or hangs costs one program."""
     context = multiprocessing.get_context("spawn")
     workers = [_Worker(context, arguments) for _ in range(arguments.jobs)]
-    pending = iter(range(arguments.seed, arguments.seed + arguments.programs))
     for worker in workers:
-        worker.give(next(pending, None))
+        worker.give(next(seeds, None))
     while any(worker.seed is not None for worker in workers):
         time.sleep(0.02)
         for worker in workers:
@@ -30,7 +29,7 @@ def results(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             result = worker.take()
             if result is not None:
                 yield result
-                worker.give(next(pending, None))
+                worker.give(next(seeds, None))
     for worker in workers:
         worker.stop()
 

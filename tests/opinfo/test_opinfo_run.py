@@ -95,6 +95,14 @@ def test_results_of_another_kind_of_run_are_refused(sabotaged: dict[str, Any]) -
         runner.run(request, USELESS)
 
 
+def test_results_of_other_code_are_refused(sabotaged: dict[str, Any], tmp_path: Path) -> None:
+    data = json.loads(sabotaged["path"].read_text())
+    path = tmp_path / "older.json"
+    path.write_text(json.dumps({**data, "sources": "0" * 64}))
+    with pytest.raises(HalideBackendError, match="other sources"):
+        runner.run(Request(**{**vars(sabotaged["request"]), "output": str(path), "resume": True}), USELESS)
+
+
 def test_a_worker_that_does_not_start_ends_the_run_with_what_it_said(tmp_path: Path) -> None:
     command = (sys.executable, "-c", "raise SystemExit('broken installation')")
     with pytest.raises(HalideBackendError, match="broken installation"):
