@@ -55,6 +55,8 @@ def main() -> None:
 
     started = None
     if task.audit:
+        # A CUDA build of torch asks ldconfig for libraries while it is imported; the audit is of compiling and running.
+        importlib.import_module("torch")
         from halide_backend.inspection import process_audit
 
         started = process_audit.watch()
