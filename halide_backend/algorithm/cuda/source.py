@@ -313,6 +313,8 @@ class Writer:
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
     ) -> tuple[str, str]:
         names = inner_first(axis.name for axis in reduction.axes)
+        if len(names) > 4:  # native on a CPU; no GPU has run one yet
+            raise Unsupported(f"a reduction over {len(names)} separate loops")
         region = self.fresh("r")
         extents = ", ".join(f"(0, {self.axes.extents[name]})" for name in names)
         self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
