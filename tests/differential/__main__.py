@@ -28,12 +28,12 @@ def main() -> int:
             said = str(result["message"] or result["delegated"])[:300]
             print(f"seed {result['seed']}: {result['kind']}: {said}", flush=True)
         if done % 20 == 0 and path:
-            path.write_text(json.dumps(record.to_json(), indent=1) + "\n")
+            record.write(path)
         if done % 50 == 0:
             rate, total = (time.time() - began) / done, record.totals["programs"]
             print(f"{total}/{arguments.programs} {rate:.2f} s each, {len(record.finds)} finds", flush=True)
     if path:
-        path.write_text(json.dumps(record.to_json(), indent=1) + "\n")
+        record.write(path)
     print(json.dumps({k: v for k, v in record.to_json().items() if k != "finds"}, indent=1))
     return 1 if record.finds else 0
 
@@ -49,7 +49,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--show", action="store_true", help="print the first program")
     parser.add_argument("--backend", default="halide_backend", help="another cpu_backend, to compare")
     parser.add_argument("--kernels", help="folder that gets the text of every kernel")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.resume and not arguments.record:
+        parser.error("--resume needs the --record to go on from")
+    return arguments
 
 
 if __name__ == "__main__":

@@ -72,6 +72,12 @@ class Record:
             self.finds.append(result)
         return found
 
+    def write(self, path: Path) -> None:
+        """Replace the file in one step, so that a run that is killed meanwhile leaves the one before."""
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        unfinished.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+        unfinished.replace(path)
+
     def to_json(self) -> Json:
         return {
             "command": self.command,
