@@ -17,6 +17,10 @@ _WORTH_SHARING = 8
 #: walk through all of them: a maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
 _LONGEST_EXPRESSION = 1000
 
+#: What a mathematical function counts as: written as a tree, a float64 cosine alone is more than 4 GB to is_nan, so
+#: a maximum gets it as a Func.
+_MATHEMATICAL = 400
+
 #: How often an operation writes an operand, where that is not once.
 _WRITTEN = dict.fromkeys(("maximum", "minimum"), 3)
 
@@ -68,10 +72,11 @@ def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]
     length: list[int] = []
     for position, value in enumerate(program.values):
         times = _WRITTEN.get(value.operation, 1)
-        own = 1 + times * sum(length[operand] for operand in value.operands)
+        least = _MATHEMATICAL if value.operation in MATHEMATICS else 1
+        own = least + times * sum(length[operand] for operand in value.operands)
         if own > _LONGEST_EXPRESSION:
             found.update(operand for operand in value.operands if length[operand] > 1)
-            own = 1 + times * len(value.operands)
+            own = least + times * len(value.operands)
         cut = position in funcs or isinstance(value.attribute, Load | Reduction)
         length.append(1 if cut else own)
     return found

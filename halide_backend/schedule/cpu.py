@@ -79,6 +79,7 @@ class _Rules:
         self.steps: list[Step] = []
         self.work = total_work(graph)
         self.contiguous = self._contiguous_axis()
+        self.inside: set[str] = set()
 
     def add(self, *steps: Step) -> None:
         self.steps += steps
@@ -100,14 +101,15 @@ class _Rules:
     def choose(self) -> None:
         graph = self.graph
         outputs = [s for s in graph.outputs if s.role is Role.OUTPUT and s.name != "status"]
-        level = self._outputs(outputs) if outputs else None
         # A stage that a separate loop nest reads as well has no place in either.
-        inside = self._needed_by(outputs) - self._needed_by([stage for stage in graph.outputs if stage not in outputs])
+        rest = [stage for stage in graph.outputs if stage not in outputs]
+        self.inside = self._needed_by(outputs) - self._needed_by(rest)
+        level = self._outputs(outputs) if outputs else None
         for stage in graph.stages:
             shared = stage.role in (Role.SHARED, Role.PRESERVED)
             if stage.role is Role.REDUCTION:
-                self._place(stage, level if stage.name in inside else None)
-            elif shared and level is not None and stage.name in inside:
+                self._place(stage, level if stage.name in self.inside else None)
+            elif shared and level is not None and stage.name in self.inside:
                 self._store_stage(stage, level)
         for stage in graph.outputs:
             if stage.role is Role.SCATTER:
@@ -265,13 +267,13 @@ class _Rules:
         others = [axis for axis in row if axis != column]
         extent = _loop(parent, column).extent
         transposed = self._transposed(parent, column)
-        if transposed and all(_has(s, column) and _has(s, _along(transposed[0])) for s in outputs):
+        if transposed and all(_same_loops(stage, parent) for stage in outputs):
             return self._tiles(outputs, parent, column, transposed)
         lanes = self.lanes(parent.bits)
         block = self._block(extent, lanes, others, parent)
         reduces = any(stage.role is Role.REDUCTION for stage in self.graph.stages)
         for stage in outputs:
-            inner = [loop.name for loop in stage.loops if loop.axis not in row]
+            inner = [loop.name for loop in parent.loops if loop.axis not in row and _has(stage, loop.axis)]
             self.add(Split(stage.name, column, f"{column}_b", f"{column}_i", block))
             vector = self._vector(stage.name, f"{column}_i", block, lanes)
             order = [*vector, *inner, f"{column}_b", *reversed(others)]
@@ -302,15 +304,16 @@ class _Rules:
     # -- transposed operands -----------------------------------------------------------------------------------
 
     def _transposed(self, parent: Stage, column: str) -> list[Stage]:
-        loads = [s for s in self.graph.stages if s.role is Role.STAGED_LOAD]
+        loads = [s for s in self.graph.stages if s.role is Role.STAGED_LOAD and s.name in self.inside]
         axes = {loop.axis for loop in parent.loops}
         return [s for s in loads if {loop.axis for loop in s.loops} <= axes and _along(s) != column]
 
     def _tiles(self, outputs: list[Stage], parent: Stage, column: str, loads: list[Stage]) -> _Level:
         """Square tiles: the transposed operands are read along their own memory into a small copy."""
         across = _along(loads[0])
+        # In one order for all of them, whatever the order in their memory is: their loops are fused.
+        rest = [loop.name for loop in parent.loops if loop.axis not in (column, across)]
         for stage in outputs:
-            rest = [loop.name for loop in stage.loops if loop.axis not in (column, across)]
             self.add(
                 Split(stage.name, column, f"{column}_o", f"{column}_v", TILE),
                 Split(stage.name, across, f"{across}_o", f"{across}_u", TILE),

@@ -11,7 +11,8 @@ import torch._inductor.config as inductor_config
 
 import halide_backend
 
-from .comparison import compare, outputs
+from .comparison import compare
+from .execution import outputs
 from .program import Program
 
 

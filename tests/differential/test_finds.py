@@ -128,6 +128,34 @@ def program(a0):
     v1 = torch.std(a0, dim=(0, 1))
     return v0, v1
 """,
+    "a transposed operand that a check reads as well": """
+# a0: (17, 16, 16) int64 whole contiguous seed 4
+# a1: (17, 16, 1) int64 whole offset seed 5
+def program(a0, a1):
+    v0 = torch.fmod(a0, (a1 & 15) - 20)
+    v1 = v0.permute((1, 2, 0)).contiguous()
+    v2 = torch.cat([v1 + v1, v1 + v1], 0)
+    return v2,
+""",
+    "a transposed operand and outputs of two layouts": """
+# a0: (8, 16, 17) int64 whole sliced seed 4
+# a1: (8, 16, 17) bool whole permuted seed 5
+# a2: (17, 8, 16, 17) int64 wide permuted seed 6
+def program(a0, a1, a2):
+    v0 = torch.where(a1, a2, 0)
+    v1 = v0.permute((3, 2, 1, 0))
+    v2 = a1 <= v0
+    return v1[:, :, 6], v2
+""",
+    "maxima of long expressions": """
+# a0: (8, 3) float64 special contiguous seed 4
+# a1: (1000,) bool whole contiguous seed 5
+# a2: (1,) float64 whole contiguous seed 6
+def program(a0, a1, a2):
+    v0 = torch.softmax(a0.cos(), -1)
+    v1 = torch.softmax(torch.where(a1, a2.abs().add(0.5).pow(1.5), a0[:, :1] + a2), -2)
+    return v0, v1
+""",
     "a reduction of a slice that is empty": """
 # a0: (7, 9) float32 normal contiguous seed 4
 def program(a0):

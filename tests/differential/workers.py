@@ -8,6 +8,7 @@ import multiprocessing
 import queue
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -83,26 +84,28 @@ def _work(seeds, results, arguments: dict[str, object]) -> None:  # type: ignore
 
     torch.set_num_threads(2)
     logging.disable(logging.WARNING)
+    from .kernels import keeping_texts
+
+    folder = arguments["kernels"]
+    with keeping_texts(Path(str(folder))) if folder else nullcontext():
+        while (seed := seeds.get()) is not None:
+            results.put(_checked(seed, arguments))
+
+
+def _checked(seed: int, arguments: dict[str, object]) -> dict[str, object]:
     from .check import check
     from .generator import program_of_seed
     from .shrinking import shrink
 
-    if arguments["kernels"]:
-        from .kernels import keeping_texts
-
-        keeping_texts(Path(str(arguments["kernels"]))).__enter__()
     backend = str(arguments["backend"])
-    while (seed := seeds.get()) is not None:
-        program = program_of_seed(seed)
-        outcome = check(program, backend)
-        result: dict[str, object] = {"seed": seed, **vars(outcome)}
-        if outcome.kind in ("mismatch", "error"):
-            if arguments["shrink"]:
-                program = shrink(program, lambda smaller: check(smaller, backend).kind == outcome.kind)  # noqa: B023
-                result["message"] = check(program, backend).message
-            result["program"] = str(program)
-        elif outcome.delegated:
-            result["program"] = str(program)
-        if outcome.kind in ("mismatch", "error"):
-            result["cpp"] = check(program, "cpp").kind
-        results.put(result)
+    program = program_of_seed(seed)
+    outcome = check(program, backend)
+    result: dict[str, object] = {"seed": seed, **vars(outcome)}
+    if outcome.kind in ("mismatch", "error"):
+        if arguments["shrink"]:
+            program = shrink(program, lambda smaller: check(smaller, backend).kind == outcome.kind)
+            result["message"] = check(program, backend).message
+        result["cpp"] = check(program, "cpp").kind
+    if outcome.kind in ("mismatch", "error", "inductor") or outcome.delegated:
+        result["program"] = str(program)
+    return result

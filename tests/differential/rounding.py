@@ -1,0 +1,102 @@
+"""The exact results of a program, and how far roundings of its intermediate values may move them.
+
+A compiler may keep an intermediate value of a narrow type in a wider one, and Inductor does: in `y = x.square();
+y - y.mean(1)` the mean is rounded to float16 and y is not, so rows of one element give the rounding error of y instead
+of eager's 0. Which values are rounded is not in the program. So it is run in float64 again and again, each time with
+every operation's result moved by up to half a unit in the last place of the type that it has in the program (Monte
+Carlo arithmetic: D. S. Parker, 1997); what the results move by is what no comparison can resolve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .execution import outputs
+from .program import Program
+
+#: Runs with moved results. Their largest distance from the exact results is doubled, since few draws seldom meet the
+#: worst case.
+_DRAWS = 6
+
+Function = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def exact(program: Program) -> list[torch.Tensor]:
+    """What `program` gives with float64 in place of every other floating-point type."""
+    return outputs(program.wide_function(), _wide_arguments(program), program.gradients)
+
+
+def resolution(program: Program, truth: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Distances from `truth`, element by element, that roundings inside the program explain."""
+    types = _Types()
+    outputs(_under(types, program.function()), [tensor.make() for tensor in program.inputs], program.gradients)
+    generator = torch.Generator().manual_seed(0)
+    found = [torch.zeros(result.shape, dtype=torch.float64) for result in truth]
+    for _ in range(_DRAWS):
+        moved = _Moved(types.found, generator)
+        results = outputs(_under(moved, program.wide_function()), _wide_arguments(program), program.gradients)
+        for largest, result, right in zip(found, results, truth):
+            distance = (result.double() - right.double()).abs()
+            torch.maximum(largest, torch.nan_to_num(distance, 0.0, 0.0), out=largest)
+    return [2 * distance for distance in found]
+
+
+class _Types(TorchFunctionMode):
+    """Notes the type of every operation's result, None where it is nothing to move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[torch.dtype | None] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.found.append(result.dtype if _is_new(result, args) else None)
+        return result
+
+
+class _Moved(TorchFunctionMode):
+    """Moves every operation's result by a random part of its rounding error."""
+
+    def __init__(self, dtypes: list[torch.dtype | None], generator: torch.Generator) -> None:
+        super().__init__()
+        self.dtypes = iter(dtypes)
+        self.generator = generator
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        dtype = next(self.dtypes, None)
+        if dtype is None or not _is_new(result, args):
+            return result
+        draws = torch.rand(result.shape, generator=self.generator, dtype=torch.float64)
+        return result * (1 + (draws - 0.5) * torch.finfo(dtype).eps)
+
+
+def _is_new(result: Any, args: Any) -> bool:
+    """Whether an operation has computed `result`, rather than changed or viewed an argument."""
+    if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        return False
+    memory = result.untyped_storage().data_ptr()
+    return all(not isinstance(a, torch.Tensor) or a.untyped_storage().data_ptr() != memory for a in args)
+
+
+def _under(mode: TorchFunctionMode, function: Function) -> Function:
+    def run(*arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with mode:
+            return function(*arguments)
+
+    return run
+
+
+def _wide_arguments(program: Program) -> list[torch.Tensor]:
+    arguments = []
+    for tensor in program.inputs:
+        made = tensor.make()
+        if made.is_floating_point():
+            wide = torch.empty_strided(made.shape, made.stride(), dtype=torch.float64)
+            made = wide.copy_(made) if 0 not in made.stride() else made.to(torch.float64)
+        arguments.append(made)
+    return arguments
