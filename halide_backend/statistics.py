@@ -14,6 +14,7 @@ from collections import Counter
 _lock = threading.Lock()
 _counts: dict[str, float] = {}
 _delegations: Counter[str] = Counter()
+_refusals: Counter[str] = Counter()
 _durations: list[float] = []
 
 #: Every counter, in the order `stats()` reports them.
@@ -47,6 +48,13 @@ def delegated(reason: str) -> None:
     _mirror(f"delegated: {reason}", 1)
 
 
+def unfused(reason: str) -> None:
+    """Record one group of fused nodes that are compiled node by node, and why."""
+    count("unfused_groups")
+    with _lock:
+        _refusals[reason] += 1
+
+
 def compiled(seconds: float) -> None:
     """Record one kernel that a worker built in `seconds`."""
     count("kernels_compiled")
@@ -56,11 +64,15 @@ def compiled(seconds: float) -> None:
 
 
 def stats() -> dict[str, object]:
-    """All counters, `median_compile_seconds` of one kernel, and `delegation_reasons`: reason -> number of kernels."""
+    """All counters, `median_compile_seconds` of one kernel, and the reasons of what did not go as planned.
+
+    `delegation_reasons` and `unfusing_reasons` map a reason to the number of kernels or groups.
+    """
     with _lock:
         report: dict[str, object] = {name: _counts.get(name, 0) for name in NAMES}
         report["median_compile_seconds"] = statistics.median(_durations) if _durations else 0
         report["delegation_reasons"] = dict(_delegations)
+        report["unfusing_reasons"] = dict(_refusals)
     return report
 
 
@@ -69,6 +81,7 @@ def reset() -> None:
     with _lock:
         _counts.clear()
         _delegations.clear()
+        _refusals.clear()
         _durations.clear()
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None:

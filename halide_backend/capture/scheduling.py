@@ -101,7 +101,7 @@ class HalideScheduling(BaseScheduling):
                 self._leave(node, refusal)
                 return
             log.info("%s is computed node by node: %s", node.get_name(), refusal)
-            statistics.count("unfused_groups")
+            statistics.unfused(refusal.what)
         for part in nodes:
             self._codegen_alone(part)
 

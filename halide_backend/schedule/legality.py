@@ -7,6 +7,8 @@ from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Role, StageGraph
 from halide_backend.schedule.steps import ComputeAt, ComputeWith
 
+_APART = "overwritten memory is read outside the loops that write it"
+
 
 def check(graph: StageGraph, schedule: Schedule) -> None:
     """Check that overwritten memory is read before it is written.
@@ -27,9 +29,9 @@ def check(graph: StageGraph, schedule: Schedule) -> None:
     for stage in preserved:
         place = places.get(stage.name)
         if place is None:
-            raise Unsupported(f"no place for the old value {stage.name}")
+            raise Unsupported(_APART, where=stage.name)
         for output in outputs:
             child = children.get(output)
             with_parent = child is not None and child.parent == place.consumer
             if output != place.consumer and not (with_parent and child and child.var == place.var):
-                raise Unsupported(f"{output} is not computed together with {place.consumer}")
+                raise Unsupported(_APART, where=output)

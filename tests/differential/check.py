@@ -20,8 +20,8 @@ from .program import Program
 class Outcome:
     """`kind` is "equal", "mismatch", "error" (compiling or running raised), "eager" (eager itself raised) or "inductor".
 
-    The last is a difference from eager that Inductor's C++ backend has as well, with the values that this backend has:
-    it was made before any backend saw the graph. `message` says what differs.
+    The last is a difference from eager that Inductor's C++ backend has as well, with the values that this backend has, or
+    an exception that it raises, too: either was made before any backend saw the graph. `message` says what differs.
     """
 
     kind: str
@@ -48,12 +48,14 @@ def _check(program: Program, backend: str) -> Outcome:
     try:
         got = _compiled(program, backend)
     except Exception as error:
+        if backend != "cpp" and _fails_alike(program, error):
+            return Outcome("inductor", f"{type(error).__name__}: {error}"[:2000])
         lines = traceback.format_exc().strip().splitlines()
         return Outcome("error", f"{type(error).__name__}: {error}"[:2000] + "\n" + "\n".join(lines[-8:]))
     stats = halide_backend.stats()
     left = dict(stats["delegation_reasons"])
-    if stats["unfused_groups"]:
-        left["fused nodes that fell apart"] = stats["unfused_groups"]
+    # Nodes that overwrite what others read elsewhere need kernels of their own; any other refusal is a rule's defect.
+    left |= {why: n for why, n in stats["unfusing_reasons"].items() if not why.startswith("overwritten memory")}
     comparison = compare(program, got, expected)
     kind = "equal"
     if comparison.problems:
@@ -67,6 +69,15 @@ def _check(program: Program, backend: str) -> Outcome:
         comparison.elements,
         comparison.unproved,
     )
+
+
+def _fails_alike(program: Program, error: Exception) -> bool:
+    """Whether Inductor's C++ backend raises what this backend has raised."""
+    try:
+        _compiled(program, "cpp")
+    except Exception as other:
+        return type(other) is type(error) and str(other)[:200] == str(error)[:200]
+    return False
 
 
 def _compiled(program: Program, backend: str) -> list[torch.Tensor]:

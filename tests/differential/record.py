@@ -14,12 +14,12 @@ from halide_backend.inspection import machine
 
 Json = dict[str, Any]
 
-#: Kinds of outcome that nobody has to look at.
-_FINE = ("equal", "eager")
+#: Kinds of outcome that are no defect of this backend.
+_FINE = ("equal", "eager", "inductor")
 
 
 class Record:
-    """Totals over programs and every find among them.
+    """Totals over programs, every find among them, and the programs in which Inductor itself differs from eager.
 
     `next` is the first seed that is not finished, `ahead` are finished ones beyond it; `sources` is the digest of the
     package that all of them ran with.
@@ -33,6 +33,7 @@ class Record:
         self.totals: Counter[str] = Counter()
         self.delegated: Counter[str] = Counter()
         self.finds: list[Json] = []
+        self.inductor: list[Json] = []
         self._seconds = 0.0
         self._began = time.time()
 
@@ -49,7 +50,7 @@ class Record:
             raise ValueError(f"{path} was made with other sources: give another --record")
         record.next, record.ahead = data["next"], set(data["ahead"])
         record.totals, record.delegated = Counter(data["totals"]), Counter(data["delegated"])
-        record.finds, record._seconds = data["finds"], data["seconds"]
+        record.finds, record.inductor, record._seconds = data["finds"], data["inductor"], data["seconds"]
         return record
 
     def remaining(self, programs: int) -> Iterator[int]:
@@ -70,6 +71,8 @@ class Record:
         found = result["kind"] not in _FINE or bool(result["delegated"])
         if found:
             self.finds.append(result)
+        elif result["kind"] == "inductor":
+            self.inductor.append(result)
         return found
 
     def write(self, path: Path) -> None:
@@ -91,4 +94,5 @@ class Record:
             "totals": dict(self.totals),
             "delegated": dict(self.delegated),
             "finds": self.finds,
+            "inductor": self.inductor,
         }

@@ -12,6 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import halide_backend
+
 from .check import check as check_program
 from .program import parse
 
@@ -172,3 +174,22 @@ def program(a0):
 def test_program(text: str) -> None:
     outcome = check_program(parse(text))
     assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})
+
+
+def test_why_fused_nodes_fell_apart() -> None:
+    """Seed 1570: a scatter reads the memory that its neighbour overwrites; each gets a kernel of its own."""
+    text = """
+# a0: (16, 63, 1) int64 wide permuted seed 4
+# a1: (16,) int64 permutation:16 contiguous seed 5
+# a2: (1, 63, 1) int64 whole permuted seed 6
+def program(a0, a1, a2):
+    v0 = a0.permute((0, 2, 1))
+    v1 = a0.clone().index_put((a1[:1],), a2)
+    v2 = v0.permute((2, 0, 1))
+    v2[1:-1].copy_(a1[:1])
+    return v1, v2,
+"""
+    outcome = check_program(parse(text))
+    assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})
+    reasons = halide_backend.stats()["unfusing_reasons"]
+    assert reasons == {"overwritten memory is read outside the loops that write it": 1}
