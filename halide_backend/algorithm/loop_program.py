@@ -133,17 +133,10 @@ class Indirect:
 
 
 @dataclass(frozen=True)
-class Degree:
-    """Attributes of a polynomial of a known degree."""
-
-    value: int
-
-
-@dataclass(frozen=True)
 class Value:
     """One operation. `operands` are positions in `LoopProgram.values`, always smaller than the value's own.
 
-    `attribute` is what the operation needs besides values: a `Load`, `Reduction`, `Indirect`, `Number` or `Degree`, or
+    `attribute` is what the operation needs besides values: a `Load`, `Reduction`, `Indirect` or `Number`, or
     the index expression of an "index".
     """
 

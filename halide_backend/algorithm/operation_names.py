@@ -40,8 +40,13 @@ MATHEMATICS = frozenset(
     }
 )  # fmt: skip
 
+#: Polynomials by a recurrence of as many steps as their degree says, which is data.
+RECURRENCES = frozenset(
+    {"hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"}
+)
+
 #: Operations that are loops over an update definition: its Func needs the variables that their arguments depend on.
-LOOPS = frozenset({"gammainc", "gammaincc"})
+LOOPS = frozenset({"gammainc", "gammaincc"}) | RECURRENCES
 
 _ARITHMETIC = frozenset(
     {
@@ -66,18 +71,3 @@ FLOAT_ONLY = (MATHEMATICS | {"reciprocal", "rsqrt", "sqrt", "truediv", "copysign
 INTEGER_ONLY = frozenset(
     {"bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor"}
 )
-
-_UNBOUNDED = "a recurrence of as many steps as the degree says, which is data: no fixed loop is right for all degrees"
-
-#: Polynomials that are native for a degree that is known when the kernel is compiled.
-OF_KNOWN_DEGREE = frozenset(
-    {"hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"}
-)
-
-#: Operations that nobody has made native, or not in all cases, and why.
-DELEGATED = {
-    "hermite_polynomial_h": _UNBOUNDED,
-    "hermite_polynomial_he": _UNBOUNDED,
-    "laguerre_polynomial_l": _UNBOUNDED,
-    "legendre_polynomial_p": _UNBOUNDED,
-}

@@ -17,6 +17,7 @@ from halide_backend.algorithm.loop_program import (
     Store,
     Value,
 )
+from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import preserved_loads, repeated_operands, shared_values, strided_loads
 from halide_backend.algorithm.value_text import value_text
@@ -196,6 +197,8 @@ class _Writer:
             return Role.STAGED_LOAD
         if value.operation in ("constant", "index") or isinstance(value.attribute, Reduction):
             return None
+        if value.operation in RECURRENCES:
+            return Role.SERIAL
         if position in self.shared:
             return Role.SHARED
         if value.operation != "load" and position in self.repeated:

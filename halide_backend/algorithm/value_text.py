@@ -6,7 +6,7 @@ import sympy
 
 from halide_backend.algorithm.arguments import NARROW_FLOATS
 from halide_backend.algorithm.index_text import index_text, with_indirect
-from halide_backend.algorithm.loop_program import Degree, Indirect, Load, LoopProgram, Number, Value
+from halide_backend.algorithm.loop_program import Indirect, Load, LoopProgram, Number, Value
 from halide_backend.algorithm.operation_names import LOOPS
 
 
@@ -22,8 +22,6 @@ def value_text(program: LoopProgram, value: Value) -> str:
         return f"ops.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
     if isinstance(attribute, Number):
         return f"ops.constant({value.dtype!r}, {_number(attribute)})"
-    if isinstance(attribute, Degree):
-        return f"ops.{value.operation}({operands[0]}, {attribute.value}, [{', '.join(sorted(value.axes))}])"
     if isinstance(attribute, sympy.Expr):
         return _index(program, value, attribute)
     if value.operation in LOOPS:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from halide_backend.algorithm.loop_program import Axis, Buffer, Degree, Load, LoopProgram, Nest, Number, Size
+from halide_backend.algorithm.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Number, Size
 
 #: Elements of a block: enough for one task of a parallel loop, or else whole vectors of every dtype.
 BLOCKS = 1024, 64
@@ -56,7 +56,7 @@ class _OfLength:
             or any(s.nest != Nest((axis,)) or s.index != axis.symbol or s.mode for s in program.stores)
             or any(load.coordinates or not (load.index == axis.symbol or load.index.is_Integer) for load in loads)
             # Reductions and indices are left out: their attributes may contain the length.
-            or any(not (attribute is None or isinstance(attribute, (Number, Degree))) for attribute in rest)
+            or any(not (attribute is None or isinstance(attribute, Number)) for attribute in rest)
         ):
             return None
         along = {load.buffer for load in loads if load.index == axis.symbol} | {s.buffer for s in program.stores}

@@ -15,13 +15,11 @@ from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 
 from halide_backend.algorithm.arguments import ELEMENT
-from halide_backend.algorithm.loop_program import Coordinate, Degree, Extent, Indirect, Load, Nest, Number, Reduction
+from halide_backend.algorithm.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
 from halide_backend.algorithm.operation_names import (
     COMPARISONS,
-    DELEGATED,
     FLOAT_ONLY,
     LOGICAL,
-    OF_KNOWN_DEGREE,
     OPERATIONS,
     RENAMED,
 )
@@ -35,8 +33,6 @@ from halide_backend.errors import Unsupported
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "xor_sum", "argmax", "argmin")
 
 _INT32 = 2**31
-#: Of a polynomial whose recurrence a kernel runs; the steps beyond take as long as in any other code.
-LARGEST_DEGREE = 10_000
 
 
 @dataclass(frozen=True)
@@ -302,10 +298,8 @@ class Recorder(DefaultHandler):
 
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operation = RENAMED.get(name, name)
-        if operation in OF_KNOWN_DEGREE:
-            return self._polynomial(operation, *args)
         if operation not in OPERATIONS:
-            raise Unsupported(f"operation {name}" + (f": {DELEGATED[name]}" if name in DELEGATED else ""))
+            raise Unsupported(f"operation {name}")
         if operation in ("floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int"):
             return self._rounded_to_int(operation, *args, **kwargs)
         dtype = getattr(self.types, name)(*args, **kwargs)
@@ -351,15 +345,6 @@ class Recorder(DefaultHandler):
         factor = factorial if factorial <= largest else math.inf
         sum_of_powers = self.value("zeta", dtype, self.constant(order + 1, dtype), x)
         return self.value("mul", dtype, self.constant(factor if order % 2 else -factor, dtype), sum_of_powers)
-
-    def _polynomial(self, operation: str, x: Any, n: Any) -> Recorded:
-        degree = n if isinstance(n, int | float) else self.builder.number(n.position)
-        if degree is None or not abs(degree) <= LARGEST_DEGREE:
-            raise Unsupported(f"operation {operation}: {DELEGATED[operation]}")
-        dtype = getattr(self.types, operation)(x, n)
-        if not dtype.is_floating_point:
-            raise Unsupported(f"operation {operation} of {dtype}")
-        return self.value(operation, dtype, self.cast(self.number(x, dtype), dtype), attribute=Degree(int(degree)))
 
     def _rounded_to_int(self, operation: str, x: Recorded, dtype: torch.dtype) -> Recorded:
         if x.dtype.is_floating_point:

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from halide_backend.algorithm.arguments import ELEMENT, FLOAT8
 from halide_backend.algorithm.operation_names import (
-    DELEGATED,
     FLOAT_ONLY,
     INTEGER_ONLY,
-    OF_KNOWN_DEGREE,
     OPERATIONS,
     RENAMED,
 )
@@ -22,8 +20,7 @@ HEAD = """\
 
 Inductor describes the body of a loop kernel by the operations of `torch._inductor.ops_handler.OpsHandler`. These are
 all of them in torch 2.11 to 2.15. *native*: Halide code of this backend. *-*: Inductor converts to another dtype first.
-*delegated*: Inductor's own C++ backend compiles the nodes that use it, and the statistics give the reason. *known
-degree*: native if the degree is a number when the kernel is compiled, delegated if it is data. float16 and bfloat16 are
+float16 and bfloat16 are
 computed in float32. float8 (e4m3fn, e4m3fnuz, e5m2, e5m2fnuz) is loaded, stored and converted on a CPU; torch has no
 arithmetic of it. A kernel with another dtype (complex, float8_e8m0fnu) is delegated.
 """
@@ -73,7 +70,7 @@ def page() -> str:
     lines = [HEAD, "## Functions of values", ""]
     lines += [f"| operation | {' | '.join(dtypes)} |", "|---" * (len(dtypes) + 1) + "|"]
     lines += [f"| `{name}` | {' | '.join(status(name, d) for d in dtypes)} |" for name in elementwise()]
-    lines += ["", "Delegated because:", "", *(f"- `{name}`: {why}" for name, why in sorted(DELEGATED.items())), ""]
+    lines += [""]
     lines += ["## Memory, indices, reductions, random numbers", "", "All native.", "", "| operation | |", "|---|---|"]
     lines += [f"| `{name}` | {note} |" for name, note in sorted(STRUCTURE.items())]
     lines += ["", "## Never asked for", "", "| operation | why |", "|---|---|"]
@@ -83,18 +80,16 @@ def page() -> str:
 
 def elementwise() -> list[str]:
     """The operations that are functions of values, by Inductor's names."""
-    return sorted((OPERATIONS | set(RENAMED) | set(DELEGATED)) - set(STRUCTURE) - {"bitcast", "trigamma"})
+    return sorted((OPERATIONS | set(RENAMED)) - set(STRUCTURE) - {"bitcast", "trigamma"})
 
 
 def status(name: str, dtype: str) -> str:
-    """`native`, `known degree`, `delegated`, or `-` where Inductor converts the operands first."""
+    """`native`, or `-` where Inductor converts the operands first."""
     operation = RENAMED.get(name, name)
     is_float = "float" in dtype
     if dtype in FLOAT8 or (operation in FLOAT_ONLY and not is_float) or (operation in INTEGER_ONLY and is_float):
         return "-"
-    if operation in OF_KNOWN_DEGREE:
-        return "known degree"
-    return "delegated" if operation in DELEGATED else "native"
+    return "native"
 
 
 if __name__ == "__main__":

@@ -107,7 +107,9 @@ class _Rules:
         level = self._outputs(outputs) if outputs else None
         for stage in graph.stages:
             shared = stage.role in (Role.SHARED, Role.PRESERVED)
-            if stage.role is Role.REDUCTION:
+            if stage.role is Role.SERIAL:
+                self._serial(stage)
+            elif stage.role is Role.REDUCTION:
                 self._place(stage, level if stage.name in self.inside else None)
             elif shared and level is not None and stage.name in self.inside:
                 self._store_stage(stage, level)
@@ -352,6 +354,14 @@ class _Rules:
             vector = self._vector(stage.name, loop.name, loop.extent, lanes)
             rest = [other.name for other in stage.loops if other is not loop]
             self.add(Reorder(stage.name, (*vector, *rest)))
+
+    def _serial(self, stage: Stage) -> None:
+        self.add(ComputeRoot(stage.name))
+        if not stage.loops or self.work < PARALLEL_WORK:
+            return
+        outer = max(stage.loops, key=lambda loop: loop.extent)
+        rest = tuple(loop.name for loop in stage.loops if loop is not outer)
+        self.add(Reorder(stage.name, (*rest, outer.name)), Parallel(stage.name, outer.name))
 
     def _scatter(self, stage: Stage) -> None:
         """Rows one after another, since two may meet at one place; columns side by side."""

@@ -14,6 +14,7 @@ class Role(Enum):
     PRESERVED = "preserved"  # the old value of memory that an output overwrites: read before any output is written
     STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile; on CUDA the words of a chunk
     TILE = "tile"  # a strided load, to be copied into shared memory (CUDA)
+    SERIAL = "serial"  # a loop of as many steps as its data say: never part of a vector
     REDUCTION = "reduction"  # an initial value and one update over an RDom
     TEAM = "team"  # what the threads of a team, or of a warp of it, make of their partial results (CUDA)
     PACKED = "packed"  # the words of an output, gathered in registers (CUDA)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 
 import pytest
 import sympy
@@ -14,10 +13,9 @@ from torch._inductor.ops_handler import OpsHandler, list_ops
 from halide_backend.algorithm import operations
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.loop_program import Axis, Nest
-from halide_backend.algorithm.operation_names import DELEGATED, RENAMED
+from halide_backend.algorithm.operation_names import RENAMED
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorder import Recorded, Recorder
-from halide_backend.errors import Unsupported
 from halide_backend.inspection.operations_page import NEVER_HANDED, STRUCTURE, elementwise, status
 
 HANDLER = set(list_ops(OpsHandler))
@@ -51,13 +49,10 @@ def test_the_page_names_no_operation_twice() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HANDLER & set(elementwise())))
-def test_native_is_recorded_and_delegated_is_refused(name: str) -> None:
+def test_native_is_recorded(name: str) -> None:
     for dtype in ELEMENT:
         said = status(name, dtype)
         if said == "native":
             record(name, getattr(torch, dtype))
             operation = RENAMED.get(name, name)
             assert operation.endswith("_to_int") or hasattr(operations, operation)
-        elif said in ("delegated", "known degree"):
-            with pytest.raises(Unsupported, match=re.escape(DELEGATED[name])):
-                record(name, getattr(torch, dtype))

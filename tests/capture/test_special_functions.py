@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from halide_backend.algorithm.operation_names import OF_KNOWN_DEGREE
+from halide_backend.algorithm.operation_names import RECURRENCES
 
 UNARY = (
     *("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1", "i1e", "log_ndtr"),
@@ -48,7 +49,7 @@ def test_polynomials_of_one_degree(check: Callable[..., object], name: str) -> N
 
 @pytest.mark.parametrize("degree", [-1, 0, 1, 2, 9, 200])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", sorted(OF_KNOWN_DEGREE))
+@pytest.mark.parametrize("name", sorted(RECURRENCES))
 def test_polynomials_of_known_degree(check: Callable[..., object], name: str, dtype: torch.dtype, degree: int) -> None:
     if name.startswith("hermite") and degree == 200 and dtype is torch.float32:
         degree = 20  # beyond 128 torch has NaN, and before that infinity
@@ -56,6 +57,27 @@ def test_polynomials_of_known_degree(check: Callable[..., object], name: str, dt
     scale = float(getattr(torch.special, name)(x.double(), degree).abs().max()) or 1.0
     tolerance = 1e-4 if dtype is torch.float32 else 1e-10
     check(lambda x: getattr(torch.special, name)(x, degree) / scale + x.sum(1, keepdim=True), x, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", sorted(RECURRENCES))
+def test_polynomials_of_a_degree_that_is_data(check: Callable[..., object], name: str, dtype: torch.dtype) -> None:
+    """Each element has a loop of its own length, in outputs and below reductions; degrees are truncated as in torch."""
+    x = torch.tensor([-2.0, -1.0, -0.7, 0.0, 0.3, 1.0, 1.1, math.nan], dtype=dtype)[:, None]
+    n = torch.tensor([-3.0, -0.5, 0.0, 0.5, 1.0, 2.0, 2.9, 7.0, 13.0, 20.0, math.nan, -math.inf, 1e30], dtype=dtype)
+    polynomial = getattr(torch.special, name)
+    check(lambda x, n: polynomial(x, n) * 2, x, n, tolerance=TOLERANCE[dtype] * 20)
+    x = torch.linspace(-1, 1, 40, dtype=dtype)[:, None]
+    n = (torch.arange(300, dtype=dtype) % 12)[None]
+    check(lambda x, n: polynomial(x, n).sum(1, keepdim=True) * 1e-9 + x, x, n, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(RECURRENCES))
+def test_polynomials_beyond_the_limit_of_a_degree(compiled: Callable[..., Any], name: str) -> None:
+    """torch has NaN from there on, or counts for minutes; this backend never returns one of another degree."""
+    n = torch.tensor([513.0 if name.startswith("hermite") else 2.0**32], dtype=torch.float64)
+    x = torch.tensor([0.5], dtype=torch.float64)
+    assert compiled(lambda x, n: getattr(torch.special, name)(x, n), x, n).results[0].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -12,6 +12,7 @@ import sympy
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import sinks_of, strided_loads
 from halide_backend.errors import Unsupported
@@ -64,6 +65,8 @@ def tile(program: LoopProgram) -> Tiling:
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     scattered = any(layout.scattered for layout in layouts.values())
     if any(isinstance(value.attribute, Reduction) for value in program.values):
+        if any(value.operation in RECURRENCES for value in program.values):
+            raise Unsupported("a recurrence of as many steps as data say in a CUDA kernel that reduces")
         if scattered:
             raise Unsupported("a scatter of what is reduced in the same CUDA kernel")
         return _reducing(program, extents, layouts)
@@ -75,6 +78,8 @@ def tile(program: LoopProgram) -> Tiling:
         if len(program.stores) > 1:
             raise Unsupported("a scatter beside other stores in one CUDA kernel")
         return _scattering(program, extents, layouts, Tiling(Team.THREAD, row))
+    if any(value.operation in RECURRENCES for value in program.values):
+        return Tiling(Team.THREAD, row)
     if (square := _square(program, layouts)) is not None:
         return _tiled(program, extents, layouts, Tiling(Team.TILE, row, square))
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
