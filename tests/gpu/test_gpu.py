@@ -306,3 +306,13 @@ def test_each_device_has_its_own_module() -> None:
     for device in (0, 1, 0, 1):
         x = torch.randn(16, 256, device=f"cuda:{device}")
         torch.testing.assert_close(function(x), torch.softmax(x, -1))
+
+
+@pytest.mark.parametrize("name", ["hermite_polynomial_h", "laguerre_polynomial_l", "legendre_polynomial_p"])
+@pytest.mark.parametrize("columns", [12, 300, 1001])
+def test_polynomials_of_a_degree_that_is_data(native: Native, name: str, columns: int) -> None:
+    x = torch.linspace(-1, 1, 40, device="cuda", dtype=torch.float64)[:, None]
+    n = (torch.arange(columns, device="cuda", dtype=torch.float64) % 14 - 2)[None]
+    polynomial = getattr(torch.special, name)
+    torch.testing.assert_close(compiled(lambda x, n: polynomial(x, n) * 2)(x, n), polynomial(x, n) * 2)
+    assert native() == 1

@@ -248,3 +248,12 @@ def test_float8_is_refused(programs: Compile) -> None:
 def test_equal_programs_have_equal_texts(programs: Compile) -> None:
     first, second = (programs(lambda x: torch.softmax(x, -1), rand(16, 1024))[0] for _ in range(2))
     assert cuda_kernel_text(first) == cuda_kernel_text(second)
+
+
+@pytest.mark.parametrize("name", ["hermite_polynomial_h", "legendre_polynomial_p"])
+def test_a_recurrence_ends_where_its_degree_says(compiled_ptx: Compile, name: str) -> None:
+    """Halide cuts a scalar loop at its predicate; in a vector it would run through 2**31 steps."""
+    code = compiled_ptx(lambda x, n: getattr(torch.special, name)(x, n), rand(64, 64), rand(64, 64) * 9)
+    assert code.wide_loads == 0
+    # The loop's end is the smaller of the degree and the largest one.
+    assert code.count(r"min\.u32.*, 2147483646;") == 1
