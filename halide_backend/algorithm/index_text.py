@@ -27,7 +27,8 @@ def index_text(index: sympy.Expr | int) -> str:
     if index.is_Mul:
         factors = sorted(index.args, key=lambda factor: (not factor.is_Integer, str(factor)))
         return "*".join(index_text(factor) for factor in factors)
-    arguments = [index_text(argument) for argument in index.args]
+    # Behind // or % a product of sizes is one divisor (a dynamic reshape, wrong without).
+    arguments = [f"({index_text(a)})" if a.is_Mul or a.is_Pow else index_text(a) for a in index.args]
     match type(index).__name__:
         case "FloorDiv" | "CleanDiv":
             return f"({arguments[0]} // {arguments[1]})"

@@ -23,6 +23,7 @@ from halide_backend.algorithm.operation_names import (
     OPERATIONS,
     RENAMED,
 )
+from halide_backend.capture import float_index
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.indexing import coordinates, value_range
 from halide_backend.capture.program_builder import ProgramBuilder
@@ -96,6 +97,8 @@ class Recorder(DefaultHandler):
 
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Recorded:
         index = self.simplified(expr)
+        if float_index.is_float(index):
+            return self.cast(float_index.record(index, self), dtype)
         return self.value("index", dtype, *self.index_operands(index), attribute=index)
 
     def value_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Recorded:

@@ -83,5 +83,5 @@ def _fails_alike(program: Program, error: Exception) -> bool:
 def _compiled(program: Program, backend: str) -> list[torch.Tensor]:
     torch._dynamo.reset()
     with inductor_config.patch(cpu_backend=backend, force_disable_caches=True):
-        compiled = torch.compile(program.function(), dynamic=False, fullgraph=True)
+        compiled = torch.compile(program.function(), dynamic=program.dynamic, fullgraph=True)
         return outputs(compiled, [t.make() for t in program.inputs], program.gradients)

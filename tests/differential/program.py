@@ -45,12 +45,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Program:
-    """`gradients` asks for a backward pass as well: all float inputs require gradients."""
+    """`gradients` asks for a backward pass as well: all float inputs require gradients. `dynamic` asks for one
+    compilation for all sizes."""
 
     inputs: tuple[Tensor | Given, ...]
     lines: tuple[Line, ...]
     outputs: tuple[str, ...]
     gradients: bool = False
+    dynamic: bool = False
 
     def source(self) -> str:
         body = "\n".join([*map(str, self.lines), f"return {', '.join(self.outputs)},"])
@@ -71,6 +73,8 @@ class Program:
         lines = [f"# {tensor}" for tensor in self.inputs]
         if self.gradients:
             lines.append("# with gradients")
+        if self.dynamic:
+            lines.append("# with dynamic shapes")
         return "\n".join([*lines, self.source()])
 
 
@@ -97,4 +101,4 @@ def parse(text: str) -> Program:
         source = ast.unparse(statement.value)
         lines.append(Line(source, target, tuple(dict.fromkeys(_NAME.findall(source)))))
     outputs = tuple(_NAME.findall(ast.unparse(statements[-1])))
-    return Program(tuple(inputs), tuple(lines), outputs, "# with gradients" in text)
+    return Program(tuple(inputs), tuple(lines), outputs, "# with gradients" in text, "# with dynamic shapes" in text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from .program import Given, Line, Program
 
@@ -46,19 +47,19 @@ def _alive(program: Program, outputs: tuple[str, ...]) -> Program:
             needed |= set(line.names)
             lines.append(line)
     inputs = tuple(t for t in program.inputs if t.name in needed)
-    return Program(inputs, tuple(reversed(lines)), outputs, program.gradients)
+    return replace(program, inputs=inputs, lines=tuple(reversed(lines)), outputs=outputs)
 
 
 def _without(program: Program, number: int) -> Iterator[Program]:
     line = program.lines[number]
     lines = program.lines[:number] + program.lines[number + 1 :]
     if not line.target:
-        yield _alive(Program(program.inputs, lines, program.outputs, program.gradients), program.outputs)
+        yield _alive(replace(program, lines=lines), program.outputs)
         return
     if any(line.target in other.names for other in lines):
         return
     outputs = tuple(dict.fromkeys(n for n in program.outputs if n != line.target)) or line.names[:1]
-    yield _alive(Program(program.inputs, lines, outputs, program.gradients), outputs)
+    yield _alive(replace(program, lines=lines), outputs)
 
 
 def _given(program: Program, number: int) -> Program | None:
@@ -75,4 +76,4 @@ def _given(program: Program, number: int) -> Program | None:
         return None
     given = Given(line.target, value.detach().clone())
     rest = program.lines[:number] + program.lines[number + 1 :]
-    return _alive(Program((*program.inputs, given), rest, program.outputs, program.gradients), program.outputs)
+    return _alive(replace(program, inputs=(*program.inputs, given), lines=rest), program.outputs)

@@ -1,4 +1,4 @@
-"""300 random programs against eager, and each of their kernels between inaccessible pages.
+"""300 random programs against eager, a quarter of them with dynamic shapes, and each of their kernels between inaccessible pages.
 
 A failure names its seed; `python -m tests.differential --programs 1 --seed N --show --shrink` repeats it and makes it
 small. The long run is `python -m tests.differential --programs 20000 --jobs 2 --record FILE --resume`.
@@ -104,7 +104,8 @@ def test_a_printed_program_can_be_read_back() -> None:
         program = program_of_seed(seed)
         again = parse(str(program))
         assert ast.dump(ast.parse(again.source())) == ast.dump(ast.parse(program.source()))
-        assert (again.inputs, again.gradients) == (program.inputs, program.gradients)
+        facts = (program.inputs, program.gradients, program.dynamic)
+        assert (again.inputs, again.gradients, again.dynamic) == facts
 
 
 def test_a_wrong_result_is_noticed_and_made_small() -> None:

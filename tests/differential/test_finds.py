@@ -158,6 +158,24 @@ def program(a0, a1, a2):
     v1 = torch.softmax(torch.where(a1, a2.abs().add(0.5).pow(1.5), a0[:, :1] + a2), -2)
     return v0, v1
 """,
+    "a view of dynamic shape": """
+# a0: (31, 63, 8) float32 whole contiguous seed 4
+# with dynamic shapes
+def program(a0):
+    v0 = a0 != 0
+    v1 = v0.permute((1, 2, 0)).contiguous()
+    v2 = v0.reshape((31, 504))
+    return v1, v2
+""",
+    "the gradient of a variance of dynamic shape": """
+# a0: (7, 65, 15, 7) float32 normal contiguous seed 4
+# with gradients
+# with dynamic shapes
+def program(a0):
+    v0 = torch.softmax(a0, -1)
+    v1 = torch.var(a0, dim=(3,), keepdim=True)
+    return v0, v1
+""",
     "a reduction of a slice that is empty": """
 # a0: (7, 9) float32 normal contiguous seed 4
 def program(a0):

@@ -1,0 +1,113 @@
+"""One compilation serves every size: extents and strides are arguments of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch._inductor.config as inductor_config
+import torch.nn.functional as F
+from torch import Tensor
+
+import halide_backend
+
+#: More columns than rows: Inductor makes a guard of that, and another compilation behind it.
+SIZES = ((6, 8), (37, 65), (8, 1003), (16, 129), (4, 5))
+
+
+def joined(x: Tensor, y: Tensor) -> Tensor:
+    return torch.cat([x, y * 2, x[:, 1:]], 1)
+
+
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor | tuple[Tensor, ...]]] = {
+    "pointwise": lambda x, y: torch.where(x > y, x.exp(), y) * x.shape[0] / (x.shape[1] + 0.5),
+    "rows": lambda x, y: torch.softmax(x, -1) + y.sum(-1, keepdim=True),
+    "columns": lambda x, y: (x.var(0), y.amax(0), (x * y).mean(0)),
+    "layer norm": lambda x, y: F.layer_norm(x, x.shape[1:]) * y,
+    "everything": lambda x, y: (x * y).sum() / x.numel(),
+    "argmax": lambda x, y: (x.argmax(1), y.argmin(0), (x + y).argmax()),
+    "transpose": lambda x, y: (x.t().contiguous(), (x + y).t().contiguous() * 3),
+    "reshape": lambda x, y: (x.reshape(-1) * 2, (x > y).reshape(x.shape[1], x.shape[0]), x.t().reshape(x.shape)),
+    "views of a product of sizes": lambda x, y: (x[:, None] != y).flatten(1) ^ (x[:1, None] < y).flatten(1),
+    "concatenation": joined,
+    "padding": lambda x, y: F.pad(x, (1, 2, 0, 1)) * 2,
+    "gather": lambda x, y: x[torch.arange(x.shape[0] - 1, -1, -1)] + y.roll(1, 1),
+    "scatter": lambda x, y: x.index_add(0, torch.zeros(x.shape[0], dtype=torch.int64), y),
+    "positions": lambda x, y: x + torch.arange(x.shape[1]) * y.shape[0],
+}
+
+
+@pytest.fixture(autouse=True)
+def settings(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(kernel_store))
+    torch._dynamo.reset()
+    with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_one_object_for_all_sizes(function: Callable[..., object]) -> None:
+    halide_backend.reset_stats()
+    compiled = torch.compile(function, dynamic=True, fullgraph=True)
+    kernels = set()
+    for number, (rows, columns) in enumerate(SIZES):
+        generator = torch.Generator().manual_seed(number)
+        x, y = torch.randn(2, rows, columns, generator=generator)
+        torch.testing.assert_close(compiled(x, y), function(x, y))
+        kernels.add(halide_backend.stats()["native_kernels"])
+    assert len(kernels) == 1 and kernels != {0}
+    assert halide_backend.stats()["delegation_reasons"] == {}
+
+
+@pytest.mark.parametrize("function", [FUNCTIONS[name] for name in ("rows", "columns", "layer norm", "scatter")])
+def test_gradients_for_all_sizes(function: Callable[..., object]) -> None:
+    halide_backend.reset_stats()
+    compiled = torch.compile(function, dynamic=True, fullgraph=True)
+    for number, (rows, columns) in enumerate(SIZES):
+        generator = torch.Generator().manual_seed(number)
+        x, y = torch.randn(2, rows, columns, generator=generator)
+        found = []
+        for run in (compiled, function):
+            leaves = [x.clone().requires_grad_(), y.clone().requires_grad_()]
+            results = run(*leaves)
+            results = results if isinstance(results, tuple) else (results,)
+            torch.autograd.backward([(r * r).sum() for r in results])
+            found.append([leaf.grad for leaf in leaves])
+        torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
+    assert halide_backend.stats()["delegation_reasons"] == {}
+
+
+def test_sizes_that_become_dynamic_by_themselves() -> None:
+    """The second size makes Dynamo compile for all of them; the third one compiles nothing."""
+    halide_backend.reset_stats()
+    compiled = torch.compile(lambda x: torch.softmax(x * 2, -1))
+    counts = []
+    for rows in (5, 9, 70, 33):
+        x = torch.randn(rows, rows + 1)
+        torch.testing.assert_close(compiled(x), torch.softmax(x * 2, -1))
+        counts.append(halide_backend.stats()["native_kernels"])
+    assert counts[0] < counts[1] == counts[2] == counts[3]
+
+
+def test_a_size_that_is_data() -> None:
+    """An unbacked size: how many elements are positive is known when the kernel is launched."""
+    halide_backend.reset_stats()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(lambda x: x[x > 0].exp() * 2 + 1, fullgraph=True)
+        for length in (30, 500, 7):
+            x = torch.randn(length)
+            torch.testing.assert_close(compiled(x), x[x > 0].exp() * 2 + 1)
+        assert compiled(-torch.ones(30)).shape == (0,)
+    assert halide_backend.stats()["native_kernels"] >= 1
+
+
+def test_symbolic_strides_and_offsets() -> None:
+    halide_backend.reset_stats()
+    compiled = torch.compile(lambda x: (x * 2 + 1, x.sum(0)), dynamic=True, fullgraph=True)
+    for rows, columns, step in ((9, 7, 2), (40, 33, 2), (13, 64, 3)):
+        x = torch.randn(rows + 1, columns * step)[1:, 1::step]
+        torch.testing.assert_close(compiled(x), (x * 2 + 1, x.sum(0)))
+    assert halide_backend.stats()["delegation_reasons"] == {}
