@@ -38,6 +38,28 @@ class Comparison:
         return ""
 
 
+def as_near(actual: Any, eager: Any, truth: Any) -> bool:
+    """Whether each result is about as near to `truth`, which has a wider type, as eager's is.
+
+    Its largest error is at most twice eager's: two right ways to round differ by that much where a sample enlarges
+    rounding errors.
+    What is no tensor of floating-point or complex numbers has to be equal to eager's.
+    """
+    for ours, theirs, right in zip(actual, eager, truth, strict=True):
+        tensors = isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor)
+        if not tensors or not (theirs.is_floating_point() or theirs.is_complex()):
+            if not (torch.equal(ours, theirs) if tensors else ours == theirs):
+                return False
+            continue
+        finite = theirs.isfinite()
+        if ours.dtype != theirs.dtype or not torch.equal(ours.isfinite(), finite):
+            return False
+        errors = [(values[finite] - right[finite]).abs() for values in (ours, theirs)]
+        if bool(finite.any()) and not errors[0].max() <= 2 * errors[1].max():
+            return False
+    return True
+
+
 def _structure(actual: Any, expected: Any) -> str:
     """What differs besides values."""
     for position, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):

@@ -7,7 +7,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-_HALF = (torch.float16, torch.bfloat16)
+#: The type that has at least twice the precision.
+_WIDER = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
 
 
 def twin(tree: Any) -> Any:
@@ -33,17 +39,17 @@ def _copied(tensor: torch.Tensor, storages: dict[int, torch.UntypedStorage]) -> 
     return copied.requires_grad_(tensor.requires_grad)
 
 
-def has_half(tree: Any) -> bool:
-    """Whether a tensor of `tree` is float16 or bfloat16."""
-    return any(leaf.dtype in _HALF for leaf in tensors(tree))
+def can_widen(tree: Any) -> bool:
+    """Whether a tensor of `tree` has a type that there is a wider one of."""
+    return any(leaf.dtype in _WIDER for leaf in tensors(tree))
 
 
-def single(tree: Any) -> Any:
-    """`twin(tree)` with every float16 and bfloat16 tensor as float32."""
+def wider(tree: Any) -> Any:
+    """`twin(tree)` with every float16 and bfloat16 tensor as float32, and every float32 tensor as float64."""
 
     def widen(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.dtype in _HALF:
-            return leaf.detach().float().requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in _WIDER:
+            return leaf.detach().to(_WIDER[leaf.dtype]).requires_grad_(leaf.requires_grad)
         return leaf
 
     return tree_map(widen, twin(tree))

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from halide_backend.opinfo import table, tolerances
-from halide_backend.opinfo.comparison import Comparison
+from halide_backend.opinfo.comparison import Comparison, as_near
 from halide_backend.opinfo.outcome import Failure, Outcome, same_failures
-from halide_backend.opinfo.twin import like, single, twin
+from halide_backend.opinfo.twin import like, twin, wider
 
 FLOAT32 = tolerances.forward("sin", "float32")
 
@@ -52,9 +52,9 @@ def test_a_twin_has_strides_offset_and_overlap_of_the_original() -> None:
     assert memory[5] == 5
 
 
-def test_half_precision_is_compared_in_float32_and_back() -> None:
+def test_types_are_widened_and_narrowed_again() -> None:
     x = torch.tensor([1.5], dtype=torch.bfloat16, requires_grad=True)
-    wide = single([x, torch.tensor([1])])
+    wide = wider([x, torch.tensor([1])])
     assert wide[0].dtype is torch.float32 and wide[0].requires_grad and wide[0].is_leaf
     assert wide[1].dtype is torch.int64
     assert like(wide, [x, wide[1]])[0].dtype is torch.bfloat16
@@ -80,3 +80,15 @@ def test_the_table_counts_statuses_kernels_and_reasons() -> None:
     assert ["all", "3", "2", "1", "0", "0", "0", "0", "3", "3"] in rows
     assert ["3", "operation", "zeta", "zeta"] in rows
     assert "cos int32: failed: sample 0, values: 1 != 2" in text
+
+
+def test_as_near_to_the_truth_as_eager() -> None:
+    truth = [torch.tensor([1.0, 2.0], dtype=torch.float64)]
+    eager = [torch.tensor([1.0, 2.25])]
+    assert as_near([torch.tensor([0.6, 2.0])], eager, truth)
+    assert not as_near([torch.tensor([0.4, 2.0])], eager, truth)
+    assert not as_near([torch.tensor([float("nan"), 2.0])], eager, truth)
+    assert not as_near([torch.tensor([0.8, 2.0], dtype=torch.float64)], eager, truth)
+    assert not as_near([None], eager, truth)
+    assert not as_near(eager, [None], truth)
+    assert not as_near([torch.tensor([1])], [torch.tensor([2])], [torch.tensor([1])])
