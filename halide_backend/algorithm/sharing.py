@@ -82,32 +82,39 @@ def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]
     return found
 
 
-def preserved_loads(program: LoopProgram) -> frozenset[int]:
-    """Loads of overwritten memory whose value goes anywhere besides the store that overwrites it.
+def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
+    """Loads of memory that the program overwrites, if their values have to be stored.
+
+    The first are read where they are overwritten, but go elsewhere, too: each is stored before that point is written.
+    The second are read at other places than are written, as in `x[1:] = x[:-1]`: all are stored before the first point
+    is written.
 
     Raises:
-        Unsupported: memory is read at other places than it is written, or in another loop nest than the one that
-            overwrites it; only separate kernels keep that in order.
+        Unsupported: that would not come before the other stores; only separate kernels keep them in order.
     """
     mutated = {buffer.name for buffer in program.inputs if buffer.mutated}
     if not mutated:
-        return frozenset()
+        return frozenset(), frozenset()
     sinks = sinks_of(program)
     elsewhere = {f"check {number}" for number in range(len(program.checks))}
     elsewhere |= {f"store {number}" for number, store in enumerate(program.stores) if _is_scatter(store)}
     found: set[int] = set()
+    snapshots: set[int] = set()
     for position, value in enumerate(program.values):
         load = value.attribute
         if not (isinstance(load, Load) and load.buffer in mutated):
             continue
         number, store = _overwriting(program, load.buffer)
         if load.index != store.index or store.mode is not None or value.operands:
-            raise Unsupported("overwritten memory is read at another place than it is written")
+            if len(program.stores) > 1 or program.checks or _is_scatter(store):
+                raise Unsupported("overwritten memory is read at another place than it is written")
+            snapshots.add(position)
+            continue
         if sinks[position] != {f"store {number}"}:
             if sinks[position] & elsewhere:
                 raise Unsupported("overwritten memory is read by a check or a scatter, which run after the outputs")
             found.add(position)
-    return frozenset(found)
+    return frozenset(found), frozenset(snapshots)
 
 
 def _work(program: LoopProgram) -> list[int]:

@@ -19,7 +19,7 @@ from halide_backend.algorithm.loop_program import (
 )
 from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
-from halide_backend.algorithm.sharing import preserved_loads, repeated_operands, shared_values, strided_loads
+from halide_backend.algorithm.sharing import old_values, repeated_operands, shared_values, strided_loads
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
 
@@ -65,7 +65,7 @@ class _Writer:
         self.shared = shared_values(program)
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.staged = strided_loads(program, self.layouts)
-        self.preserved = preserved_loads(program)
+        self.preserved, self.snapshots = old_values(program)
         self.repeated = repeated_operands(program)
 
     # -- the whole ---------------------------------------------------------------------------------------------
@@ -193,6 +193,8 @@ class _Writer:
     def _role(self, position: int, value: Value) -> Role | None:
         if position in self.preserved:
             return Role.PRESERVED
+        if position in self.snapshots:
+            return Role.SNAPSHOT
         if position in self.staged:
             return Role.STAGED_LOAD
         if value.operation in ("constant", "index") or isinstance(value.attribute, Reduction):

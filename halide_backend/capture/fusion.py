@@ -8,7 +8,7 @@ from torch._inductor import config
 from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
 from halide_backend.algorithm.cuda.tiling import fits_one_tiling
-from halide_backend.algorithm.sharing import preserved_loads
+from halide_backend.algorithm.sharing import old_values
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 
@@ -35,7 +35,9 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
         recording = recordings.of(nodes)
         if on_cuda or recording.reads.keys() & recording.stores.keys():
             program, _ = recording.finish(())
-            preserved_loads(program)
+            _, snapshots = old_values(program)
+            if snapshots:
+                return False
             if on_cuda and not fits_one_tiling(program):
                 return False
             single = on_cuda and not any(store.nest.iteration for store in program.stores)

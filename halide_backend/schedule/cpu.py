@@ -107,8 +107,9 @@ class _Rules:
         level = self._outputs(outputs) if outputs else None
         for stage in graph.stages:
             shared = stage.role in (Role.SHARED, Role.PRESERVED)
-            if stage.role is Role.SERIAL:
-                self._serial(stage)
+            if stage.role in (Role.SERIAL, Role.SNAPSHOT):
+                self.add(ComputeRoot(stage.name))
+                self._separate(stage)
             elif stage.role is Role.REDUCTION:
                 self._place(stage, level if stage.name in self.inside else None)
             elif shared and level is not None and stage.name in self.inside:
@@ -208,15 +209,15 @@ class _Rules:
         return self._rows(outputs, parent, row)
 
     def _separate(self, stage: Stage) -> None:
-        """An output that shares no row with the others: its own loop nest."""
+        """A loop nest of its own, for what shares no row with the outputs."""
         if not stage.loops:
             return
-        inner = stage.loops[0]
-        rest = list(stage.loops[1:])
-        self._vector(stage.name, inner.name, inner.extent, self.lanes(stage.bits))
+        inner, outer = stage.loops[0], stage.loops[0].name
+        if stage.role is not Role.SERIAL:
+            _, outer = self._vector(stage.name, inner.name, inner.extent, self.lanes(stage.bits))
         if self.work >= PARALLEL_WORK:
-            outer = [loop for loop in rest if loop.extent > 1]
-            self.add(Parallel(stage.name, outer[-1].name if outer else f"{inner.name}_o"))
+            rest = [loop.name for loop in stage.loops[1:] if loop.extent > 1]
+            self.add(Parallel(stage.name, rest[-1] if rest else outer))
 
     def _rows(self, outputs: list[Stage], parent: Stage, row: list[str]) -> _Level:
         """Rows in parallel, each row's loops vectorized along memory."""
@@ -354,14 +355,6 @@ class _Rules:
             vector = self._vector(stage.name, loop.name, loop.extent, lanes)
             rest = [other.name for other in stage.loops if other is not loop]
             self.add(Reorder(stage.name, (*vector, *rest)))
-
-    def _serial(self, stage: Stage) -> None:
-        self.add(ComputeRoot(stage.name))
-        if not stage.loops or self.work < PARALLEL_WORK:
-            return
-        outer = max(stage.loops, key=lambda loop: loop.extent)
-        rest = tuple(loop.name for loop in stage.loops if loop is not outer)
-        self.add(Reorder(stage.name, (*rest, outer.name)), Parallel(stage.name, outer.name))
 
     def _scatter(self, stage: Stage) -> None:
         """Rows one after another, since two may meet at one place; columns side by side."""

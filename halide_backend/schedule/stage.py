@@ -12,6 +12,7 @@ class Role(Enum):
     INLINE = "inline"  # cheap: computed wherever it is used, unless a rule stores it
     SHARED = "shared"  # expensive and used more than once: worth storing where there is a place for it
     PRESERVED = "preserved"  # the old value of memory that an output overwrites: read before any output is written
+    SNAPSHOT = "snapshot"  # old values that are overwritten before they are read: all of them are read first
     STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile; on CUDA the words of a chunk
     TILE = "tile"  # a strided load, to be copied into shared memory (CUDA)
     SERIAL = "serial"  # a loop of as many steps as its data say: never part of a vector

@@ -111,3 +111,20 @@ def test_symbolic_strides_and_offsets() -> None:
         x = torch.randn(rows + 1, columns * step)[1:, 1::step]
         torch.testing.assert_close(compiled(x), (x * 2 + 1, x.sum(0)))
     assert halide_backend.stats()["delegation_reasons"] == {}
+
+
+@pytest.mark.parametrize("length", [1000, 300_001])
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_memory_that_is_overwritten_from_its_neighbours(length: int, shift: int) -> None:
+    """Inductor writes the copy into the memory that it reads; in parallel and in vectors, old values would be lost."""
+
+    def move(x: Tensor) -> Tensor:
+        x[1:-1].copy_((x * 2)[1 + shift : len(x) - 1 + shift])
+        return x
+
+    halide_backend.reset_stats()
+    x = torch.randn(length)
+    wanted = move(x.clone())
+    assert torch.equal(torch.compile(move, dynamic=True)(x), wanted)
+    assert torch.equal(x, wanted)
+    assert halide_backend.stats()["delegation_reasons"] == {}

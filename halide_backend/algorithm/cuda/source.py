@@ -26,7 +26,7 @@ from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
-from halide_backend.algorithm.sharing import preserved_loads, sinks_of, strided_loads
+from halide_backend.algorithm.sharing import old_values, sinks_of, strided_loads
 from halide_backend.algorithm.source import Algorithm
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
@@ -40,7 +40,7 @@ def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
     Raises:
         Unsupported: something has no form on CUDA yet.
     """
-    if preserved_loads(program):
+    if any(old_values(program)):
         raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
     writer = Writer(program, tile(program))
     return writer.write(), writer.tiling
