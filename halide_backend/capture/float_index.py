@@ -47,5 +47,8 @@ class _Binary64:
         cast = self._recorder.cast
         return self._recorder.truediv(cast(a, torch.float64), cast(b, torch.float64))
 
+    def pow_by_natural(self, base: Any, exponent: Any) -> Any:
+        return self._recorder.pow(self._recorder.cast(base, torch.float64), exponent)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._recorder, name)
