@@ -24,10 +24,11 @@ from halide_backend.algorithm.mathematics.floating_point import (
     round_to_integer,
     sign_bits,
     split_exponent,
+    split_positive,
     times_power_of_two,
     to_bits,
 )
-from halide_backend.algorithm.mathematics.logarithm import log2_in_two_parts, positive_normal
+from halide_backend.algorithm.mathematics.logarithm import log2_in_two_parts
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
 # 2 atanh(s) / (s ln2) in z = s**2 <= 0.02946, relative error 2**-45.1.
@@ -101,9 +102,7 @@ def _binary32_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
 
 
 def _binary64_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
-    normal, extra = positive_normal(a)
-    m, e = split_exponent(normal)
-    log_high, log_low = log2_in_two_parts(m, e + extra)
+    log_high, log_low = log2_in_two_parts(*split_positive(a))
     y_high = head(y)
     exact, rest = y_high * log_high, (y - y_high) * log_high + y * log_low
     regular = (a > 0) & (a < hl.f64(math.inf)) & (hl.abs(exact) < hl.f64(1100))

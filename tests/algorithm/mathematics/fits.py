@@ -157,12 +157,12 @@ FITS = (
     _exponential("EXP_64", LN2_HALF, 9, -56.8),
     _expm1("EXPM1_32", 5, -28.2),
     _expm1("EXPM1_64", 11, -57.7),
-    _exp2("exponential", "EXP2_32", 5, -28.4),
+    _exp2("exponential", "EXP2_32", 6, -30.9),
     _exp2("exponential", "EXP2_64", 10, -55.6),
     _exp2("power", "EXP2_SERIES", 6, -33.7),
     Fit(
         *("logarithm", "LOG_32", without_start(mp.log1p, 3)),
-        *(float(mp.sqrt(0.5)) - 1, float(mp.sqrt(2)) - 1, 8, 0, -30.3),
+        *(-0.3126, 0.3751, 8, 0, -29.5),
         lambda f: f**3 / mp.log1p(f) if f else mp.mpf(0),
     ),
     _half_range("logarithm", "LOG_64", odd(lambda s: 2 * mp.atanh(s)), 6, -58.1),
@@ -186,7 +186,7 @@ FITS = (
         *("trigonometric", "TAN_64_P", odd(mp.tan, radius=1e-6), 0, 0.618, 3, 3, -55.6),
         *(of_odd(mp.tan), "TAN_64_Q"),
     ),
-    Fit("hyperbolic", "TANH_32", odd(mp.tanh), 0, 0.6255**2, 4, 0, -27.8, lambda z: z),
+    Fit("hyperbolic", "TANH_32", odd(mp.tanh), 0, 1.002, 6, 0, -27.6, of_odd(mp.tanh)),
     Fit(
         *("hyperbolic", "TANH_64_P", odd(mp.tanh), 0, 0.6255**2, 2, 3, -56.9, lambda z: z),
         "TANH_64_Q",

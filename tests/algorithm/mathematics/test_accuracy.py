@@ -53,15 +53,15 @@ BOUNDS = {
     "erfcx": Bound(0.51, 2.0),  # torch: 440
     "erfinv": Bound(0.51, 1.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
     "exp": Bound(1.0, 1.0),
-    "exp2": Bound(1.2, 1.0),
+    "exp2": Bound(1.1, 1.0),
     "expm1": Bound(1.5, 1.5),
     "fmod": Bound(0.0, 0.0, arity=2),
-    "hypot": Bound(0.51, 1.2, arity=2),
+    "hypot": Bound(0.51, 0.51, arity=2),
     "lgamma": Bound(0.6, 16.0, floor=1.0),
-    "log": Bound(0.8, 0.8),
-    "log1p": Bound(0.9, 0.8),
-    "log2": Bound(1.3, 0.6),
-    "log10": Bound(1.6, 0.6),
+    "log": Bound(0.67, 0.8),
+    "log1p": Bound(0.75, 0.8),
+    "log2": Bound(0.78, 0.6),
+    "log10": Bound(0.72, 0.6),
     "pow": Bound(0.51, 1.0, arity=2),
     "rsqrt": Bound(1.5, 1.5),
     "sigmoid": Bound(2.0, 2.0),
@@ -69,7 +69,7 @@ BOUNDS = {
     "sinh": Bound(1.7, 1.6),
     "sqrt": Bound(0.51, 0.51),
     "tan": Bound(0.51, 1.2),
-    "tanh": Bound(1.4, 1.4),
+    "tanh": Bound(1.2, 1.2),
 }
 #: torch.fmod yields NaN for large quotients, torch.log1p yields 0 for denormals; numpy asks the C library.
 EAGER_IS_WRONG: dict[str, Callable[..., Floats]] = {"fmod": np.fmod, "log1p": np.log1p}
