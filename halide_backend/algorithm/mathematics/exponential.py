@@ -134,8 +134,10 @@ def small_exponential(x: hl.Expr) -> hl.Expr:
 
 def exp(x: hl.Expr) -> hl.Expr:
     lowest, highest = EXP_RANGE_32 if float_format(x) is BINARY32 else EXP_RANGE_64
-    k, r = reduce_exponential(at_most(at_least(x, lowest), highest))
-    return times_power_of_two(exponential_of_remainder(r), k)
+    k, coarse, fine = reduce_exponential_exactly(at_most(at_least(x, lowest), highest))
+    r = coarse - fine
+    bend = r * r * polynomial(r, EXP_32 if float_format(r) is BINARY32 else EXP_64)
+    return times_power_of_two((bend - fine) + coarse + 1, k)
 
 
 def exp2(x: hl.Expr) -> hl.Expr:

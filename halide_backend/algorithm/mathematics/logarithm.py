@@ -65,6 +65,8 @@ ATANH_TAIL = (
 )
 # 2 / (3 ln2): a head of 26 bits and the rest.
 TWO_THIRDS_LOG2_E = (0.9617966860532761, 7.872699542894897e-09)
+# ln2: a head of 26 bits and the rest.
+LN2 = (0.6931471675634384, 1.2996506893889889e-08)
 # log2(e) and log10(e) (heads of 12 bits) and log10(2) (15 and 26 bits), each with its rest.
 LOG2_E_PARTS_32 = (1.4423828125, 0.000312228388963387)
 LOG10_E_PARTS_32 = (0.4342041015625, 9.038034075182765e-05)
@@ -181,6 +183,12 @@ def log10(x: hl.Expr) -> hl.Expr:
         c_high, c_low = LOG10_2_PARTS_64
         y = high * f.value(c_high) + (low * f.value(c_high + c_low) + high * f.value(c_low))
     return logarithm_domain(x, y)
+
+
+def log_in_two_parts(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """log(x) = high + low to 2**-68 of it, x positive and in binary64."""
+    (log_high, log_low), (ln2_high, ln2_low) = log2_in_two_parts(*split_positive(x)), (hl.f64(c) for c in LN2)
+    return log_high * ln2_high, log_high * ln2_low + log_low * hl.f64(math.log(2))
 
 
 def log2_in_two_parts(m: hl.Expr, e: hl.Expr) -> tuple[hl.Expr, hl.Expr]:

@@ -28,7 +28,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     times_power_of_two,
     to_bits,
 )
-from halide_backend.algorithm.mathematics.logarithm import log2_in_two_parts
+from halide_backend.algorithm.mathematics.logarithm import LN2, log2_in_two_parts
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
 # 2 atanh(s) / (s ln2) in z = s**2 <= 0.02946, relative error 2**-45.1.
@@ -50,8 +50,6 @@ EXP2_SERIES = (
     0.24022651077650148,
     0.6931471805436052,
 )
-# ln2: a head of 26 bits and the rest.
-LN2 = (0.6931471675634384, 1.2996506893889889e-08)
 
 
 def sqrt(x: hl.Expr) -> hl.Expr:

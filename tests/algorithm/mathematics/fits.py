@@ -114,6 +114,19 @@ def sine_pi(z: mp.mpf) -> mp.mpf:
     return mp.sinpi(mp.sqrt(z)) / mp.sqrt(z) if z > 1e-20 else mp.mpf(mp.pi)
 
 
+def sine_pi_rest(z: mp.mpf) -> mp.mpf:
+    if z < 1e-10:
+        return mp.pi**2 * (mp.pi**2 * z / 120 - mp.mpf(1) / 6)
+    return (sine_pi(z) / mp.pi - 1) / z
+
+
+def cotangent_rest(z: mp.mpf) -> mp.mpf:
+    if z < 1e-10:
+        return 4 - 2 * (mp.zeta(2) + mp.zeta(4) * z)
+    f = mp.sqrt(z)
+    return 4 - (1 / f - mp.pi * mp.cot(mp.pi * f)) / f
+
+
 ZERO = mp.findroot(mp.digamma, 1.4616)
 
 
@@ -262,9 +275,17 @@ FITS = (
     Fit("gamma", "STIRLING", stirling, 0, 1 / 64, 6, 0, -57.0),
     Fit("gamma", "SIN_PI", sine_pi, 0, 0.25, 8, 0, -52.5, relative(sine_pi)),
     Fit(
-        *("gamma", "DIGAMMA_P", digamma_ratio, 0, 2.0001, 7, 7, -54.0),
-        *(relative(digamma_ratio), "DIGAMMA_Q"),
+        *("gamma_64", "NEAR_P", lambda y: lgamma_ratio(y + mp.mpf(0.5)) - 0.5, 0, 1.5001, 7, 6, -54.9),
+        denominator="NEAR_Q",
     ),
+    Fit(*("gamma_64", "STIRLING_FROM_TWO_AND_A_HALF", stirling, 0, 0.1602, 12, 0, -57.9), mp.sqrt),
+    Fit("gamma_64", "SIN_PI_REST", sine_pi_rest, 0, 0.25, 7, 0, -54.0, lambda z: z * mp.pi / sine_pi(z)),
+    Fit(
+        *("gamma_64", "DIGAMMA_P", lambda y: digamma_ratio(y) - 1, 0, 2.0001, 6, 6, -54.0),
+        denominator="DIGAMMA_Q",
+    ),
+    Fit(*("gamma_64", "DIGAMMA_FROM_TWO_AND_A_HALF", digamma_series, 0, 0.1602, 13, 0, -57.9), lambda v: v),
+    Fit(*("gamma_64", "COTANGENT_P", cotangent_rest, 0, 0.25, 4, 3, -54.0), mp.sqrt, "COTANGENT_Q"),
     Fit(
         *("gamma", "DIGAMMA_3_P", lambda t: mp.digamma(3 + t), 0, 7.001, 8, 8, -54.0),
         *(lambda t: 1 / mp.digamma(3 + t), "DIGAMMA_3_Q"),

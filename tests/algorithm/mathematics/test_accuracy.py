@@ -47,7 +47,7 @@ BOUNDS = {
     "atanh": Bound(0.51, 1.5),
     "cos": Bound(1.6, 1.0),
     "cosh": Bound(1.6, 1.5),
-    "digamma": Bound(0.6, 16.0, floor=1.0),
+    "digamma": Bound(0.6, 1.6, floor=1.0),
     "erf": Bound(1.3, 1.0),
     "erfc": Bound(0.7, 1.0),
     "erfcx": Bound(0.51, 2.0),  # torch: 440
@@ -57,7 +57,7 @@ BOUNDS = {
     "expm1": Bound(1.5, 1.5),
     "fmod": Bound(0.0, 0.0, arity=2),
     "hypot": Bound(0.51, 0.51, arity=2),
-    "lgamma": Bound(0.6, 16.0, floor=1.0),
+    "lgamma": Bound(0.6, 1.2, floor=1.0),
     "log": Bound(0.67, 0.8),
     "log1p": Bound(0.75, 0.8),
     "log2": Bound(0.78, 0.6),
