@@ -31,9 +31,9 @@ from halide_backend.algorithm.mathematics.floating_point import (
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
-# Below it erf comes from erf(x)/x, above from the tail; erfc and erfcx change where the tail's approximation begins.
+# Below them erf, and erfc and erfcx, come from erf(x)/x, above from the tail.
 CENTER = 0.85
-TAIL = 0.5
+TAIL = 0.7
 # (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); z <= 0.7226: 2**-65 (P/Q).
 ERF_32 = (
     -0.000609022424758399,

@@ -16,6 +16,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     negate,
     power_of_two,
     round_to_integer,
+    sum_in_two_parts,
     times_power_of_two,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
@@ -133,11 +134,16 @@ def small_exponential(x: hl.Expr) -> hl.Expr:
 
 
 def exp(x: hl.Expr) -> hl.Expr:
-    lowest, highest = EXP_RANGE_32 if float_format(x) is BINARY32 else EXP_RANGE_64
+    """In binary64 the rounding error of 1 + r is kept as well; binary32, which is wanted fast, does without."""
+    single = float_format(x) is BINARY32
+    lowest, highest = EXP_RANGE_32 if single else EXP_RANGE_64
     k, coarse, fine = reduce_exponential_exactly(at_most(at_least(x, lowest), highest))
     r = coarse - fine
-    bend = r * r * polynomial(r, EXP_32 if float_format(r) is BINARY32 else EXP_64)
-    return times_power_of_two((bend - fine) + coarse + 1, k)
+    bend = r * r * polynomial(r, EXP_32 if single else EXP_64) - fine
+    if single:
+        return times_power_of_two(bend + coarse + 1, k)
+    total, missing = sum_in_two_parts(hl.f64(1), coarse)
+    return times_power_of_two(total + (missing + bend), k)
 
 
 def exp2(x: hl.Expr) -> hl.Expr:

@@ -214,6 +214,16 @@ def _split(x: hl.Expr, offset: hl.Expr, start: float) -> tuple[hl.Expr, hl.Expr]
     return m, from_bits((shifted >> f.word(f.mantissa)) | f.word(whole)) + offset
 
 
+def rough_reciprocal(x: hl.Expr) -> hl.Expr:
+    """1/x to 0.003 of it, some number for x = 0; binary64, x below 2**1022 and not denormal.
+
+    To 0.05 by the difference of the bits, whose constant makes the errors above and below equal, and one step of
+    Newton's method.
+    """
+    y = from_bits(hl.u64(0x7FDE623822FC16E6) - to_bits(x))
+    return y * (hl.f64(2) - x * y)
+
+
 def is_infinite(x: hl.Expr) -> hl.Expr:
     f = float_format(x)
     return magnitude_bits(x) == f.word(f.infinity)

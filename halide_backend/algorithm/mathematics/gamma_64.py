@@ -1,5 +1,7 @@
-"""lgamma and digamma of binary64, to 1.0 and 1.5 ulps (of 1, where the result is less): their large terms are sums in two parts.
+"""lgamma and digamma of binary64, to 1.0 and 1.5 ulps, of 1 where the result is less.
 
+Large terms that may cancel are sums in two parts: logarithms, the sine's or cotangent's part of a reflection, the first
+products of a series.
 Rational minimax approximations for |x| < 2.5, Stirling's series (DLMF 5.11.1, 5.11.2) with minimax coefficients beyond,
 reflection (5.5.3, 5.5.4) for negative arguments. Coefficients by tests/algorithm/mathematics/fits.py.
 """

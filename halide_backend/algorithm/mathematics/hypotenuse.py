@@ -9,11 +9,10 @@ import halide as hl
 from halide_backend.algorithm.mathematics.floating_point import (
     BINARY32,
     float_format,
-    from_bits,
     head,
     is_infinite,
+    rough_reciprocal,
     sum_in_two_parts,
-    to_bits,
 )
 
 
@@ -45,14 +44,4 @@ def _binary64_root(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     root = hl.sqrt(square)
     r = head(root)
     residual = ((square - r * r) - (root - r) * (root + r)) + (missing + rest)
-    return (root + residual * _rough_half_reciprocal(root)) * back
-
-
-def _rough_half_reciprocal(x: hl.Expr) -> hl.Expr:
-    """1/(2 x) to 0.003 of it, x = 0 or normal: to 0.05 by the difference of the bits, and a step of Newton's method.
-
-    The constant makes the bits' errors equal where they are largest above and below.
-    """
-    twice = x + x
-    y = from_bits(hl.u64(0x7FDE623822FC16E6) - to_bits(twice))
-    return y * (hl.f64(2) - twice * y)
+    return (root + residual * rough_reciprocal(root + root)) * back

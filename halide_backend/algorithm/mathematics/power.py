@@ -25,6 +25,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     sign_bits,
     split_exponent,
     split_positive,
+    sum_in_two_parts,
     times_power_of_two,
     to_bits,
 )
@@ -114,5 +115,6 @@ def _binary64_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
     u, v = t * ln2_high, (low - (t - fraction)) * hl.f64(math.log(2)) + t * ln2_low
     z = u + v
     w = v - (z - u)
-    p = (z * z * polynomial(z, EXP_64) + (w + z * w)) + z
-    return times_power_of_two(p + 1, k)
+    total, missing = sum_in_two_parts(hl.f64(1), z)
+    bend = z * z * polynomial(z, EXP_64) + (w + z * w)
+    return times_power_of_two(total + (missing + bend), k)

@@ -38,21 +38,21 @@ class Bound:
 
 
 BOUNDS = {
-    "acos": Bound(0.51, 1.0),
+    "acos": Bound(0.51, 0.7),
     "acosh": Bound(0.51, 2.0),
-    "asin": Bound(0.51, 1.0),
+    "asin": Bound(0.51, 0.75),
     "asinh": Bound(0.51, 1.5),
     "atan": Bound(0.51, 1.0),
-    "atan2": Bound(0.51, 1.5, arity=2),
+    "atan2": Bound(0.51, 0.9, arity=2),
     "atanh": Bound(0.51, 1.5),
     "cos": Bound(1.6, 1.0),
     "cosh": Bound(1.6, 1.5),
     "digamma": Bound(0.6, 1.6, floor=1.0),
     "erf": Bound(1.3, 1.0),
-    "erfc": Bound(0.7, 1.0),
+    "erfc": Bound(0.7, 0.85),
     "erfcx": Bound(0.51, 2.0),  # torch: 440
     "erfinv": Bound(0.51, 1.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
-    "exp": Bound(1.0, 1.0),
+    "exp": Bound(0.95, 0.7),
     "exp2": Bound(1.1, 1.0),
     "expm1": Bound(1.5, 1.5),
     "fmod": Bound(0.0, 0.0, arity=2),
@@ -62,14 +62,14 @@ BOUNDS = {
     "log1p": Bound(0.75, 0.8),
     "log2": Bound(0.78, 0.6),
     "log10": Bound(0.72, 0.6),
-    "pow": Bound(0.51, 1.0, arity=2),
+    "pow": Bound(0.51, 0.75, arity=2),
     "rsqrt": Bound(1.5, 1.5),
     "sigmoid": Bound(2.0, 2.0),
     "sin": Bound(1.6, 1.0),
     "sinh": Bound(1.7, 1.6),
     "sqrt": Bound(0.51, 0.51),
     "tan": Bound(0.51, 1.2),
-    "tanh": Bound(1.2, 1.2),
+    "tanh": Bound(1.2, 1.1),
 }
 #: torch.fmod yields NaN for large quotients, torch.log1p yields 0 for denormals; numpy asks the C library.
 EAGER_IS_WRONG: dict[str, Callable[..., Floats]] = {"fmod": np.fmod, "log1p": np.log1p}
