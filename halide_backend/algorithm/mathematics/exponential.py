@@ -133,17 +133,25 @@ def small_exponential(x: hl.Expr) -> hl.Expr:
     return exponential_of_remainder(r) * power_of_two(k)
 
 
-def exp(x: hl.Expr) -> hl.Expr:
-    """In binary64 the rounding error of 1 + r is kept as well; binary32, which is wanted fast, does without."""
+def unscaled_exponential(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(k as two's complement bits, y): exp(x) = y 2**k, |x| < 2**10.
+
+    In binary64 the rounding error of 1 + r is kept as well; binary32, which is wanted fast, does without.
+    """
     single = float_format(x) is BINARY32
-    lowest, highest = EXP_RANGE_32 if single else EXP_RANGE_64
-    k, coarse, fine = reduce_exponential_exactly(at_most(at_least(x, lowest), highest))
+    k, coarse, fine = reduce_exponential_exactly(x)
     r = coarse - fine
     bend = r * r * polynomial(r, EXP_32 if single else EXP_64) - fine
     if single:
-        return times_power_of_two(bend + coarse + 1, k)
+        return k, bend + coarse + 1
     total, missing = sum_in_two_parts(hl.f64(1), coarse)
-    return times_power_of_two(total + (missing + bend), k)
+    return k, total + (missing + bend)
+
+
+def exp(x: hl.Expr) -> hl.Expr:
+    lowest, highest = EXP_RANGE_32 if float_format(x) is BINARY32 else EXP_RANGE_64
+    k, y = unscaled_exponential(at_most(at_least(x, lowest), highest))
+    return times_power_of_two(y, k)
 
 
 def exp2(x: hl.Expr) -> hl.Expr:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import halide as hl
 
 from halide_backend.algorithm.mathematics.exponential import (
-    exponential_of_remainder,
     growth_of_remainder,
     reduce_exponential,
+    unscaled_exponential,
 )
 from halide_backend.algorithm.mathematics.floating_point import (
     BINARY32,
@@ -77,5 +77,5 @@ def cosh(x: hl.Expr) -> hl.Expr:
 
 def _half_exponential(a: hl.Expr) -> hl.Expr:
     """exp(a)/2 for a >= 0; it overflows only where it must."""
-    k, r = reduce_exponential(at_most(a, 90.0 if float_format(a) is BINARY32 else 711.0))
-    return times_power_of_two(exponential_of_remainder(r), k - 1)
+    k, y = unscaled_exponential(at_most(a, 90.0 if float_format(a) is BINARY32 else 711.0))
+    return times_power_of_two(y, k - 1)

@@ -76,10 +76,7 @@ LOG10_2_PARTS_64 = (0.3010299950838089, 5.801722962879576e-10)
 
 def log_correction(f: hl.Expr) -> hl.Expr:
     """log(1 + f) - f for f in [sqrt(1/2) - 1, sqrt(2) - 1]; binary64."""
-    half_square = f * f * hl.f64(0.5)
-    s = f / (f + 2)
-    z = s * s
-    return s * (half_square + z * polynomial(z, LOG_64)) - half_square
+    return _bend_64(f) - f * f * hl.f64(0.5)
 
 
 def logarithm_domain(x: hl.Expr, y: hl.Expr) -> hl.Expr:
@@ -104,23 +101,24 @@ def log_of_sum(high: hl.Expr, low: hl.Expr, exponent: int) -> hl.Expr:
 
 
 def _times_ln2_plus(e: hl.Expr, f: hl.Expr, small: hl.Expr | None = None) -> hl.Expr:
-    """e ln2 + log(1 + f) + small."""
-    if float_format(f) is BINARY32:
-        return _times_ln2_plus_32(e, f, small)
-    high, low = LN2_PARTS_64
-    rest = e * hl.f64(low)
-    total, missing = sum_in_two_parts(e * hl.f64(high), f)
-    return total + (missing + (log_correction(f) + (rest if small is None else rest + small)))
+    """e ln2 + log(1 + f) + small.
+
+    The first sum has f - f**2/2; what rounding took from it, f - its part of the sum - f**2/2, is one FMA.
+    """
+    fmt = float_format(f)
+    high, low = (fmt.value(c) for c in (LN2_PARTS_32 if fmt is BINARY32 else LN2_PARTS_64))
+    square, turns, half = f * f, e * high, fmt.value(0.5)
+    total = turns + (f - square * half)
+    missing = (f - (total - turns)) - f * half * f
+    bend = square * f * polynomial(f, LOG_32) if fmt is BINARY32 else _bend_64(f)
+    return total + (missing + (bend + (e * low if small is None else e * low + small)))
 
 
-def _times_ln2_plus_32(e: hl.Expr, f: hl.Expr, small: hl.Expr | None) -> hl.Expr:
-    """The first sum has f - f**2/2; what rounding took from it, f - its part of the sum - f**2/2, is one FMA."""
-    high, low = (hl.f32(c) for c in LN2_PARTS_32)
-    square, turns = f * f, e * high
-    total = turns + (f - square * hl.f32(0.5))
-    missing = (f - (total - turns)) - f * hl.f32(0.5) * f
-    rest = e * low if small is None else e * low + small
-    return total + (missing + (square * f * polynomial(f, LOG_32) + rest))
+def _bend_64(f: hl.Expr) -> hl.Expr:
+    """log(1 + f) - f + f**2/2 for f in [sqrt(1/2) - 1, sqrt(2) - 1]."""
+    s = f / (f + 2)
+    z = s * s
+    return s * (f * f * hl.f64(0.5) + z * polynomial(z, LOG_64))
 
 
 def _in_two_parts_32(f: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
