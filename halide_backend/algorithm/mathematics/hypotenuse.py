@@ -28,7 +28,7 @@ def hypot(x: hl.Expr, y: hl.Expr) -> hl.Expr:
 
 
 def _binary64_root(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """sqrt(a**2 + b**2) to 0.5001 ulps.
+    """sqrt(a**2 + b**2) to 0.502 ulps.
 
     Both squares and their sum are exact in two parts; one step of Newton's method, to first order in what the root of
     the first part lacks.
