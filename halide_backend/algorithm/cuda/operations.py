@@ -106,14 +106,14 @@ def sigmoid(x: hl.Expr) -> hl.Expr:
 
 
 def tanh(x: hl.Expr) -> hl.Expr:
-    """Odd polynomial for |x| < 0.625, 1 - 2/(exp(2|x|) + 1) beyond."""
+    """Odd polynomial for |x| < 1, 1 - 2/(exp(2|x|) + 1) beyond."""
     if x.type() != _SINGLE:
         return mathematics.tanh(x)
     a = portable.abs(x)
     z = a * a
     small = a * z * polynomial(z, TANH_32) + a
     large = hl.f32(1) - intrinsics.divide(hl.f32(2), exp(a * hl.f32(2)) + hl.f32(1))
-    return portable.copysign(hl.select(a < hl.f32(0.625), small, large), x)
+    return portable.copysign(hl.select(a < hl.f32(1), small, large), x)
 
 
 def rsqrt(x: hl.Expr) -> hl.Expr:

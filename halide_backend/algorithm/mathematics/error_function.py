@@ -31,9 +31,9 @@ from halide_backend.algorithm.mathematics.floating_point import (
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
-# Below it erf comes from erf(x)/x, above from the tail; erfc and erfcx change where the tail's approximation begins.
+# Below them erf, and erfc and erfcx (binary32: erfc), come from erf(x)/x, above from the tail.
 CENTER = 0.85
-TAIL = 0.5
+TAIL, TAIL_32 = 0.7, 0.5
 # (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); z <= 0.7226: 2**-65 (P/Q).
 ERF_32 = (
     -0.000609022424758399,
@@ -191,7 +191,7 @@ def erfc(x: hl.Expr) -> hl.Expr:
         tail = erfc_tail(a, *square_in_two_parts(a))
         center = erfc_center(x)
     large = hl.select(wide < hl.f64(0), hl.f64(2) - tail, tail)
-    return hl.cast(float_format(x).float_type, hl.select(a < hl.f64(TAIL), center, large))
+    return hl.cast(float_format(x).float_type, hl.select(a < hl.f64(TAIL_32 if single else TAIL), center, large))
 
 
 @in_binary64

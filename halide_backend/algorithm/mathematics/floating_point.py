@@ -6,11 +6,15 @@ Every function here is exact or rounds once, whether or not the code generator c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 
 import halide as hl
+import numpy as np
+
+ROOT_HALF = math.sqrt(0.5)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class FloatFormat:
     def integer_offset(self) -> float:
         """1.5 * 2**mantissa: t + offset has round(t) in its low bits (two's complement) for |t| < 2**(mantissa - 2)."""
         return 1.5 * float(2**self.mantissa)
+
+    @property
+    def whole_exponent(self) -> float:
+        """2**mantissa + bias: the number whose low bits are the biased exponent 0."""
+        return float(2**self.mantissa + self.bias)
 
 
 BINARY32 = FloatFormat(width=32, mantissa=23, bias=127, head=12)
@@ -111,6 +120,12 @@ def head(x: hl.Expr) -> hl.Expr:
     """x truncated to `FloatFormat.head` mantissa bits; x - head(x) is exact, so is the product of two heads."""
     f = float_format(x)
     return from_bits(to_bits(x) & f.word(-1 << (f.mantissa + 1 - f.head)))
+
+
+def sum_in_two_parts(large: hl.Expr, small: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(sum, rounding error of it) where large is 0 or above small in size (Dekker's fast two-sum)."""
+    total = large + small
+    return total, small - (total - large)
 
 
 def at_most(x: hl.Expr, bound: float) -> hl.Expr:
@@ -167,17 +182,46 @@ def power_of_two(k: hl.Expr) -> hl.Expr:
     return from_bits((k + f.word(f.bias)) << f.word(f.mantissa))
 
 
-def split_exponent(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """(m, e): x = m * 2**e with m in [sqrt(1/2), sqrt(2)), e a float. x is positive and normal."""
+def positive_normal(x: hl.Expr, exponent: float = 0.0) -> tuple[hl.Expr, hl.Expr]:
+    """(x scaled into the normal range, `exponent` plus what to add to that of x), x positive."""
     f = float_format(x)
-    root_half = 0x3F3504F3 if f.width == 32 else 0x3FE6A09E667F3BCD
+    tiny = x < f.value(f.smallest_normal)
+    scale = f.mantissa + 1
+    normal = hl.select(tiny, x * f.value(2.0**scale), x)
+    return normal, hl.select(tiny, f.value(exponent - scale), f.value(exponent))
+
+
+def split_exponent(x: hl.Expr, start: float = ROOT_HALF) -> tuple[hl.Expr, hl.Expr]:
+    """(m, e): x = m * 2**e with m in [start, 2 start), 1/2 < start <= 1, e a float. x is positive and normal."""
+    f = float_format(x)
+    return _split(x, f.value(-f.whole_exponent), start)
+
+
+def split_positive(x: hl.Expr, start: float = ROOT_HALF) -> tuple[hl.Expr, hl.Expr]:
+    """`split_exponent` of a positive x that may be denormal."""
+    return _split(*positive_normal(x, -float_format(x).whole_exponent), start)
+
+
+def _split(x: hl.Expr, offset: hl.Expr, start: float) -> tuple[hl.Expr, hl.Expr]:
+    """`split_exponent` of x; offset is added to 2**mantissa + bias + e."""
+    f = float_format(x)
+    first = int(np.array(start, f"float{f.width}").view(f"uint{f.width}"))
     one = f.bias << f.mantissa
-    shifted = to_bits(x) + f.word(one - root_half)
-    m = from_bits((shifted & f.word((1 << f.mantissa) - 1)) + f.word(root_half))
+    shifted = to_bits(x) + f.word(one - first)
+    m = from_bits((shifted & f.word((1 << f.mantissa) - 1)) + f.word(first))
     # 2**mantissa has unit last place 1: its low bits hold the biased exponent as an integer.
     whole = (f.bias + f.mantissa) << f.mantissa
-    e = from_bits((shifted >> f.word(f.mantissa)) | f.word(whole))
-    return m, e - f.value(2.0**f.mantissa + f.bias)
+    return m, from_bits((shifted >> f.word(f.mantissa)) | f.word(whole)) + offset
+
+
+def rough_reciprocal(x: hl.Expr) -> hl.Expr:
+    """1/x to 0.003 of it, some number for x = 0; binary64, x below 2**1022 and not denormal.
+
+    To 0.05 by the difference of the bits, whose constant makes the errors above and below equal, and one step of
+    Newton's method.
+    """
+    y = from_bits(hl.u64(0x7FDE623822FC16E6) - to_bits(x))
+    return y * (hl.f64(2) - x * y)
 
 
 def is_infinite(x: hl.Expr) -> hl.Expr:

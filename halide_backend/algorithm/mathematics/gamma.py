@@ -1,8 +1,8 @@
-"""lgamma and digamma, in binary64; binary32 results are those rounded.
+"""lgamma and digamma: those of gamma_64.py, and cheaper ones in binary64 that are rounded to binary32.
 
-Rational minimax approximations on (0, 3) and [3, 8 or 10), asymptotic series beyond, reflection for negative arguments.
-Coefficients by tests/algorithm/mathematics/fits.py. Next to their zeros at negative arguments the absolute error stays,
-so the relative error of binary64 grows there; next to the zeros at 1, 2 and 1.46 it does not.
+For those rational minimax approximations on (0, 3) and [3, 8 or 10), asymptotic series beyond, reflection for negative
+arguments; coefficients by tests/algorithm/mathematics/fits.py. Next to their zeros at negative arguments the absolute
+error stays, so the relative error of binary64 grows there; next to the zeros at 1, 2 and 1.46 it does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.floating_point import in_binary64, negate, quotient
+from halide_backend.algorithm.mathematics.floating_point import BINARY64, float_format, in_binary64, negate, quotient
+from halide_backend.algorithm.mathematics.gamma_64 import digamma_64, digamma_near, lgamma_64
 from halide_backend.algorithm.mathematics.logarithm import log
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
@@ -84,28 +85,6 @@ SIN_PI = (
     -5.167712780049969,
     3.141592653589793,
 )
-# The positive zero of digamma, and digamma(1 + y) / (1 + y - zero) on [0, 2], relative error 2**-65.8 (P/Q).
-DIGAMMA_ZERO = (1.4616321449683622, 9.549995429965697e-17)
-DIGAMMA_P = (
-    4.465521350422164e-08,
-    4.145406447985321e-05,
-    0.0023247030794430012,
-    0.04153676858874983,
-    0.3214246027069396,
-    1.1839548281570795,
-    2.014697909194439,
-    1.2503801375034054,
-)
-DIGAMMA_Q = (
-    7.849763406256715e-06,
-    0.000626624031826315,
-    0.014825864431674126,
-    0.1509462402766325,
-    0.755621891135479,
-    1.9136978809247196,
-    2.294815139598626,
-    1.0,
-)
 # digamma(3 + t) on [0, 7], relative error 2**-62 (P/Q).
 DIGAMMA_3_P = (
     3.1223794487942953e-09,
@@ -143,9 +122,14 @@ LOG_ROOT_2_PI = 0.9189385332046728
 LOG_PI = 1.1447298858494002
 
 
-@in_binary64
 def lgamma(x: hl.Expr) -> hl.Expr:
     """log |gamma(x)|: inf at 0, the negative integers and both infinities."""
+    return lgamma_64(x) if float_format(x) is BINARY64 else _lgamma_for_32(x)
+
+
+@in_binary64
+def _lgamma_for_32(x: hl.Expr) -> hl.Expr:
+    """lgamma in binary64, its absolute error as small as binary32 needs it."""
     a = hl.abs(x)
     logarithm = log(a)
     y = hl.select(a < hl.f64(0.5), a, a - 1)
@@ -176,24 +160,25 @@ def sin_pi(x: hl.Expr) -> hl.Expr:
     return hl.select(hl.floor(half) == half, s, negate(s))
 
 
-@in_binary64
 def digamma(x: hl.Expr) -> hl.Expr:
     """The derivative of lgamma; -+inf at +-0, NaN at the negative integers."""
+    return digamma_64(x) if float_format(x) is BINARY64 else _digamma_for_32(x)
+
+
+@in_binary64
+def _digamma_for_32(x: hl.Expr) -> hl.Expr:
+    """digamma in binary64, its absolute error as small as binary32 needs it."""
     negative = x < hl.f64(0)
     # digamma(x) = digamma(-x) - 1/x - pi / tan(pi x)
     a = hl.abs(x)
     small = a < hl.f64(1)
-    y = hl.select(small, a, a - 1)
-    zero, rest = (hl.f64(v) for v in DIGAMMA_ZERO)
-    distance = hl.select(small, (hl.f64(1) - zero) + a, a - zero) - rest
-    low = distance * (polynomial(y, DIGAMMA_P) / polynomial(y, DIGAMMA_Q))
     t = a - 3
     middle = polynomial(t, DIGAMMA_3_P) / polynomial(t, DIGAMMA_3_Q)
     u = quotient(hl.f64(1), a)
     v = u * u
     high = log(a) - (u * hl.f64(0.5) + v * polynomial(v, DIGAMMA_SERIES))
     # digamma(a), less its -1/a for a < 1
-    regular = hl.select(a < hl.f64(3), low, hl.select(a < hl.f64(10), middle, high))
+    regular = hl.select(a < hl.f64(3), digamma_near(a), hl.select(a < hl.f64(10), middle, high))
     # pi / tan(pi a) from f = a - round(a) in [-1/2, 1/2]: cos(pi f) = sin(pi (1/2 - |f|))
     f = a - hl.round(a)
     g = hl.f64(0.5) - hl.abs(f)

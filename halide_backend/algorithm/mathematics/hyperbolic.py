@@ -5,26 +5,29 @@ from __future__ import annotations
 import halide as hl
 
 from halide_backend.algorithm.mathematics.exponential import (
-    exponential_of_remainder,
+    growth_of_remainder,
     reduce_exponential,
-    small_exponential,
+    unscaled_exponential,
 )
 from halide_backend.algorithm.mathematics.floating_point import (
     BINARY32,
     at_most,
     float_format,
+    power_of_two,
     times_power_of_two,
     with_sign_of,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
-# (tanh(x) - x) / x**3 in z = x**2 <= 0.391, error relative to tanh(x)/x: 2**-27.8 (P) and 2**-60.6 (P/Q).
+# (tanh(x) - x) / x**3 in z = x**2, error relative to tanh(x): 2**-27.6 for z <= 1 (P), 2**-60.6 for z <= 0.391 (P/Q).
 TANH_32 = (
-    -0.005713347564305998,
-    0.020647439842771585,
-    -0.053742588295314836,
-    0.1333148113420462,
-    -0.3333328358529597,
+    -0.00035772984847426414,
+    0.0022992007434368134,
+    -0.00794366654008627,
+    0.02148539572954178,
+    -0.053879521787166595,
+    0.13332343101501465,
+    -0.33333295583724976,
 )
 TANH_64_P = (-0.00019909081686801214, -0.020496829205033804, -0.33333333333333326)
 TANH_64_Q = (0.00020644032464109353, 0.02328870559213139, 0.4614904876150867, 1.0)
@@ -42,7 +45,7 @@ SINH_32 = SINH_64[3:]
 
 
 def tanh(x: hl.Expr) -> hl.Expr:
-    """Odd polynomial for |x| < 0.625, 1 - 2/(exp(2|x|) + 1) beyond."""
+    """Odd polynomial for |x| < 1, rational for 0.625 (binary64), 1 - 2/(exp(2|x|) + 1) beyond."""
     f = float_format(x)
     a = hl.abs(x)
     z = a * a
@@ -50,9 +53,10 @@ def tanh(x: hl.Expr) -> hl.Expr:
         small = a * z * polynomial(z, TANH_32) + a
     else:
         small = a * z * (polynomial(z, TANH_64_P) / polynomial(z, TANH_64_Q)) + a
-    e = small_exponential(at_most(a, 22.0) * 2)
-    large = f.value(1) - f.value(2) / (e + 1)
-    return with_sign_of(hl.select(a < f.value(0.625), small, large), x)
+    k, r = reduce_exponential(at_most(a, 22.0) * 2)
+    power = power_of_two(k)
+    large = f.value(1) - f.value(2) / (growth_of_remainder(r) * power + (power + 1))
+    return with_sign_of(hl.select(a < f.value(1 if f is BINARY32 else 0.625), small, large), x)
 
 
 def sinh(x: hl.Expr) -> hl.Expr:
@@ -73,5 +77,5 @@ def cosh(x: hl.Expr) -> hl.Expr:
 
 def _half_exponential(a: hl.Expr) -> hl.Expr:
     """exp(a)/2 for a >= 0; it overflows only where it must."""
-    k, r = reduce_exponential(at_most(a, 90.0 if float_format(a) is BINARY32 else 711.0))
-    return times_power_of_two(exponential_of_remainder(r), k - 1)
+    k, y = unscaled_exponential(at_most(a, 90.0 if float_format(a) is BINARY32 else 711.0))
+    return times_power_of_two(y, k - 1)

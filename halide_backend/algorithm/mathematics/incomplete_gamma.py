@@ -24,14 +24,14 @@ from halide_backend.algorithm.mathematics.floating_point import (
     head,
     in_binary64,
     negate,
+    positive_normal,
     quotient,
     split_exponent,
     times_power_of_two,
 )
 from halide_backend.algorithm.mathematics.gamma import LGAMMA_P, LGAMMA_Q
-from halide_backend.algorithm.mathematics.logarithm import log, log2_in_two_parts, log_correction, positive_normal
+from halide_backend.algorithm.mathematics.logarithm import LN2, log, log2_in_two_parts, log_correction
 from halide_backend.algorithm.mathematics.polynomial import polynomial
-from halide_backend.algorithm.mathematics.power import LN2
 
 # (a + 1/2)**(a + 1/2) exp(-a) / gamma(a + 1) in 1 / (a + 1/2), a <= 200, relative error 2**-54.8 (P/Q).
 SCALE_P = (

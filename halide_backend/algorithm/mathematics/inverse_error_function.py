@@ -11,12 +11,10 @@ from halide_backend.algorithm.mathematics.floating_point import (
     in_binary64,
     negate,
     quotient,
-    split_exponent,
     with_sign_of,
 )
-from halide_backend.algorithm.mathematics.logarithm import log2_in_two_parts, positive_normal
+from halide_backend.algorithm.mathematics.logarithm import log_in_two_parts
 from halide_backend.algorithm.mathematics.polynomial import polynomial
-from halide_backend.algorithm.mathematics.power import LN2
 
 # erfinv(x) / x - 1 in r = 0.5625 - x**2, |x| <= 0.75, error 2**-63 (P/Q).
 CENTER_P = (
@@ -92,11 +90,7 @@ def erfinv(x: hl.Expr) -> hl.Expr:
 
 def root_of_logarithm(p: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(high, low): sqrt(-log(p)) beyond the format for 0 < p < 1."""
-    normal, extra = positive_normal(p)
-    m, e = split_exponent(normal)
-    log_high, log_low = log2_in_two_parts(m, e + extra)
-    ln2_high, ln2_low = (hl.f64(c) for c in LN2)
-    high, low = log_high * ln2_high, log_high * ln2_low + log_low * hl.f64(math.log(2))
+    high, low = log_in_two_parts(p)
     s = hl.sqrt(negate(high + low))
     s_head = head(s)
     missing = ((negate(high) - s_head * s_head) - (s - s_head) * (s + s_head)) - low

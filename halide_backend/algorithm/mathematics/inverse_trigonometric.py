@@ -11,11 +11,15 @@ import math
 import halide as hl
 
 from halide_backend.algorithm.mathematics.floating_point import (
+    BINARY64,
+    float_format,
     head,
     in_binary64,
     is_infinite,
     negate,
+    rough_reciprocal,
     sign_bits,
+    sum_in_two_parts,
     with_sign_of,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
@@ -58,10 +62,8 @@ def asin(x: hl.Expr) -> hl.Expr:
     outer = a > hl.f64(0.5)
     z, s, r = _half_angle(a, outer)
     f, c = _root_in_two_parts(z, s)
-    # pi/4 is added in two steps, so that no rounding is larger than the result's.
-    quarter = hl.f64(math.pi / 4)
-    p = (s + s) * r - (hl.f64(HALF_PI_REST) - (c + c))
-    large = quarter - (p - (quarter - (f + f)))
+    total, missing = sum_in_two_parts(hl.f64(math.pi / 2), f * hl.f64(-2))
+    large = total + (missing + (hl.f64(HALF_PI_REST) - (s * r + c) * 2))
     return with_sign_of(hl.select(outer, large, a * r + a), x)
 
 
@@ -72,10 +74,17 @@ def acos(x: hl.Expr) -> hl.Expr:
     outer = a > hl.f64(0.5)
     z, s, r = _half_angle(a, outer)
     f, c = _root_in_two_parts(z, s)
-    inner = hl.f64(math.pi / 2) - (x - (hl.f64(HALF_PI_REST) - x * r))
-    right = (f + (s * r + c)) * 2
-    left = hl.f64(math.pi) - (s + (s * r - hl.f64(HALF_PI_REST))) * 2
-    return hl.select(outer, hl.select(x > hl.f64(0), right, left), inner)
+    bend = hl.select(outer, s * r + c, x * r * hl.f64(0.5))
+    right = (f + bend) * 2
+    # pi/2 - x, or pi - 2 f
+    start, rest = _where(outer, math.pi, math.pi / 2), _where(outer, PI_REST, HALF_PI_REST)
+    total, missing = sum_in_two_parts(start, hl.select(outer, f * hl.f64(-2), negate(x)))
+    left = total + (missing + (rest - bend * 2))
+    return hl.select(outer & (x > hl.f64(0)), right, left)
+
+
+def _where(condition: hl.Expr, value: float, other: float) -> hl.Expr:
+    return hl.select(condition, hl.f64(value), hl.f64(other))
 
 
 def _half_angle(a: hl.Expr, outer: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
@@ -93,26 +102,33 @@ def _root_in_two_parts(z: hl.Expr, s: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
 
 @in_binary64
 def atan(x: hl.Expr) -> hl.Expr:
-    return with_sign_of(_angle(hl.abs(x), hl.f64(1), hl.u64(0) != hl.u64(0)), x)
+    return with_sign_of(_angle(hl.abs(x), hl.f64(1), hl.u64(0) != hl.u64(0), exactly=False), x)
 
 
-@in_binary64
 def atan2(y: hl.Expr, x: hl.Expr) -> hl.Expr:
     """The angle of (x, y) in [-pi, pi], with C99's values for zeros and infinities of either sign."""
+    if float_format(x) is BINARY64:
+        return _atan2(y, x, exactly=True)
+    wide = hl.Float(64)
+    return hl.cast(hl.Float(32), _atan2(hl.cast(wide, y), hl.cast(wide, x), exactly=False))
+
+
+def _atan2(y: hl.Expr, x: hl.Expr, *, exactly: bool) -> hl.Expr:
     left = sign_bits(x) != hl.u64(0)
-    return with_sign_of(_angle(hl.abs(y), hl.abs(x), left), y)
+    return with_sign_of(_angle(hl.abs(y), hl.abs(x), left, exactly=exactly), y)
 
 
-def _angle(a: hl.Expr, b: hl.Expr, left: hl.Expr) -> hl.Expr:
-    """atan(a/b), or pi minus it where `left`; a, b >= 0.
+def _angle(a: hl.Expr, b: hl.Expr, left: hl.Expr, *, exactly: bool) -> hl.Expr:
+    """atan(a/b), or pi minus it where `left`; a, b >= 0. exactly: what the division rounds off is put back.
 
     atan(a/b) = atan(c) + atan((a - c b)/(b + c a)) with the c of a/b's interval.
     """
     both_infinite = is_infinite(a) & is_infinite(b)
     both_zero = (a == hl.f64(0)) & (b == hl.f64(0))
     huge = (a > hl.f64(2.0**1020)) | (b > hl.f64(2.0**1020))
-    tiny = (a < hl.f64(2.0**-900)) & (b < hl.f64(2.0**-900))
-    scale = hl.select(huge, hl.f64(0.125), hl.select(tiny, hl.f64(2.0**200), hl.f64(1)))
+    large = hl.f64(2.0**800)
+    tiny = ((a < hl.f64(2.0**-800)) | (b < hl.f64(2.0**-800))) & (a < large) & (b < large)
+    scale = hl.select(huge, hl.f64(2.0**-8), hl.select(tiny, hl.f64(2.0**200), hl.f64(1)))
     a = hl.select(both_infinite, hl.f64(1), a * scale)
     b = hl.select(both_infinite | both_zero, hl.f64(1), b * scale)
     c, high, low = hl.f64(0), hl.f64(0), hl.f64(0)
@@ -129,7 +145,16 @@ def _angle(a: hl.Expr, b: hl.Expr, left: hl.Expr) -> hl.Expr:
     t = over / under
     z = t * t
     bend = t * z * (polynomial(z, ATAN_P) / polynomial(z, ATAN_Q))
+    if exactly:
+        bend = bend + hl.select(under < hl.f64(math.inf), _quotient_rest(over, under, t), hl.f64(0))
     pi, rest = hl.f64(math.pi), hl.f64(PI_REST)
     other = pi - high
     other_low = ((pi - other) - high) + (rest - low)
     return hl.select(left, other - (t + (bend - other_low)), high + (t + (bend + low)))
+
+
+def _quotient_rest(a: hl.Expr, b: hl.Expr, t: hl.Expr) -> hl.Expr:
+    """a/b - t, t = a/b rounded."""
+    t_head, b_head = head(t), head(b)
+    residual = ((a - t_head * b_head) - t_head * (b - b_head)) - (t - t_head) * b
+    return residual * rough_reciprocal(b)

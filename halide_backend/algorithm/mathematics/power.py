@@ -24,10 +24,12 @@ from halide_backend.algorithm.mathematics.floating_point import (
     round_to_integer,
     sign_bits,
     split_exponent,
+    split_positive,
+    sum_in_two_parts,
     times_power_of_two,
     to_bits,
 )
-from halide_backend.algorithm.mathematics.logarithm import log2_in_two_parts, positive_normal
+from halide_backend.algorithm.mathematics.logarithm import LN2, log2_in_two_parts
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
 # 2 atanh(s) / (s ln2) in z = s**2 <= 0.02946, relative error 2**-45.1.
@@ -49,8 +51,6 @@ EXP2_SERIES = (
     0.24022651077650148,
     0.6931471805436052,
 )
-# ln2: a head of 26 bits and the rest.
-LN2 = (0.6931471675634384, 1.2996506893889889e-08)
 
 
 def sqrt(x: hl.Expr) -> hl.Expr:
@@ -101,9 +101,7 @@ def _binary32_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
 
 
 def _binary64_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
-    normal, extra = positive_normal(a)
-    m, e = split_exponent(normal)
-    log_high, log_low = log2_in_two_parts(m, e + extra)
+    log_high, log_low = log2_in_two_parts(*split_positive(a))
     y_high = head(y)
     exact, rest = y_high * log_high, (y - y_high) * log_high + y * log_low
     regular = (a > 0) & (a < hl.f64(math.inf)) & (hl.abs(exact) < hl.f64(1100))
@@ -117,5 +115,6 @@ def _binary64_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
     u, v = t * ln2_high, (low - (t - fraction)) * hl.f64(math.log(2)) + t * ln2_low
     z = u + v
     w = v - (z - u)
-    p = (z * z * polynomial(z, EXP_64) + (w + z * w)) + z
-    return times_power_of_two(p + 1, k)
+    total, missing = sum_in_two_parts(hl.f64(1), z)
+    bend = z * z * polynomial(z, EXP_64) + (w + z * w)
+    return times_power_of_two(total + (missing + bend), k)

@@ -10,7 +10,10 @@ from minimax import Function
 
 @dataclass(frozen=True)
 class Fit:
-    """P/Q (or P, q = 0) of degrees p and q to `function` on [lo, hi] under `weight`; error: log2 of the largest."""
+    """P/Q (or P, q = 0) of degrees p and q to `function` on [lo, hi] under `weight`; error: log2 of the largest.
+
+    fixed: how many coefficients are rounded to binary32 before the others are solved (rounding.py); None: all after.
+    """
 
     module: str
     numerator: str
@@ -22,6 +25,7 @@ class Fit:
     error: float
     weight: Function = lambda x: mp.mpf(1)
     denominator: str = ""
+    fixed: int | None = None
 
 
 def relative(f: Function) -> Function:

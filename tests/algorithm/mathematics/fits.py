@@ -12,6 +12,7 @@ import mpmath as mp
 from fit import Fit, relative
 from incomplete_gamma_fits import INCOMPLETE_GAMMA_FITS
 from minimax import Function, minimax
+from rounding import rounded
 from special_fits import SPECIAL_FITS
 
 LN2_HALF = float(mp.log(2) / 2) * 1.002
@@ -114,6 +115,19 @@ def sine_pi(z: mp.mpf) -> mp.mpf:
     return mp.sinpi(mp.sqrt(z)) / mp.sqrt(z) if z > 1e-20 else mp.mpf(mp.pi)
 
 
+def sine_pi_rest(z: mp.mpf) -> mp.mpf:
+    if z < 1e-10:
+        return mp.pi**2 * (mp.pi**2 * z / 120 - mp.mpf(1) / 6)
+    return (sine_pi(z) / mp.pi - 1) / z
+
+
+def cotangent_rest(z: mp.mpf) -> mp.mpf:
+    if z < 1e-10:
+        return 4 - 2 * (mp.zeta(2) + mp.zeta(4) * z)
+    f = mp.sqrt(z)
+    return 4 - (1 / f - mp.pi * mp.cot(mp.pi * f)) / f
+
+
 ZERO = mp.findroot(mp.digamma, 1.4616)
 
 
@@ -143,9 +157,9 @@ def _expm1(name: str, p: int, error: float) -> Fit:
     return Fit("exponential", name, without_start(mp.expm1, 2), -0.5, 0.5002, p, 0, error, weight)
 
 
-def _exp2(module: str, name: str, p: int, error: float) -> Fit:
+def _exp2(module: str, name: str, p: int, error: float, fixed: int | None = None) -> Fit:
     f = without_start(lambda r: mp.mpf(2) ** r, 1)
-    return Fit(module, name, f, -0.501, 0.5, p, 0, error, lambda r: r / mp.mpf(2) ** r)
+    return Fit(module, name, f, -0.501, 0.5, p, 0, error, lambda r: r / mp.mpf(2) ** r, fixed=fixed)
 
 
 def _half_range(module: str, name: str, f: Callable[..., mp.mpf], p: int, error: float) -> Fit:
@@ -157,13 +171,14 @@ FITS = (
     _exponential("EXP_64", LN2_HALF, 9, -56.8),
     _expm1("EXPM1_32", 5, -28.2),
     _expm1("EXPM1_64", 11, -57.7),
-    _exp2("exponential", "EXP2_32", 5, -28.4),
+    _exp2("exponential", "EXP2_32", 6, -30.9, fixed=1),
     _exp2("exponential", "EXP2_64", 10, -55.6),
     _exp2("power", "EXP2_SERIES", 6, -33.7),
     Fit(
         *("logarithm", "LOG_32", without_start(mp.log1p, 3)),
-        *(float(mp.sqrt(0.5)) - 1, float(mp.sqrt(2)) - 1, 8, 0, -30.3),
+        *(-0.3126, 0.3751, 8, 0, -29.5),
         lambda f: f**3 / mp.log1p(f) if f else mp.mpf(0),
+        fixed=0,
     ),
     _half_range("logarithm", "LOG_64", odd(lambda s: 2 * mp.atanh(s)), 6, -58.1),
     Fit(
@@ -186,7 +201,7 @@ FITS = (
         *("trigonometric", "TAN_64_P", odd(mp.tan, radius=1e-6), 0, 0.618, 3, 3, -55.6),
         *(of_odd(mp.tan), "TAN_64_Q"),
     ),
-    Fit("hyperbolic", "TANH_32", odd(mp.tanh), 0, 0.6255**2, 4, 0, -27.8, lambda z: z),
+    Fit("hyperbolic", "TANH_32", odd(mp.tanh), 0, 1.002, 6, 0, -27.6, of_odd(mp.tanh), fixed=2),
     Fit(
         *("hyperbolic", "TANH_64_P", odd(mp.tanh), 0, 0.6255**2, 2, 3, -56.9, lambda z: z),
         "TANH_64_Q",
@@ -262,9 +277,17 @@ FITS = (
     Fit("gamma", "STIRLING", stirling, 0, 1 / 64, 6, 0, -57.0),
     Fit("gamma", "SIN_PI", sine_pi, 0, 0.25, 8, 0, -52.5, relative(sine_pi)),
     Fit(
-        *("gamma", "DIGAMMA_P", digamma_ratio, 0, 2.0001, 7, 7, -54.0),
-        *(relative(digamma_ratio), "DIGAMMA_Q"),
+        *("gamma_64", "NEAR_P", lambda y: lgamma_ratio(y + mp.mpf(0.5)) - 0.5, 0, 1.5001, 7, 6, -54.9),
+        denominator="NEAR_Q",
     ),
+    Fit(*("gamma_64", "STIRLING_FROM_TWO_AND_A_HALF", stirling, 0, 0.1602, 12, 0, -57.9), mp.sqrt),
+    Fit("gamma_64", "SIN_PI_REST", sine_pi_rest, 0, 0.25, 7, 0, -54.0, lambda z: z * mp.pi / sine_pi(z)),
+    Fit(
+        *("gamma_64", "DIGAMMA_P", lambda y: digamma_ratio(y) - 1, 0, 2.0001, 6, 6, -54.0),
+        denominator="DIGAMMA_Q",
+    ),
+    Fit(*("gamma_64", "DIGAMMA_FROM_TWO_AND_A_HALF", digamma_series, 0, 0.1602, 13, 0, -57.9), lambda v: v),
+    Fit(*("gamma_64", "COTANGENT_P", cotangent_rest, 0, 0.25, 4, 3, -54.0), mp.sqrt, "COTANGENT_Q"),
     Fit(
         *("gamma", "DIGAMMA_3_P", lambda t: mp.digamma(3 + t), 0, 7.001, 8, 8, -54.0),
         *(lambda t: 1 / mp.digamma(3 + t), "DIGAMMA_3_Q"),
@@ -277,7 +300,11 @@ FITS = (
 if __name__ == "__main__":
     for fit in FITS:
         if len(sys.argv) == 1 or fit.numerator in sys.argv[1:]:
-            p, q, error = minimax(fit.function, fit.lo, fit.hi, fit.p, fit.q, fit.weight)
+            if fit.fixed is not None:
+                p, error = rounded(fit, fit.fixed)
+                q = []
+            else:
+                p, q, error = minimax(fit.function, fit.lo, fit.hi, fit.p, fit.q, fit.weight)
             print(f"{fit.module}.{fit.numerator} 2**{float(mp.log(error, 2)):.1f}\n  {p}")
             if fit.q:
                 print(f"{fit.module}.{fit.denominator}\n  {q}")

@@ -10,19 +10,22 @@ import numpy.typing as npt
 WRONG = 1e30
 
 
-def ulps_32(
-    values: npt.NDArray[np.float32], truth: npt.NDArray[np.float64], floor: float = 0.0
+def errors_in_ulps(
+    values: npt.NDArray[np.floating], truth: npt.NDArray[np.floating], floor: float = 0.0
 ) -> npt.NDArray[np.float64]:
-    """Errors of float32 values in ulps of the truth's size, or of `floor` where that is larger.
+    """Errors of values, beside a truth in a wider format, in ulps of its size or of `floor` where that is larger.
 
-    An infinity counts as 2**128: whether a result next to the largest number overflows is a question of ulps too.
+    An infinity counts as the power of two behind the largest number: whether a result next to that overflows is a
+    question of ulps too.
     """
+    narrow, wide = values.dtype.type, truth.dtype.type
+    limits = np.finfo(narrow)
     with np.errstate(all="ignore"):
-        rounded = truth.astype(np.float32)
-        unit = np.spacing(np.maximum(np.abs(rounded), np.float32(floor))).astype(np.float64)
-        unit = np.where(np.isfinite(unit), unit, 2.0**104)
-        limit = 2.0**128
-        error = np.abs(values.astype(np.float64).clip(-limit, limit) - truth.clip(-limit, limit)) / unit
+        rounded = truth.astype(narrow)
+        unit = np.spacing(np.maximum(np.abs(rounded), narrow(floor))).astype(wide)
+        unit = np.where(np.isfinite(unit), unit, np.ldexp(wide(1), limits.maxexp - limits.nmant - 1))
+        limit = np.ldexp(wide(1), limits.maxexp)
+        error = (np.abs(values.astype(wide).clip(-limit, limit) - truth.clip(-limit, limit)) / unit).astype(np.float64)
     zero = (rounded == 0) & (values == 0)
     error[np.isnan(values) & np.isnan(truth)] = 0
     error[np.isnan(values) != np.isnan(truth)] = WRONG
