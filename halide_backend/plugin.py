@@ -2,9 +2,9 @@
 
 Registering replaces, per device, the function that makes a scheduling object: it makes ours while
 `torch._inductor.config.cpu_backend` (or `cuda_backend`) is "halide_backend", and otherwise calls
-the one that was there. A pass of the device "cuda" sees to how long reductions are split, under the
-same condition. Nothing else in torch is touched, so the built-in backends keep working in the same
-process.
+the one that was there. Under the same condition a pass of the device "cuda" sees to how long
+reductions are split, and one of the device "cpu" to the lowering of flex attention. Nothing else in
+torch is touched, so the built-in backends keep working in the same process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def register() -> None:
     from torch._inductor.codegen import common
 
     from halide_backend import config
+    from halide_backend.capture.flex_attention import LowerFlexAttention
     from halide_backend.capture.reduction_splits import ChooseEvenSplits
+
+    passes = {"cpu": LowerFlexAttention, "cuda": ChooseEvenSplits}
 
     # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
     common.init_backend_registration()
@@ -47,7 +50,7 @@ def register() -> None:
                 present.wrapper_codegen,
                 present.cpp_wrapper_codegen,
                 present.fx_wrapper_codegen,
-                ChooseEvenSplits(graph_pass) if device == "cuda" else graph_pass,
+                passes[device](graph_pass),
                 common.get_custom_backend_config_for_device(device),
             )
         # Our options enter the cache keys under a device name of their own: "cpu" may have the

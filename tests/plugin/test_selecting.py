@@ -138,8 +138,9 @@ def test_other_registrations_are_kept(run: Run) -> None:
         from torch._inductor.codegen import common
         from torch._inductor.custom_graph_pass import CustomGraphModulePass
         class Pass(CustomGraphModulePass):
-            def __call__(self, graph): pass
+            def __call__(self, graph): graphs.append(graph)
             def uuid(self): return "other"
+        graphs = []
         common.init_backend_registration()
         import torch._inductor.test_operators
         from torch._functorch import config as other
@@ -152,11 +153,14 @@ def test_other_registrations_are_kept(run: Run) -> None:
         register()
         once = common.device_codegens["cpu"]
         register()
+        graph = torch.fx.symbolic_trace(lambda x: -x)
+        found = common.get_custom_backend_pass_for_device("cpu")
+        found(graph)
         report(
             ours=type(once.scheduling).__name__,
             idempotent=common.device_codegens["cpu"] is once,
             kept=[
-                common.get_custom_backend_pass_for_device("cpu") is there,
+                graphs == [graph] and "other" in found.uuid(),
                 common.get_custom_backend_config_for_device("cpu") is other,
                 once.scheduling.others is cpu.scheduling,
             ],
