@@ -81,7 +81,7 @@ def render(algorithm: Algorithm, schedule: Schedule, vocabulary: str = _CPU) -> 
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),
         vocabulary=vocabulary,
         release_gil=on_cpu and total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
-        aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\n",
+        aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\nSTREAMED = {algorithm.streamed}\n",
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),
         inputs=f"[{', '.join(argument.name for argument in algorithm.inputs)}]",
         outputs=f"[{', '.join(outputs)}]",

@@ -30,7 +30,7 @@ class Algorithm:
 
     `lines` are the statements of the text's function, `funcs` the names it defines, `inputs` and `outputs` its
     arguments in order (a `Status` last, if there are checks). The memory of those in `aligned` has to begin at a
-    multiple of 16 bytes.
+    multiple of 16 bytes. `streamed` says that what a GPU reads is of no use in a multiprocessor's cache.
     """
 
     lines: tuple[str, ...]
@@ -38,6 +38,7 @@ class Algorithm:
     outputs: tuple[Output | Status, ...]
     stages: StageGraph
     aligned: tuple[str, ...] = ()
+    streamed: bool = False
 
     @property
     def funcs(self) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
-    parser.add_argument("--against", choices=("triton", "cpp", "eager"), default="eager", help="default: %(default)s")
+    others = ("triton", "triton-max-autotune", "cpp", "eager")
+    parser.add_argument("--against", choices=others, default="eager", help="default: %(default)s")
     parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="cases whose name contains one of these")
     parser.add_argument("--no-timing", action="store_true", help="check results only")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after this time")

@@ -22,6 +22,9 @@ from halide_backend.cache_key import NAME
 #: Bytes that the calls of one CUDA graph touch together: several times the 60 MB second-level cache of an H200.
 _FOOTPRINT, _MOST_CALLS = 400 << 20, 24
 
+#: Ending of the name of a backend that tries several configurations of each kernel and keeps the fastest.
+MAX_AUTOTUNE = "-max-autotune"
+
 #: Samples of each backend; on a CPU each is the mean of as many calls as fill this time.
 _ROUNDS, _SAMPLE_S = 9, 0.01
 
@@ -66,7 +69,8 @@ def _compiled(case: Case, backend: str) -> Callable[..., Any]:
     if backend == "eager":
         return case.kernel.function
     torch._dynamo.reset()
-    setattr(inductor_config, f"{case.make.device}_backend", backend)
+    setattr(inductor_config, f"{case.make.device}_backend", backend.removesuffix(MAX_AUTOTUNE))
+    inductor_config.max_autotune = backend.endswith(MAX_AUTOTUNE)
     inductor_config.force_disable_caches = True
     compiled: Callable[..., Any] = torch.compile(case.kernel.function, dynamic=False)
     return compiled

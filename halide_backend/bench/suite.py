@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from halide_backend.bench.kernels import Case, cases
-from halide_backend.bench.measurement import Result, evaluate
+from halide_backend.bench.measurement import MAX_AUTOTUNE, Result, evaluate
 from halide_backend.cache_key import NAME
 from halide_backend.errors import HalideBackendError
 from halide_backend.inspection import machine as installed
@@ -68,7 +68,7 @@ def run(request: Request) -> int:
 def _possible(request: Request) -> None:
     if request.device == "cuda" and not torch.cuda.is_available():
         raise HalideBackendError("there is no CUDA device", where="bench --device cuda", cure="Use --device cpu.")
-    if {"triton": "cpu", "cpp": "cuda"}.get(request.against) == request.device:
+    if {"triton": "cpu", "cpp": "cuda"}.get(request.against.removesuffix(MAX_AUTOTUNE)) == request.device:
         raise HalideBackendError(
             f"Inductor has no {request.against} backend for {request.device}",
             where=f"bench --against {request.against}",

@@ -81,12 +81,13 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
     machine_code = emit_object(ir, target, name)
-    image = _gpu_image(ir, machine_code, target, name) if target.capability else b""
+    streamed = bool(kernel.namespace.get("STREAMED"))
+    image = _gpu_image(ir, machine_code, target, name, streamed) if target.capability else b""
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 
 
-def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str) -> bytes:
-    """What runs on the GPU, from the object that launches it and the IR of that.
+def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, streamed: bool) -> bytes:
+    """What runs on the GPU, from the object that launches it and the IR of that; `streamed` as of `ptx.streaming`.
 
     Raises:
         HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
@@ -109,7 +110,7 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str) -> bytes
     sizes = {tuple(map(int, re.findall(r"i32 (\d+)", threads))) for threads, _ in launches}
     threads = sizes.pop() if len(sizes) == 1 else ()
     code = ptx.complete(ptx.extract(machine_code), name, target.capability, threads if len(threads) == 3 else None)
-    return ptxas.assemble(code, target.capability, name)
+    return ptxas.assemble(ptx.streaming(code) if streamed else code, target.capability, name)
 
 
 def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str) -> dict[str, Any]:

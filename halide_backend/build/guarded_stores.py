@@ -16,8 +16,9 @@ from halide_backend.errors import HalideCompileError
 
 KEPT, BEGUN = "halide_backend_kept_b", "halide_backend_begun_b"
 
-#: What the compiler does with a value between the call and the store: it joins words to pairs, and cuts bytes off.
-_MOVES = ("and", "cvt", "mov", "or", "prmt", "shl")
+#: What the compiler does with a value between the call and the store: it joins words to pairs, multiplies a word by
+#: 2**32 + 1 to have it twice, and cuts bytes off.
+_MOVES = ("and", "cvt", "mov", "mul", "or", "prmt", "shl")
 _STORE = re.compile(
     r"\s*st\.global(?P<vector>\.v[24])?\.b(?P<bits>\d+)\s+\[(?P<place>[^\]]+)\], \{?(?P<values>[^;}]+)\}?;"
 )

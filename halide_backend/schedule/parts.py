@@ -5,17 +5,28 @@ from __future__ import annotations
 #: Threads of a block whose threads do not cooperate (measured: gelu of 2**24 bfloat16 21.9 us with 128, 23.0 with 256).
 BLOCK = 128
 
+#: The same where a thread loads several single elements for less than a vector that it stores (measured: concatenation
+#: of two matrices of 4099 x 2001 floats 37.7 us with 128 threads, 36.5 us with 256; one load: 42.8 us and 43.3 us).
+BLOCK_OF_SINGLES = 256
+
+#: Loads of single elements that a thread has under way at most: more take turns in its registers (measured: normalising
+#: groups of 84 x 32 x 55 x 55 floats, five loads for an element, 33.8 us in eight steps, 32.8 us in four).
+MOST_LOADS = 24
+
 #: Bytes that a thread stores at least, in up to so many steps: an H200 starts 1,600 blocks in a microsecond, whatever
 #: they do (measured: 65,472 blocks that store 4 bytes a thread 41.6 us, 117,247 that store 16 bytes 72.4 us).
 THREAD_BYTES, MOST_PARTS = 32, 8
 
-#: Blocks that fill an H200, 16 for each of 132 multiprocessors: with fewer, threads had better not take several steps.
-ENOUGH_BLOCKS = 2112
+#: Threads that an H200 runs in two rounds, 2048 on each of 132 multiprocessors: with fewer, they had better not take
+#: several steps (measured: padding to 64 x 260 x 260 bfloat16 7.2 us in eight steps, which is one round, 6.7 us in
+#: four).
+ENOUGH_THREADS = 2 * 132 * 2048
 
 
-def parts_of_a_thread(steps: int, stored: int) -> int:
-    """Of so many `steps`, each of which stores `stored` bytes, how many one thread does."""
+def parts_of_a_thread(steps: int, stored: int, reads: int = 1) -> int:
+    """Of so many `steps`, each of which stores `stored` bytes and has `reads` loads by element, how many one thread
+    does."""
     parts = min(max(1, THREAD_BYTES // stored), MOST_PARTS)
-    while parts > 1 and steps < parts * BLOCK * ENOUGH_BLOCKS:
+    while parts > 1 and (steps < parts * ENOUGH_THREADS or parts * reads > MOST_LOADS):
         parts //= 2
     return parts

@@ -45,7 +45,8 @@ class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
 
     `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), `bits` the width of its
-    elements, `gathers` whether its load has an index that is data,
+    elements, `gathers` whether its load has an index that is data, `reads` how many elements an output loads for
+    one step of a thread other than through Funcs of words,
     `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
     accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all.
     """
@@ -58,6 +59,7 @@ class Stage:
     operator: str = ""
     bits: int = 32
     gathers: bool = False
+    reads: int = 0
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0

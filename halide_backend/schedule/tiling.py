@@ -16,14 +16,16 @@ class Team(Enum):
     REGISTERS = "threads that hold the row"  # part of a warp, a warp, or all warps of a block
     BLOCK = "a block"  # the row lies in the shared memory of a block, or is read again
     TILE = "a block of a square"  # transposes: what is read along one axis and written along another
+    PATCH = "a thread of a patch"  # the same where whole vectors lie along both axes
 
 
 @dataclass(frozen=True)
 class Tiling:
     """The program's axes by what runs along them, and the piece of memory that one thread takes at a time.
 
-    For `Team.TILE` the `inner` axes are the one that reads run along and the one that writes do; a block has `lines`
-    elements of the first by `side` chunks of the second.
+    For `Team.TILE` and `Team.PATCH` the `inner` axes are the one that reads run along and the one that writes do. A
+    block of a TILE has `lines` elements of the first by `side` chunks of the second, a thread of a PATCH `lines`
+    elements of the first by one chunk of the second.
 
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may lack `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
@@ -40,6 +42,12 @@ class Tiling:
     short: int = 0
     side: int = 0
     lines: int = 0
+
+    @property
+    def cuts(self) -> dict[str, int]:
+        """The axes of which a thread has pieces of adjacent elements, and the elements of a piece."""
+        found = {self.chunk: self.elements} if self.chunk else {}
+        return {**found, self.inner[0]: self.lines} if self.team is Team.PATCH else found
 
     @property
     def steps(self) -> int:

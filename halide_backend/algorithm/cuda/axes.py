@@ -37,14 +37,14 @@ class TiledAxes:
                 lines.append(f"{INSIDE} = hl.min({CHUNK}, {tiling.chunks - 1})")
                 places = digits(INSIDE, self._coordinates())
         for name in inner_first(self.extents)[::-1]:
-            number = f"{name}_c" if name == tiling.chunk else name
+            number = f"{name}_c" if name in tiling.cuts else name
             if self.exceeds(name):
                 # Beyond the end the last one is taken again; nothing of it is used.
                 lines += [var(f"{name}_p"), f"{number} = hl.min({name}_p, {self.chunks(name) - 1})"]
             else:
                 lines.append(f"{number} = {places[number]}" if number in places else var(number))
-            if name == tiling.chunk:
-                lines += [var(f"{name}_e"), f"{name} = {name}_c*{tiling.elements} + {name}_e"]
+            if name in tiling.cuts:
+                lines += [var(f"{name}_e"), f"{name} = {name}_c*{tiling.cuts[name]} + {name}_e"]
         return lines
 
     def _coordinates(self) -> list[tuple[str, int]]:
@@ -56,7 +56,7 @@ class TiledAxes:
 
     def chunks(self, name: str) -> int:
         """Steps along the axis `name`: chunks if it is cut into such, of which the last may be short."""
-        return -(-self.extents[name] // (self.tiling.elements if name == self.tiling.chunk else 1))
+        return -(-self.extents[name] // self.tiling.cuts.get(name, 1))
 
     def exceeds(self, name: str) -> bool:
         """Whether whole squares go beyond the end of the axis `name`."""
@@ -70,14 +70,15 @@ class TiledAxes:
         square = tiling.side if name == tiling.inner[1] else tiling.lines
         return -(-self.chunks(name) // square) * square
 
-    def loops(self, axes: Iterable[str], *, elements: bool = True, team: bool = False) -> list[Loop]:
-        """The Vars of a Func over program axes, innermost first; `elements=False` leaves out that of the chunk.
+    def loops(self, axes: Iterable[str], *, without: str = "", team: bool = False) -> list[Loop]:
+        """The Vars of a Func over program axes, innermost first, but not that of the elements of axis `without`.
 
         With `team` the value also depends on which thread of a team that holds its row looks at it.
         """
         tiling = self.tiling
         names = inner_first(axes)
-        found = [Loop(f"{name}_e", tiling.elements, name) for name in names if elements and name == tiling.chunk]
+        cut = [name for name in names if name in tiling.cuts and name != without]
+        found = [Loop(f"{name}_e", tiling.cuts[name], name) for name in cut]
         held = tiling.inner if tiling.team is Team.REGISTERS else ()
         if not set(names).isdisjoint(held):
             found += [self.thread, Loop(STEP, tiling.steps, STEP)]
@@ -90,7 +91,7 @@ class TiledAxes:
         """The Var that counts the steps along the axis `name`."""
         if self.exceeds(name):
             return f"{name}_p"
-        return f"{name}_c" if name == self.tiling.chunk else name
+        return f"{name}_c" if name in self.tiling.cuts else name
 
     @property
     def thread(self) -> Loop:
@@ -114,8 +115,8 @@ class TiledAxes:
             lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
         return lines, {f"{tiling.chunk}_e": element, **digits(inside, self._coordinates())}
 
-    def output(self, layout: OutputLayout, *, elements: bool) -> tuple[list[Loop], list[tuple[int, int]]]:
-        """The Vars of an output and, one for each, its (extent, stride) in elements."""
+    def output(self, layout: OutputLayout, *, without: str) -> tuple[list[Loop], list[tuple[int, int]]]:
+        """The Vars of an output and, one for each, its (extent, stride) in elements; `without` as of `loops`."""
         tiling = self.tiling
         found: list[Loop] = []
         dims: list[tuple[int, int]] = []
@@ -124,7 +125,7 @@ class TiledAxes:
             assert isinstance(stride, int)
             if name in held and name != tiling.chunk:
                 continue  # The row is one line of memory (see tiling.py).
-            for loop in self.loops([name], elements=elements):
+            for loop in self.loops([name], without=without):
                 found.append(loop)
                 dims.append((loop.extent, stride * self._elements_of(loop)))
         if tiling.team in (Team.REGISTERS, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
@@ -137,9 +138,9 @@ class TiledAxes:
         return found, dims
 
     def _elements_of(self, loop: Loop) -> int:
-        """Elements between two points of a loop along the chunked axis."""
-        if loop.axis == self.tiling.chunk and loop.name == self._number(loop.axis):
-            return self.tiling.elements
+        """Elements between two points of a loop along a cut axis."""
+        if loop.axis in self.tiling.cuts and loop.name == self._number(loop.axis):
+            return self.tiling.cuts[loop.axis]
         if loop.name in (THREAD, STEP):
             return self.tiling.elements * (self.tiling.threads if loop.name == STEP else 1)
         return 1

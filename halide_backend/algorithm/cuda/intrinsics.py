@@ -43,6 +43,11 @@ def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     return _call(a, "halide_backend_divide", a, b)
 
 
+def fma(a: hl.Expr, b: hl.Expr, c: hl.Expr) -> hl.Expr:
+    """a * b + c of float32, rounded once."""
+    return _call(a, "llvm.nvvm.fma.rn.f", a, b, c)
+
+
 def angle(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(quadrant, whose two low bits count, as UInt(32); rest, a float32 of at most pi/4) of a finite float32 x >= 0."""
     both = _call(hl.u64(0), "halide_backend_angle", hl.reinterpret(hl.UInt(32), x))
@@ -120,16 +125,17 @@ def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
     return _call(hl.u32(0), "halide_backend_trap_if", word, hl.cast(hl.UInt(32), bad))
 
 
-def atomic_addend(value: hl.Expr, in_vector: bool) -> hl.Expr:
+def atomic_addend(value: hl.Expr, in_vector: bool, place: hl.Expr) -> hl.Expr:
     """What to store so that `value` (32 or 64 bits) is added to what lies there, in one indivisible step.
 
-    `in_vector` is a promise of float32: adjacent elements are stored too, from a multiple of 16 bytes on.
+    `in_vector` is a promise of float32: adjacent elements are stored too, from a multiple of 16 bytes on. `place` as of
+    `bfloat16_pair`: it also keeps the loop that adds a scalar, on which nothing else depends.
 
     Halide's own atomic updates compare and swap in a loop wherever floats are strict.
     """
     kind = value.type()
     name = f"{'f' if kind.is_float() else 'u'}{kind.bits()}{'_in_vector' if in_vector else ''}"
-    return _call(value, f"halide_backend_atomic_add_{name}", value)
+    return _call(value, f"halide_backend_atomic_add_{name}", value, hl.cast(hl.Int(32), place))
 
 
 def _call(like: hl.Expr, name: str, *arguments: hl.Expr) -> hl.Expr:

@@ -76,12 +76,12 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
     return joined
 
 
-def added(value: hl.Expr, in_vector: bool = False) -> hl.Expr:
+def added(value: hl.Expr, in_vector: bool, place: hl.Expr) -> hl.Expr:
     """What a store has to write in order to add `value` to the element that is there.
 
-    `in_vector` says that each thread adds whole aligned vectors.
+    `in_vector` says that each thread adds whole aligned vectors; `place` as of `intrinsics.bfloat16_pair`.
     """
-    return intrinsics.atomic_addend(value, in_vector)
+    return intrinsics.atomic_addend(value, in_vector, place)
 
 
 def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:

@@ -26,6 +26,7 @@ __all__ = [
     "cos",
     "divide",
     "divide_by_constant",
+    "divide_by_shared",
     "erf",
     "exp",
     "exp2",
@@ -143,6 +144,36 @@ def divide_by_constant(a: hl.Expr, b: hl.Expr) -> hl.Expr:
         return portable.truediv(a, b)
     wide = hl.Float(64)
     return hl.cast(_SINGLE, hl.cast(wide, a) * (hl.f64(1) / hl.cast(wide, b)))
+
+
+def divide_by_shared(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b, of float32 rounded as IEEE's wherever the result is no denormal, where many `a` have the same `b`.
+
+    The processor's own division has a branch, and a reciprocal for each `a`. Here a quotient q within one ulp gets
+    q + (a - q*b)/b, which Markstein (2000) proves right for a reciprocal that is itself rounded right. Powers of two
+    keep all steps in range: `b` is brought between 1 and 4, and tiny `a` are made larger.
+    """
+    if a.type() != _SINGLE:
+        return portable.truediv(a, b)
+    exponent = hl.min((hl.reinterpret(hl.UInt(32), b) >> hl.u32(23)) & hl.u32(255), hl.u32(253))
+    power = hl.reinterpret(_SINGLE, (hl.u32(254) - exponent) << hl.u32(23))
+    scaled = b * power
+    reciprocal = hl.f32(1) / scaled
+    infinite = hl.f32(float("inf"))
+    divisor = hl.select(portable.abs(scaled) < infinite, scaled, hl.f32(0))
+    # Only of a denormal `b` a quotient can be too large, and its result is infinite long before.
+    limit = hl.select(exponent == hl.u32(0), hl.f32(2.0**100), infinite)
+    # By its bits: |a|, which the compiler finds elsewhere too, would stay in a register of its own.
+    tiny = hl.reinterpret(hl.UInt(32), a) << hl.u32(1) < hl.u32((127 - 100) << 24)
+    dividend = hl.select(tiny, a * hl.f32(2.0**64), a)
+    first = dividend * reciprocal
+    quotient = first
+    for _ in range(2):
+        rest = intrinsics.fma(portable.neg(quotient), divisor, dividend)
+        quotient = intrinsics.fma(rest, reciprocal, quotient)
+    # Infinities, NaN and the sign of a zero are right as they are.
+    quotient = hl.select(portable.abs(first) < limit, portable.copysign(quotient, first), first)
+    return quotient * hl.select(tiny, power * hl.f32(2.0**-64), power)
 
 
 def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:

@@ -51,10 +51,12 @@ def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str
     for name in variables:
         writer.declare(name)
     target = [places.get(name, f"hl.Expr({call_text(where, arguments)})") for name in layout.variables]
+    if points == 1 and target:
+        target[0] += f" + {region}[1]"  # which is 0: Halide drops a loop on which nothing depends
     element, new = call_text(store.buffer, target), f"hl.Expr({call_text(what, arguments)})"
     stored = f"ops.stored({dtype!r}, {new}, {region}[1])"
     if store.mode == "atomic_add":
-        stored = f"memory.added({new}, {bool(tiling.chunk)})"
+        stored = f"memory.added({new}, {bool(tiling.chunk)}, {region}[1])"
     writer.lines += [
         f'{store.buffer} = hl.Func("{store.buffer}")',
         f"{call_text(store.buffer, variables)} = hl.undef(memory.STORAGE[{dtype!r}])",

@@ -13,14 +13,14 @@ from dataclasses import replace
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output
-from halide_backend.algorithm.cuda.access import VECTOR
 from halide_backend.algorithm.cuda.axes import STEP, WORD, TiledAxes, inner_first, var
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
+from halide_backend.algorithm.cuda.division import Divisions
 from halide_backend.algorithm.cuda.guards import Guards
 from halide_backend.algorithm.cuda.precision import constants, exact_values, rounded_indices
 from halide_backend.algorithm.cuda.scatter import write_scatter
 from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
-from halide_backend.algorithm.cuda.tiling import tile
+from halide_backend.algorithm.cuda.tiling import is_streamed, tile
 from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
@@ -64,7 +64,8 @@ class Writer:
         self.buffers = {b.name: b for b in (*program.inputs, *program.outputs)}
         self.words = WordAccess(program, tiling)
         self.constants = constants(program)
-        self.exact, self.indices = exact_values(program), rounded_indices(program)
+        self.indices = rounded_indices(program)
+        self.divisions = Divisions(program, tiling, self.constants, exact_values(program))
         self.repeated = {
             operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
         }
@@ -100,7 +101,8 @@ class Writer:
             self.lines.append(f"{buffer.name} = memory.{kind}(ARGUMENTS[{number}])")
         outputs = tuple(self._output(store) for store in program.stores)
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
-        return Algorithm(tuple(self.lines), tuple(inputs), outputs, graph, tuple(self.aligned))
+        streamed = is_streamed(program, self.tiling)
+        return Algorithm(tuple(self.lines), tuple(inputs), outputs, graph, tuple(self.aligned), streamed)
 
     def declare(self, name: str) -> None:
         line = var(name)
@@ -164,21 +166,13 @@ class Writer:
             text = self._words(position, value)
         else:
             text = value_text(self.program, value)
-            operands = [f"t{operand}" for operand in value.operands]
             if position in self.indices:
                 # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
                 text = text.replace("'int64'", "'int32'")
             if position in self.constants:
                 # Halide computes it on the host, which has no such instructions.
                 text = text.replace("ops.", "ops.portable.")
-            divides = position not in self.constants and text in (
-                " / ".join(operands),
-                f"ops.truediv({', '.join(operands)})",
-            )
-            if divides and position not in self.exact:
-                text = f"ops.divide({', '.join(operands)})"
-            elif divides and value.operands[1] in self.constants:
-                text = f"ops.divide_by_constant({', '.join(operands)})"
+            text = self.divisions.text(position, text)
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         if position in self.tiles:
@@ -213,19 +207,20 @@ class Writer:
     def _words(self, position: int, value: Value) -> str:
         """The words of a load as a Func, and the element among them as the value."""
         load = self.words.loads[position]
-        dtype, rest = self.buffers[load.buffer].dtype, self.axes.loops(value.axes, elements=False)
-        number = multiple_text(f"{self.tiling.chunk}_e", load.step, load.skip)
+        dtype, rest = self.buffers[load.buffer].dtype, self.axes.loops(value.axes, without=load.along)
+        number = multiple_text(f"{load.along}_e", load.step, load.skip)
         read = replace(load, step=1, skip=0), value.operands
         if read in self.windows:
             self.loads[position] = name = self.windows[read]
             return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
         self.windows[read] = name = self.fresh(load.buffer)
-        # In units of a vector, because Halide looks for a factor to prove that an access is aligned.
-        unit = min(load.words, VECTOR // 32)
+        # In units, because Halide looks for a factor to prove that an access is aligned.
+        unit = load.unit
         at = with_indirect(index_text(sympy.expand(load.first / unit)), value.operands)
         if load.last is not None:
             # Where no element is inside all threads read one place, not what others will need.
-            at = f"hl.select({self._any_inside(value)}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
+            inside = self._any_inside(value, load.along)
+            at = f"hl.select({inside}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
         at, words = at if unit == 1 else f"{at}*{unit}", Loop(WORD, load.words, WORD)
         self.declare(WORD)
         calls, gathers = self.calls_of(value.operands), any(map(self._is_indirect, value.operands))
@@ -233,14 +228,14 @@ class Writer:
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
 
-    def _any_inside(self, value: Value) -> str:
-        """The condition under which some element of a chunk of a masked load is inside."""
+    def _any_inside(self, value: Value, along: str) -> str:
+        """The condition under which some element of a piece of axis `along` of a masked load is inside."""
         mask = value.operands[0]
         name = self.fresh("inside")
         loops = self.axes.loops(self.program.values[mask].axes)
         self.func(name, Role.INLINE, loops, f"t{mask}", self.calls_of([mask]))
-        element = f"{self.tiling.chunk}_e"
-        chosen = range(self.tiling.elements) if any(loop.name == element for loop in loops) else range(1)
+        element = f"{along}_e"
+        chosen = range(self.tiling.cuts[along]) if any(loop.name == element for loop in loops) else range(1)
         return " | ".join(
             f"hl.Expr({call_text(name, [str(k) if loop.name == element else loop.name for loop in loops])})"
             for k in chosen
@@ -313,8 +308,6 @@ class Writer:
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
     ) -> tuple[str, str]:
         names = inner_first(axis.name for axis in reduction.axes)
-        if len(names) > 4:  # native on a CPU; no GPU has run one yet
-            raise Unsupported(f"a reduction over {len(names)} separate loops")
         region = self.fresh("r")
         extents = ", ".join(f"(0, {self.axes.extents[name]})" for name in names)
         self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
@@ -340,7 +333,7 @@ class Writer:
         if layout.scattered:
             return write_scatter(self, store, layout, buffer.dtype)
         words = self.words.of_output(layout, buffer)
-        variables, dims = self.axes.output(layout, elements=not words)
+        variables, dims = self.axes.output(layout, without=self.tiling.chunk if words else "")
         for loop in variables:
             self.declare(loop.name)
         text, roots = self.stored_value(store)
@@ -353,13 +346,23 @@ class Writer:
             dims = [(self.tiling.elements, 1), *dims]
             self.aligned.append(store.buffer)
         else:
-            text = self.guards.stored(f"ops.stored({buffer.dtype!r}, {text}, {variables[0].name})", layout, bits)
-        self.func(store.buffer, Role.OUTPUT, variables, text, calls, bits=32 if words else bits)
+            # Of a single element no loop is left, and Halide computes a constant on the host.
+            stored = "portable.stored" if self.constants.issuperset(roots) else "stored"
+            at = "" if self.constants.issuperset(roots) else f", {variables[0].name}"
+            text = self.guards.stored(f"ops.{stored}({buffer.dtype!r}, {text}{at})", layout, bits)
+        bits = 32 if words else bits
+        self.func(store.buffer, Role.OUTPUT, variables, text, calls, bits=bits, reads=self._reads())
         names = ", ".join(loop.name for loop in variables)
         self.lines.append(f"memory.target({store.buffer}, [{names}], {shape})")
         extent = 1 + sum((int(extent) - 1) * int(stride) for extent, stride in layout.dims)
         beyond = self.guards.partial(layout)
         return Output(store.buffer, buffer.dtype, tuple(dims), layout.offset, extent if beyond else 0)
+
+    def _reads(self) -> int:
+        """Elements that one step of a thread loads one by one."""
+        values = enumerate(self.program.values)
+        loads = [v for p, v in values if isinstance(v.attribute, Load) and p not in self.words.loads]
+        return sum(self.tiling.elements if self.tiling.chunk in value.axes else 1 for value in loads)
 
     def _packed(
         self, store: Store, text: str, roots: Sequence[int], layout: OutputLayout, words: int

@@ -11,6 +11,7 @@ import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
+from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
 from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
@@ -26,7 +27,13 @@ _LANE_WORDS = 32
 
 #: Words of a row that a thread of a larger team keeps: 2 vectors, 4 where the team would be too large (measured on an
 #: H200: rms_norm of 4096 numbers 67.1 us with 2, 69.5 us with 4; softmax of 8192 38.4 us with 1024 threads, 36.4 us).
-_THREAD_WORDS = (8, 16)
+#: Where rows are as many as multiprocessors threads need not be: 8 vectors if 4 leave too large a team (group_norm of
+#: 12100 floats 34.6 us with 4, 33.8 us with 8), and 4 of what is used but once (sums of 2048 floats 18.8 us with 2
+#: vectors, 18.3 us with 4).
+_THREAD_WORDS, _MANY_WORDS, _PASSING_WORDS = (8, 16), (8, 16, 32), (16,)
+
+#: Of an H200.
+_MULTIPROCESSORS = 132
 
 #: Registers of a multiprocessor, what one thread may have of them, and what it needs besides its share of the row.
 _REGISTERS, _MOST_REGISTERS, _OTHER_REGISTERS = 1 << 16, 255, 14
@@ -43,6 +50,11 @@ _SHARED_BYTES = 40 << 10
 #: bytes, fewer of them belong to two large squares (measured on an H200: 4099 x 2001 floats 29 us, of small ones 40 us;
 #: but 8192 x 2048 floats 53 us, of 32 x 64 elements 50.5 us, of small ones 52 us). So many large squares fill the GPU.
 _SMALL_SIDE, _LARGE_SIDE, _SECTOR, _ENOUGH_SQUARES = 32, 64, 32, 512
+
+#: Threads that keep enough loads under way where each transposes a patch of whole vectors in its registers (128 bytes
+#: of each are as much as an H200 needs for its bandwidth), and the least sides of a patch: of 4 x 4 floats half of a
+#: line's memory is another thread's (measured: 8192 x 2048 floats 53.5 us, through shared memory 50.9 us).
+_FEWEST_PATCHES, _LEAST_PATCH = 1 << 15, 8
 
 #: Threads of a block per row: about 4 vectors each (measured on an H200; one vector each is a cliff).
 _THREAD_VECTORS = 4
@@ -83,6 +95,17 @@ def tile(program: LoopProgram) -> Tiling:
     if (square := _square(program, layouts)) is not None:
         return _tiled(program, extents, layouts, Tiling(Team.TILE, row, square))
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
+
+
+def is_streamed(program: LoopProgram, tiling: Tiling) -> bool:
+    """Whether teams read their rows once, each its own, and store a value or some for a row."""
+    if tiling.team not in (Team.REGISTERS, Team.BLOCK):
+        return False
+    inner, sinks = set(tiling.inner), sinks_of(program)
+    if any(inner & {axis.name for axis in store.nest.iteration} for store in program.stores):
+        return False
+    loads = [p for p, value in enumerate(program.values) if isinstance(value.attribute, Load) and value.axes & inner]
+    return all(len(sinks[p]) == 1 and program.values[p].axes.issuperset(tiling.row) for p in loads)
 
 
 def fits_one_tiling(program: LoopProgram) -> bool:
@@ -128,6 +151,9 @@ def _scattering(
 def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling) -> Tiling:
     """Squares of single elements, or of pairs if all that is stored has 16 bits and they fill their squares."""
     across, along = tiling.inner
+    patch = _patch(program, extents, tiling)
+    if _moves_vectors(program, layouts, patch):
+        return patch
     narrow = {ELEMENT[buffer.dtype][1] for buffer in program.outputs} == {16}
     for side in (_SMALL_SIDE, _SMALL_SIDE // 2):
         if narrow and extents[along] % (2 * side) == 0:
@@ -142,6 +168,31 @@ def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, Out
     large = not whole and shared <= _SHARED_BYTES and count >= _ENOUGH_SQUARES
     lines = _LARGE_SIDE if count >= _ENOUGH_SQUARES else _SMALL_SIDE
     return replace(tiling, side=_LARGE_SIDE if large else _SMALL_SIDE, lines=lines)
+
+
+def _patch(program: LoopProgram, extents: dict[str, int], tiling: Tiling) -> Tiling:
+    """A vector of elements of each axis for every thread."""
+    across, along = tiling.inner
+    elements, lines = (_elements(program, name, extents[name]) for name in (along, across))
+    return replace(tiling, team=Team.PATCH, chunk=along, elements=elements, lines=lines)
+
+
+def _moves_vectors(program: LoopProgram, layouts: dict[str, OutputLayout], patch: Tiling) -> bool:
+    """Whether there are threads enough, and each of them reads and stores its patch in vectors alone."""
+    size = patch.elements * patch.lines
+    points = math.prod(axis.hint for axis in program.axes if axis.name in patch.row)
+    # Halide loses the bounds of a fused loop where outputs are computed together.
+    alone = len(program.stores) == 1 and min(patch.elements, patch.lines) >= _LEAST_PATCH
+    if not alone or size > _MOST_ELEMENTS or points < size * _FEWEST_PATCHES:
+        return False
+    access, words = WordAccess(program, patch), VECTOR // WORD
+    for position, value in enumerate(program.values):
+        if isinstance(value.attribute, Load) and not value.axes.isdisjoint(patch.cuts):
+            load = access.loads.get(position)
+            if load is None or load.unit != words:
+                return False
+    stored = [access.of_output(layouts[buffer.name], buffer) for buffer in program.outputs]
+    return all(count and count % words == 0 for count in stored)
 
 
 def _static(extent: object) -> int:
@@ -213,7 +264,9 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elem
     ):
         threads //= 2
     if -(-chunks // threads) * widest > _LANE_WORDS:
-        teams = [-(-chunks // max(1, words // widest)) for words in _THREAD_WORDS]
+        many = math.prod(extents[name] for name in tiling.row) >= _MULTIPROCESSORS
+        shares = (_MANY_WORDS if together else _PASSING_WORDS) if many else _THREAD_WORDS
+        teams = [-(-chunks // max(1, words // widest)) for words in shares]
         wanted = next((team for team in teams if team <= _MOST_THREADS), teams[-1])
         threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
     steps = -(-chunks // threads)
@@ -247,13 +300,14 @@ def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, cand
         return tiling
     elements = _elements(program, along, extents[along])
     whole = _elements(program, along, 0)
-    if not tiling.inner and whole > elements and _may_be_short(program, along, whole):
+    # Within one chunk nothing but constants may be left, and those Halide computes on the host, which cannot mark them.
+    if not tiling.inner and extents[along] > whole > elements and _may_be_short(program, along, whole):
         return replace(tiling, chunk=along, elements=whole, short=-extents[along] % whole)
     if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
-    if elements == 1:
-        return tiling
+    if elements == 1 or math.prod(extents.values()) == elements:
+        return tiling  # Of a single chunk no loop is left, and Halide computes constants on the host.
     return Tiling(tiling.team, tiling.row, tiling.inner, along, elements)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -18,16 +18,18 @@ _WIDEST_STEP = 4
 
 @dataclass(frozen=True)
 class WordLoad:
-    """A load of `buffer`, one chunk at a time.
+    """A load of `buffer`, one piece of the cut axis `along` at a time.
 
-    `first` is the word at which a chunk begins, over the chunk's number, `words` how many are read. A masked load may
-    run out of the buffer: `last` is then the last word at which a chunk can begin, to which `first` has to be clamped.
-    Element number `e` of the chunk is element `e*step + skip` of the words.
+    `first` is the word at which a piece begins, a multiple of `unit` over the piece's number, `words` how many are
+    read. A masked load may run out of the buffer: `last` is then the last word at which a piece can begin, to which
+    `first` has to be clamped. Element number `e` of the piece is element `e*step + skip` of the words.
     """
 
     buffer: str
+    along: str
     first: sympy.Expr
     words: int
+    unit: int
     last: int | None = None
     step: int = 1
     skip: int = 0
@@ -59,47 +61,54 @@ class WordAccess:
 
     def _load(self, value: Value, load: Load, buffer: Buffer) -> WordLoad | None:
         tiling = self._tiling
-        if not tiling.chunk or not buffer.aligned:
+        if not buffer.aligned:
             return None
-        words = words_of(buffer.dtype, tiling.elements)
-        first = first_word(load.index, tiling.chunk, buffer.dtype, tiling.elements)
         unmasked = all(self._program.values[operand].operation == "indirect" for operand in value.operands)
-        if first is None:
-            return self._window(load, buffer) if unmasked else None
-        if unmasked:
-            return WordLoad(buffer.name, first, words)
-        assert isinstance(buffer.extent, int)
-        if buffer.extent % tiling.elements:
+        for along, elements in tiling.cuts.items():
+            words = words_of(buffer.dtype, elements)
+            first = first_word(load.index, along, buffer.dtype, elements)
+            if first is None:
+                continue
+            found = WordLoad(buffer.name, along, first, words, min(words, VECTOR // WORD))
+            if unmasked:
+                return found
+            assert isinstance(buffer.extent, int)
+            # In a buffer of whole pieces one with any element inside lies inside as a whole: clamping changes no other.
+            last = words_of(buffer.dtype, buffer.extent) - words
+            return None if buffer.extent % elements else replace(found, last=last)
+        if not unmasked or not tiling.chunk or tiling.elements == 1:
             return None
-        # In a buffer of whole chunks a chunk with any element inside lies inside as a whole: clamping changes no other.
-        return WordLoad(buffer.name, first, words, words_of(buffer.dtype, buffer.extent) - words)
+        windows = (self._window(load, buffer, unit) for unit in (VECTOR, WORD))
+        return next((window for window in windows if window is not None), None)
 
-    def _window(self, load: Load, buffer: Buffer) -> WordLoad | None:
-        """The vectors that a chunk lies in whose elements are a few apart, begin within a vector, or run backwards."""
+    def _window(self, load: Load, buffer: Buffer, unit: int) -> WordLoad | None:
+        """The units of so many bits, vectors or words, that a chunk lies in whose elements are a few apart, begin
+        within a unit, or run backwards."""
         tiling = self._tiling
         symbol = Axis(tiling.chunk, 1, 1).symbol
         index = sympy.expand(plain(load.index))
         step, constant = index.coeff(symbol), index.as_coeff_Add()[0]
-        in_vector = VECTOR // ELEMENT[buffer.dtype][1]
+        in_unit = unit // ELEMENT[buffer.dtype][1]
         assert isinstance(buffer.extent, int)
         if (
-            tiling.elements == 1
+            in_unit < 2
             or not (step.is_Integer and step != 0 and -1 <= step <= _WIDEST_STEP and constant.is_Integer)
-            or buffer.extent % in_vector
+            or buffer.extent % in_unit
         ):
             return None
         # From the element with the lowest address to the chunk's first one.
         back = -min(int(step), 0) * (tiling.elements - 1)
-        skip = int(constant - back) % in_vector
+        skip = int(constant - back) % in_unit
         chunks = step * (symbol - tiling.elements * Axis(f"{tiling.chunk}_c", 1, 1).symbol)
         first = sympy.expand(index - chunks - back - skip)
         factors = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(first)]
-        if symbol in first.free_symbols or not all(f.is_Integer and f % in_vector == 0 for f in factors):
+        if symbol in first.free_symbols or not all(f.is_Integer and f % in_unit == 0 for f in factors):
             return None
-        vectors = (skip + abs(int(step)) * (tiling.elements - 1)) // in_vector + 1
-        words_of_vector = VECTOR // WORD
-        first = sympy.expand(first * words_of_vector / in_vector)
-        return WordLoad(buffer.name, first, vectors * words_of_vector, None, int(step), skip + back)
+        units, words = (skip + abs(int(step)) * (tiling.elements - 1)) // in_unit + 1, unit // WORD
+        if unit == WORD and units > tiling.elements:
+            return None
+        first = sympy.expand(first * words / in_unit)
+        return WordLoad(buffer.name, tiling.chunk, first, units * words, words, None, int(step), skip + back)
 
     def of_output(self, layout: OutputLayout, buffer: Buffer) -> int:
         """Words of one chunk of an output, 0 if it is not stored in words."""

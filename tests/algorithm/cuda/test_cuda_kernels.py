@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from halide_backend.build import ptx
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_text import cuda_kernel_text
 
@@ -55,7 +56,7 @@ def test_a_constant_is_rounded_without_instructions_of_the_gpu(compiled_ptx: Com
 
 
 def test_threads_that_move_single_elements_have_several_under_way(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda x, b: x + b, rand(2001, 1101), rand(1101))
+    code = compiled_ptx(lambda x, b: x + b, rand(4001, 1101), rand(1101))
     # Eight of both operands; the last block has code of its own.
     assert code.loads >= 2 * 8
     few = compiled_ptx(lambda x, b: x + b, rand(101, 101), rand(101))
@@ -122,7 +123,11 @@ def test_a_division_whose_last_bits_show_is_exact(compiled_ptx: Compile) -> None
         return torch.round(x.float() / x.float().abs().amax(-1, keepdim=True)).to(torch.int8)
 
     exact = compiled_ptx(quantised, rand(64, 64, dtype=torch.bfloat16))
-    assert (exact.count(r"div\.rn\.f32") > 0, exact.count(r"div\.full\.f32")) == (True, 0)
+    # A reciprocal for the row, and remainders for its numbers.
+    assert (exact.count(r"rcp\.rn\.f32"), exact.count(r"div\.(rn|full)\.f32")) == (1, 0)
+    assert exact.count(r"fma\.rn\.f32") == 4 * 8
+    elements = compiled_ptx(lambda x, y: x / y, rand(64, 64), rand(64, 64))
+    assert elements.count(r"div\.rn\.f32") == 4
     rounded = compiled_ptx(lambda x: torch.softmax(x, -1), rand(64, 64, dtype=torch.bfloat16))
     assert (rounded.count(r"div\.rn\.f32"), rounded.count(r"div\.full\.f32") > 0) == (0, True)
 
@@ -143,11 +148,11 @@ def test_layer_norm_writes_its_statistics_in_the_same_kernel(compiled_ptx: Compi
 
 
 def test_a_column_sum_has_loads_under_way(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda x: x.sum(0), rand(304, 128))
+    code = compiled_ptx(lambda x: x.sum(0), rand(320, 128))
     # 128 threads are few: each takes one word of a row, as many rows at a time as divide them.
-    assert code.loads == 38
+    assert code.loads == 64
     assert code.count(r"shfl") == 0
-    assert compiled_ptx(lambda x: x.sum(0), rand(304, 20_000)).loads == 16
+    assert compiled_ptx(lambda x: x.sum(0), rand(320, 20_000)).loads == 32
 
 
 def test_a_full_sum_is_one_block(compiled_ptx: Compile) -> None:
@@ -173,8 +178,21 @@ def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
     assert code.count(r"bar\.sync") == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_large_transpose_of_16_bits_stays_in_registers(compiled_ptx: Compile, dtype: torch.dtype) -> None:
+    def added(x: Tensor, y: Tensor) -> Tensor:
+        return x.t() + y
+
+    code = compiled_ptx(added, rand(2048, 1536, dtype=dtype), rand(1536, 2048, dtype=dtype))
+    assert code.wide_loads == code.loads == 2 * 8
+    assert code.wide_stores == code.stores == 8
+    assert code.count(r"\.shared") == 0
+    # Of few numbers a thread each keeps more of them under way.
+    assert compiled_ptx(added, rand(256, 256, dtype=dtype), rand(256, 256, dtype=dtype)).count(r"st\.shared") > 0
+
+
 def test_embedding_reads_rows_in_vectors(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(50, 64), torch.randint(0, 50, (40_000,)))
+    code = compiled_ptx(lambda w, i: F.embedding(i, w) * 2, rand(50, 64), torch.randint(0, 50, (70_000,)))
     # Two rows for each thread.
     assert (code.wide_loads, code.wide_stores) == (2, 2)
     # An index out of range ends the kernel.
@@ -192,6 +210,36 @@ def test_index_add_is_an_atomic_addition(programs: Compile, to_ptx: Compile) -> 
     for dtype in (torch.float32, torch.bfloat16):
         assert added(64, dtype).count(r"red\.\S*\.v2\.f32") == 1
         assert added(65, dtype).count(r"red\.global\.add\.f32") == 1
+
+
+def test_sums_of_rows_pass_the_first_cache_by(compiled_ptx: Compile) -> None:
+    def passing(function: Callable[..., Any], *operands: Tensor) -> int:
+        return ptx.streaming(compiled_ptx(function, *operands).code).count("no_allocate") * (
+            "STREAMED = True" in compiled_ptx(function, *operands).text
+        )
+
+    assert passing(lambda x: x.sum(-1), rand(256, 2048)) == 4
+    assert passing(lambda x, w: (x * w).sum(-1), rand(256, 2048), rand(2048)) == 0  # the weights are every row's
+    assert passing(lambda x: torch.softmax(x, -1), rand(64, 2048)) == 0
+
+
+@pytest.mark.parametrize("operator", ["sum", "amax"])
+def test_a_reduction_over_five_loops(compiled_ptx: Compile, operator: str) -> None:
+    code = compiled_ptx(lambda x: getattr(x, operator)((0, 2, 4, 6, 8)), rand(2, 3, 2, 3, 2, 3, 2, 3, 2, 3))
+    assert code.kernels == 1
+
+
+def test_what_only_constants_make_is_native(compiled_ptx: Compile) -> None:
+    # LLVM writes one word twice by a product with 2**32 + 1; a single element leaves no loop at all.
+    for count, dtype in ((11, torch.float16), (1001, torch.float32), (1, torch.bfloat16), (3, torch.uint8)):
+        compiled_ptx(lambda x, n=count, d=dtype: torch.arange(n, dtype=d), rand(1))
+        compiled_ptx(lambda x, n=count, d=dtype: torch.ones(n, dtype=d), rand(1))
+
+
+def test_pooling_of_two_takes_pairs_of_words(compiled_ptx: Compile) -> None:
+    # Rows of 28 are no whole vectors: two elements are stored, and four of each of two rows read.
+    code = compiled_ptx(lambda x: F.max_pool2d(x, 2), rand(1, 2, 56, 56, dtype=torch.bfloat16))
+    assert (code.loads, code.count(r"ld\.global\S*\.b16")) == (4, 0)
 
 
 def test_a_bad_index_ends_the_kernel_after_all_loads(compiled_ptx: Compile) -> None:

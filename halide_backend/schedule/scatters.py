@@ -1,0 +1,22 @@
+"""Rules for CUDA kernels that store at computed positions: every thread takes some of the points."""
+
+from __future__ import annotations
+
+from halide_backend.schedule.parts import BLOCK, parts_of_a_thread
+from halide_backend.schedule.stage import Stage
+from halide_backend.schedule.steps import AllowRaceConditions, GpuBlocks, GpuThreads, Split, Step, Unroll
+
+
+def scatters(stage: Stage) -> tuple[Step, ...]:
+    """The points of `stage` in any order, several of those that move little for one thread."""
+    element, points = stage.updates
+    parts = parts_of_a_thread(points.extent, element.extent * stage.bits // 8)
+    return (
+        AllowRaceConditions(stage.name),
+        Split(stage.name, points.name, "r$block", "r$within", parts * BLOCK, update=True),
+        Split(stage.name, "r$within", "r$part", "r$thread", BLOCK, update=True),
+        Unroll(stage.name, element.name, update=True),
+        Unroll(stage.name, "r$part", update=True),
+        GpuThreads(stage.name, ("r$thread",), update=True),
+        GpuBlocks(stage.name, ("r$block",), update=True),
+    )

@@ -1,0 +1,126 @@
+"""Forms of kernels that only some sizes and values take, against values that are known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+pytestmark = pytest.mark.gpu
+Native = Callable[[], int]
+
+
+def any_floats(*shape: int) -> Tensor:
+    """float32 of every exponent and both signs, infinities and NaN among them."""
+    bits = torch.randint(-(2**31), 2**31 - 1, shape, device="cuda", dtype=torch.int64)
+    return bits.to(torch.int32).view(torch.float32)
+
+
+def same(found: Tensor, wanted: Tensor) -> None:
+    """Fail unless the bits are equal, but for denormals and the payloads of NaN."""
+    tiny = torch.finfo(torch.float32).tiny
+    normal = (wanted.abs() >= tiny) | (wanted == 0)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found[normal].view(torch.int32), wanted[normal].view(torch.int32))
+    denormal = ~normal & ~wanted.isnan()
+    assert bool((found[denormal].abs() <= tiny).all())
+
+
+@pytest.mark.parametrize("columns", [8, 64, 2048])
+def test_a_shared_divisor_divides_exactly(native: Native, columns: int) -> None:
+    rows = (1 << 24) // columns
+    dividends, divisors = any_floats(rows, columns), any_floats(rows, 1)
+    dividends[:, 0], dividends[:, 1] = 0.0, -0.0
+    divisors[:16, 0] = torch.tensor(
+        [0, -0.0, 1, 3, float("inf"), 1e-45, -1e-45, 1.17e-38, 3.4e38, 1.9999999, -1, 1e-30, 1e30, 2e38, 1e-38, 7],
+        device="cuda",
+    )
+    found = torch.compile(lambda a, b: a / b, dynamic=False)(dividends, divisors)
+    same(found, dividends / divisors)
+    # Of numbers that are not far from one another every quotient is normal.
+    near, by = torch.randn(rows, columns, device="cuda"), torch.rand(rows, 1, device="cuda") + 0.01
+    torch._dynamo.reset()
+    same(torch.compile(lambda a, b: a / b, dynamic=False)(near, by), near / by)
+    assert native() == 2
+
+
+def test_a_sum_of_a_row_divides_exactly(native: Native) -> None:
+    x = torch.randint(1, 100, (4099, 2048), device="cuda").float()
+    found = torch.compile(lambda x: x / x.sum(-1, keepdim=True), dynamic=False)(x)
+    assert torch.equal(found, x / x.sum(-1, keepdim=True))
+    assert native() == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8], ids=str)
+@pytest.mark.parametrize("shape", [(2048, 1536), (2056, 4104), (40, 56, 1568), (70, 32, 3136)], ids=str)
+def test_large_transposes_are_exact(native: Native, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = (torch.randn(*shape, device="cuda") * 10).to(dtype)
+    wanted = x.transpose(-1, -2).contiguous()
+    assert torch.equal(torch.compile(lambda x: x.transpose(-1, -2).contiguous(), dynamic=False)(x), wanted)
+    torch._dynamo.reset()
+    # Between operands along either axis, stored in another type too.
+    other = (torch.randn(wanted.shape, device="cuda") * 10).to(dtype)
+
+    def added(x: Tensor, y: Tensor) -> Tensor:
+        return (x.transpose(-1, -2) + y).float()
+
+    # Sums of 16-bit floats are not rounded before they are stored.
+    right = added(x.float(), other.float()) if dtype.is_floating_point else added(x, other)
+    assert torch.equal(torch.compile(added, dynamic=False)(x, other), right)
+    assert native() >= 2
+
+
+@pytest.mark.parametrize("side", [10, 28, 55, 56])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_pooling_of_any_side(native: Native, side: int, dtype: torch.dtype) -> None:
+    x = torch.randint(-99, 99, (9, 5, side, side), device="cuda").to(dtype)
+    for kernel, stride in ((2, 2), (3, 2), (3, 3), (4, 4)):
+        torch._dynamo.reset()
+        found = torch.compile(lambda x, k=kernel, s=stride: torch.nn.functional.max_pool2d(x, k, s), dynamic=False)(x)
+        assert torch.equal(found, torch.nn.functional.max_pool2d(x, kernel, stride))
+    assert native() >= 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("count", [1, 3, 4, 8, 11, 1001])
+def test_what_only_constants_make(native: Native, count: int, dtype: torch.dtype) -> None:
+    def made() -> tuple[Tensor, ...]:
+        numbers = torch.arange(count, device="cuda", dtype=torch.int64 if dtype is torch.bool else dtype)
+        return torch.zeros(count, device="cuda", dtype=dtype), torch.ones(count, device="cuda", dtype=dtype), numbers
+
+    for found, wanted in zip(torch.compile(made, dynamic=False)(), made(), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() >= 1
+
+
+def test_an_addition_to_a_scalar(native: Native) -> None:
+    x, index, source = (torch.tensor(value, device="cuda") for value in (1.5, 0, 2.25))
+    found = torch.compile(lambda x, i, s: x.index_add(0, i, s), dynamic=False)(x, index, source)
+    assert found.item() == 3.75
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_a_store_at_one_computed_place(native: Native, dtype: torch.dtype) -> None:
+    x, value, index = torch.arange(5, device="cuda").to(dtype), torch.tensor([9], device="cuda").to(dtype), [3]
+    found = torch.compile(lambda x, i, v: x.index_put((i,), v), dynamic=False)(
+        x, torch.tensor(index, device="cuda"), value
+    )
+    assert found.tolist() == [0, 1, 2, 9, 4]
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("kept", [3, 8])
+def test_reductions_over_more_than_four_loops(native: Native, kept: int) -> None:
+    x = torch.randint(-50, 50, (2, 3, 2, 3, 2, 3, 2, 3, 2, kept), device="cuda").float()
+    y = torch.randint(-50, 50, (2, 3, 2, 3, 2, 3, 2, 3, 2, 2, 2, kept), device="cuda").float()
+    for operand, over in ((x, (0, 2, 4, 6, 8)), (y, (0, 2, 4, 6, 8, 10))):
+        for function in (Tensor.sum, Tensor.amax, Tensor.var):
+            torch._dynamo.reset()
+            found, wanted = torch.compile(function, dynamic=False)(operand, over), function(operand.double(), over)
+            # Sums and maxima of small integers are exact.
+            relative = 1e-5 if function is Tensor.var else 0
+            torch.testing.assert_close(found.double(), wanted, rtol=relative, atol=0)
+    assert native() >= 6
