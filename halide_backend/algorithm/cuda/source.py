@@ -40,6 +40,8 @@ def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
     Raises:
         Unsupported: something has no form on CUDA yet.
     """
+    if program.sizes:
+        raise Unsupported("a dynamic size in a CUDA kernel")
     if any(old_values(program)):
         raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
     writer = Writer(program, tile(program))
