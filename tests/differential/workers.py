@@ -8,7 +8,7 @@ import multiprocessing
 import queue
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,18 @@ def _work(seeds, results, arguments: dict[str, object]) -> None:  # type: ignore
 
     folder = arguments["kernels"]
     with keeping_texts(Path(str(folder))) if folder else nullcontext():
-        while (seed := seeds.get()) is not None:
+        while (seed := _next(seeds)) is not None:
             results.put(_checked(seed, arguments))
+
+
+def _next(seeds) -> int | None:  # type: ignore[no-untyped-def]
+    """The next seed, None as well when the run has been killed: its workers would wait for ever."""
+    parent = multiprocessing.parent_process()
+    while parent is not None and parent.is_alive():
+        with suppress(queue.Empty):
+            seed: int | None = seeds.get(timeout=5)
+            return seed
+    return None
 
 
 def _checked(seed: int, arguments: dict[str, object]) -> dict[str, object]:
