@@ -1,6 +1,6 @@
 """Runs kernel texts with every buffer against an inaccessible page, first at its end, then at its start.
 
-    python -m tests.differential.guard FOLDER [--limit N]
+    python -m tests.differential.guard FOLDER [--limit N] [--record FILE]
 
 Each run is a forked child, so a wild access is a signal and not the end. Around the buffers, on the accessible side,
 and between the elements of a strided output lie known bytes that must not change. Buffers of one tensor that a kernel
@@ -18,6 +18,7 @@ import mmap
 import operator
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ import numpy as np
 from halide_backend.build.artifacts import obtain
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
+from halide_backend.cache_key import sources_digest
+from halide_backend.inspection import machine
 from halide_backend.launch.launcher import native
 
 _PAGE = mmap.PAGESIZE
@@ -144,6 +147,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--limit", type=int, default=10**9)
+    parser.add_argument("--record", type=Path, help="JSON file for the counts, with machine, versions and date")
     arguments = parser.parse_args()
     target = Target.host()
     symbols = native().symbols()
@@ -176,7 +180,12 @@ def main() -> int:
                 side = "end" if at_end else "start"
                 violations.append(f"{path.name} against the {side}: {problem}")
                 print(violations[-1], flush=True)
-    print(json.dumps({**counts, "violations": violations}))
+    report = {**counts, "violations": violations}
+    if arguments.record:
+        command = " ".join(["python -m tests.differential.guard", *sys.argv[1:]])
+        record = {"command": command, **machine.facts(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
+        arguments.record.write_text(json.dumps({**record, "sources": sources_digest(), **report}, indent=1) + "\n")
+    print(json.dumps(report))
     return 1 if violations else 0
 
 
