@@ -97,5 +97,5 @@ class Crew:
             return ours
         other = worker.check(replace(case, backend=self._against, samples=samples), self._time_limit)
         failures: tuple[Failure, ...] = other.failures
-        status = outcome.SAME_AS_CPP if same_failures(ours.failures, failures) else ours.status
-        return replace(ours, status=status, cpp_failures=failures)
+        status = outcome.SAME_FAILURE if same_failures(ours.failures, failures) else ours.status
+        return replace(ours, status=status, other_failures=failures)

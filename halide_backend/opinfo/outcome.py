@@ -8,13 +8,13 @@ from typing import Any
 
 PASSED = "passed"
 FAILED = "failed"
-SAME_AS_CPP = "same failure as cpp"
+SAME_FAILURE = "same failure"
 CRASHED = "crashed"
 TIMEOUT = "timeout"
 NOT_RUN = "not run"
 
 #: Every status, in the order of the tables.
-STATUSES = (PASSED, FAILED, SAME_AS_CPP, CRASHED, TIMEOUT, NOT_RUN)
+STATUSES = (PASSED, FAILED, SAME_FAILURE, CRASHED, TIMEOUT, NOT_RUN)
 
 #: What is to be looked at.
 BAD = (FAILED, CRASHED, TIMEOUT)
@@ -40,7 +40,7 @@ class Outcome:
     Attributes:
         samples: sample inputs that were compared; gradients: those of them with gradients.
         not_comparable: samples that were not compared because eager itself raises.
-        failures: one for each sample that failed. cpp_failures: those of Inductor's C++ backend on
+        failures: one for each sample that failed. other_failures: those of the backend that was compared on
             the same samples, where it was asked.
         native, delegated: loop kernels that this backend computed, and that it left to Inductor's
             own backend; reasons: number of delegated kernels by reason.
@@ -54,7 +54,7 @@ class Outcome:
     gradients: int = 0
     not_comparable: int = 0
     failures: tuple[Failure, ...] = ()
-    cpp_failures: tuple[Failure, ...] | None = None
+    other_failures: tuple[Failure, ...] | None = None
     native: int = 0
     delegated: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
@@ -67,12 +67,12 @@ class Outcome:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Outcome:
         """The outcome that `to_json` wrote."""
-        cpp = data["cpp_failures"]
+        other = data["other_failures"]
         return Outcome(
             **{
                 **data,
                 "failures": _failures(data["failures"]),
-                "cpp_failures": None if cpp is None else _failures(cpp),
+                "other_failures": None if other is None else _failures(other),
             }
         )
 

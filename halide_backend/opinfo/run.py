@@ -26,7 +26,7 @@ def show_cases(request: Request) -> int:
 
 
 def run(request: Request, command: Sequence[str] = COMMAND) -> int:
-    """Run `request`; returns 1 if something failed, crashed or hung that does not with cpp, too.
+    """Run `request`; returns 1 if something failed, crashed or hung that does not with the other backend, too.
 
     Raises:
         HalideBackendError: an operator that does not exist, results that cannot be resumed, a worker

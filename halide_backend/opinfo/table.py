@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from halide_backend.opinfo import outcome
-from halide_backend.opinfo.outcome import BAD, SAME_AS_CPP, STATUSES, Outcome
+from halide_backend.opinfo.outcome import BAD, SAME_FAILURE, STATUSES, Outcome
 
 #: Operators that are named as examples of one reason.
 _EXAMPLES = 4
@@ -20,7 +20,7 @@ def write(outcomes: Sequence[Outcome]) -> str:
     if len(dtypes) > 1:
         rows.append(_row("all", outcomes))
     parts = [_aligned(rows)]
-    for title, statuses in (("Failures", BAD), ("Same failure as cpp", (SAME_AS_CPP,))):
+    for title, statuses in (("Failures", BAD), ("Same failure with the backend that was compared", (SAME_FAILURE,))):
         found = [item for item in outcomes if item.status in statuses]
         if found:
             parts.append(f"{title}:\n" + "\n".join(map(_failure, found)))
@@ -44,9 +44,9 @@ def _failure(item: Outcome) -> str:
     more = f" (and {len(item.failures) - 1} more samples)" if len(item.failures) > 1 else ""
     line = f"  {item.op} {item.dtype}: {item.status}: sample {failure.sample}, {failure.kind}{more}"
     line += f": {first}"
-    if item.status != outcome.SAME_AS_CPP and item.cpp_failures:
-        other = item.cpp_failures[0]
-        line += f"\n      (cpp: {other.kind}: {other.error.splitlines()[0] if other.error else ''})"
+    if item.status != outcome.SAME_FAILURE and item.other_failures:
+        other = item.other_failures[0]
+        line += f"\n      (there: {other.kind}: {other.error.splitlines()[0] if other.error else ''})"
     return line
 
 
