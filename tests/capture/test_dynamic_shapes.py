@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
-import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -37,15 +35,6 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor | tuple[Tensor, ...]]] = 
     "scatter": lambda x, y: x.index_add(0, torch.zeros(x.shape[0], dtype=torch.int64), y),
     "positions": lambda x, y: x + torch.arange(x.shape[1]) * y.shape[0],
 }
-
-
-@pytest.fixture(autouse=True)
-def settings(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(kernel_store))
-    torch._dynamo.reset()
-    with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
-        yield
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,15 +11,6 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import halide_backend
-
-
-@pytest.fixture(autouse=True)
-def settings(kernel_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(kernel_store))
-    torch._dynamo.reset()
-    with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
-        yield
-    torch._dynamo.reset()
 
 
 def plain(q: Tensor) -> Tensor:
