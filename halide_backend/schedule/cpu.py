@@ -335,12 +335,10 @@ class _Rules:
                 self.add(ComputeWith(stage.name, parent.name, level.var))
         for load in loads:
             inner = _along(load)
-            self.add(
-                ComputeAt(load.name, level.parent, level.var),
-                Reorder(load.name, (inner, *(v.name for v in load.loops if v.name != inner))),
-            )
-            if inner == across:
-                self.add(Vectorize(load.name, inner))
+            others = (loop.name for loop in load.loops if loop.name != inner)
+            self.add(ComputeAt(load.name, level.parent, level.var))
+            pieces = self._vector(load.name, inner, TILE, TILE) if inner == across else (inner,)
+            self.add(Reorder(load.name, (*pieces, *others)))
         return level
 
     # -- stages and scatters -----------------------------------------------------------------------------------

@@ -176,6 +176,30 @@ def program(a0):
     v1 = torch.var(a0, dim=(3,), keepdim=True)
     return v0, v1
 """,
+    "transposed operands of dynamic shape, two outputs from one tile (seed 2419)": """
+# a0: (1, 1, 63) float32 normal permuted seed 973439830
+# a1: (63, 63) float32 normal permuted seed 1519767442
+# a2: (15,) int64 index:63 contiguous seed 1074885228
+# a3: (1, 63, 15) float32 whole contiguous seed 1376588601
+# a4: (9,) int64 index:63 contiguous seed 1292390517
+# with gradients
+# with dynamic shapes
+def program(a0, a1, a2, a3, a4):
+    v0 = a1 + a0
+    v1 = torch.maximum(v0, v0)
+    v2 = a1.sign()
+    v3 = v1 / (v0.abs() + 1)
+    v4 = torch.addcmul(v3, v3, v2, value=0.5)
+    v5 = torch.lerp(v1, v4, 0.25)
+    v6 = v4[:, :, 42:44:1]
+    v7 = v3[0:1:2]
+    v8 = F.gelu(a0, approximate='tanh')
+    v9 = v3.index_add(2, a2, a3)
+    v10 = (v9 / 8).tanh().sum(dim=(0, 2), keepdim=True)
+    v11 = v4[:, :, a4 - 63]
+    v12 = torch.copysign(a3, a3)
+    return v0, v1, v3, v5, v6, v7, v8, v9, v10, v11, v12
+""",
     "a reduction of a slice that is empty": """
 # a0: (7, 9) float32 normal contiguous seed 4
 def program(a0):
