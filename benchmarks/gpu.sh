@@ -21,5 +21,5 @@ cpp += [f"-I{Path(torch.__file__).parent / 'include'}", str(cuda / "intrinsics.c
 subprocess.check_call([*cpp, "-o", str(cuda / f"_intrinsics{suffix}")])
 PY
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-$python -m pytest -q -m gpu tests/gpu 2>&1 | tee "$out/gpu-tests.log" | tail -15
+$python -m pytest -q -m gpu tests 2>&1 | tee "$out/gpu-tests.log" | tail -15
 $python benchmarks/gpu.py --out "$out/gpu.json" "$@"
