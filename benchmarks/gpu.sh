@@ -1,13 +1,35 @@
 #!/usr/bin/env bash
-# Builds both extensions in place on a machine with a GPU, runs the tests marked gpu, checks and times the kernels.
+# Builds, tests and measures this backend on a machine with a GPU: a step is one command of at most nine minutes, and
+# leaves JSON or a log in OUT_DIR. Steps on several GPUs can run at once, each with its own CUDA_VISIBLE_DEVICES.
 #
-#   benchmarks/gpu.sh [OUT_DIR] [arguments of benchmarks/gpu.py]
+#   benchmarks/gpu.sh OUT_DIR STEP [arguments of its command]
+#
+#   build      both extensions, in place (torch, halide and compilers have to be there)
+#   tests      the tests marked gpu
+#   bench      the benchmark suite against Triton, nothing compiled before          -> bench.json, bench.svg
+#   autotune   the same against Triton with max-autotune                           -> autotune.json
+#   kernels    more kernels against Triton (benchmarks/gpu.py)                     -> kernels.json
+#   launch     what a launch costs the host                                        -> launch.json
+#   models     a transformer's training and inference                              -> models.json
+#   opinfo     torch's operator tests, forward and gradients, against Triton       -> opinfo.json
+#   memcheck, racecheck   our kernels of benchmarks/gpu.py under compute-sanitizer -> memcheck.log, racecheck.log
 set -uo pipefail
 cd "$(dirname "$0")/.."
-out=${1:-benchmarks/results}; shift || true
+[ $# -ge 2 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "benchmarks/${0##*/}"; exit 2; }
+out=$1 step=$2; shift 2
 python=${PYTHON:-python3}
 mkdir -p "$out"
-$python - <<'PY' || exit 1
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+command="$python -m halide_backend.cli"
+
+# So that a time to compile is one: no kernel of an earlier run.
+cold() {
+  export HALIDE_BACKEND_CACHE_DIR TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR
+  HALIDE_BACKEND_CACHE_DIR=$(mktemp -d) TRITON_CACHE_DIR=$(mktemp -d) TORCHINDUCTOR_CACHE_DIR=$(mktemp -d)
+}
+
+case $step in
+  build) $python - <<'PY' ;;
 import subprocess, sysconfig, sys
 from pathlib import Path
 import halide, torch
@@ -20,6 +42,18 @@ cpp = ["g++", "-O1", "-std=c++17", "-fvisibility=hidden", "-shared", "-fPIC", f"
 cpp += [f"-I{Path(torch.__file__).parent / 'include'}", str(cuda / "intrinsics.cpp"), f"-L{root / 'lib64'}", "-lHalide"]
 subprocess.check_call([*cpp, "-o", str(cuda / f"_intrinsics{suffix}")])
 PY
-export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-$python -m pytest -q -m gpu tests 2>&1 | tee "$out/gpu-tests.log" | tail -15
-$python benchmarks/gpu.py --out "$out/gpu.json" "$@"
+  tests) $python -m pytest -m gpu "${@:-tests}" 2>&1 | tee "$out/tests.log" | tail -15 ;;
+  bench) cold; $command bench --device cuda --against triton --json "$out/bench.json" --plot "$out/bench.svg" "$@" ;;
+  autotune) $command bench --device cuda --against triton-max-autotune --seconds 500 --json "$out/autotune.json" "$@" ;;
+  kernels) $python benchmarks/gpu.py --out "$out/kernels.json" "$@" ;;
+  launch) $python benchmarks/gpu_launch.py --out "$out/launch.json" "$@" ;;
+  models) $python benchmarks/gpu_models.py --out "$out/models.json" "$@" ;;
+  opinfo)
+    $command opinfo --device cuda --dtypes float32 bfloat16 float16 int64 bool --gradients --against triton \
+      --jobs "$(nproc)" --output "$out/opinfo.json" "$@" ;;
+  memcheck | racecheck)
+    compute-sanitizer --tool "$step" --kernel-regex kns=_block_id_ --print-limit 5 \
+      $python benchmarks/gpu.py --no-timing "$@" > "$out/$step.log" 2>&1
+    tail -3 "$out/$step.log" ;;
+  *) echo "no step $step"; exit 2 ;;
+esac

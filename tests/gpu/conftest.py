@@ -1,4 +1,4 @@
-"""Tests on a real GPU; run them with `pytest -m gpu tests/gpu`."""
+"""Tests on a real GPU; run them with `pytest -m gpu tests`."""
 
 from __future__ import annotations
 
