@@ -125,17 +125,17 @@ def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
     return _call(hl.u32(0), "halide_backend_trap_if", word, hl.cast(hl.UInt(32), bad))
 
 
-def atomic_addend(value: hl.Expr, in_vector: bool, place: hl.Expr) -> hl.Expr:
-    """What to store so that `value` (32 or 64 bits) is added to what lies there, in one indivisible step.
+def atomic_addend(value: hl.Expr, kind: str, place: hl.Expr) -> hl.Expr:
+    """What to store so that `value` is added to what lies there, in one indivisible step.
 
-    `in_vector` is a promise of float32: adjacent elements are stored too, from a multiple of 16 bytes on. `place` as of
-    `bfloat16_pair`: it also keeps the loop that adds a scalar, on which nothing else depends.
+    `kind` names the numbers in memory (f32, f64, f16, bf16, u8, u16, u32, u64); numbers of fewer than 32 bits are the
+    low bits of a UInt(32). After it, `_v4` is a promise that the thread stores four adjacent ones, from a multiple of
+    their size on. `place` as of `bfloat16_pair`: it also keeps the loop that adds a scalar, on which nothing else
+    depends.
 
-    Halide's own atomic updates compare and swap in a loop wherever floats are strict.
+    Halide's own atomic updates compare and swap in a loop wherever floats are strict, and know no fewer than 32 bits.
     """
-    kind = value.type()
-    name = f"{'f' if kind.is_float() else 'u'}{kind.bits()}{'_in_vector' if in_vector else ''}"
-    return _call(value, f"halide_backend_atomic_add_{name}", value, hl.cast(hl.Int(32), place))
+    return _call(value, f"halide_backend_atomic_add_{kind}", value, hl.cast(hl.Int(32), place))
 
 
 def _call(like: hl.Expr, name: str, *arguments: hl.Expr) -> hl.Expr:

@@ -76,12 +76,20 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
     return joined
 
 
-def added(value: hl.Expr, in_vector: bool, place: hl.Expr) -> hl.Expr:
-    """What a store has to write in order to add `value` to the element that is there.
+def added(dtype: str, value: hl.Expr, adjacent: int, place: hl.Expr) -> hl.Expr:
+    """What a store has to write in order to add `value` to the element of torch dtype `dtype` that is there.
 
-    `in_vector` says that each thread adds whole aligned vectors; `place` as of `intrinsics.bfloat16_pair`.
+    Each thread adds to so many `adjacent` elements, an aligned vector if they are several; `place` as of
+    `intrinsics.bfloat16_pair`.
     """
-    return intrinsics.atomic_addend(value, in_vector, place)
+    bits = logical_bits(dtype)
+    letters = "bf" if dtype == "bfloat16" else "f" if dtype.startswith("float") else "u"
+    kind = f"{letters}{bits}{f'_v{adjacent}' * (adjacent > 1)}"
+    element = stored(dtype, value, place)
+    if bits >= 32:
+        return intrinsics.atomic_addend(element, kind, place)
+    word = hl.cast(hl.UInt(32), _reinterpreted(hl.UInt(bits), element))
+    return _reinterpreted(STORAGE[dtype], hl.cast(hl.UInt(bits), intrinsics.atomic_addend(word, kind, place)))
 
 
 def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:

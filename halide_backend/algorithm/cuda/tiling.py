@@ -143,9 +143,11 @@ def _scattering(
     (store,) = program.stores
     (buffer,) = program.outputs
     along = layouts[store.buffer].variables[0]
-    if store.mode != "atomic_add" or buffer.dtype != "float32" or not buffer.aligned or along not in tiling.row:
+    most = ADDED_AT_ONCE.get(buffer.dtype, 1)
+    if store.mode != "atomic_add" or not buffer.aligned or along not in tiling.row:
         return tiling
-    return tiling if extents[along] % ADDED_AT_ONCE else replace(tiling, chunk=along, elements=ADDED_AT_ONCE)
+    elements = next(count for count in (most, most // 2, 1) if count and extents[along] % count == 0)
+    return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
 
 
 def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling) -> Tiling:

@@ -279,13 +279,46 @@ def test_dropout_draws_random_numbers(compiled_ptx: Compile) -> None:
     assert compiled_ptx(lambda x: torch.rand_like(x) * x, rand(64, 64)).count(r"mul\.(wide|hi)\.u32") > 0
 
 
-def test_an_atomic_addition_of_bfloat16_is_refused(programs: Compile) -> None:
-    *_, scatter = programs(
-        lambda x, i, s: x.index_add(0, i, s), rand(100, 64), torch.randint(0, 100, (500,)), rand(500, 64)
+def added_rows(programs: Compile, dtype: str, rows: int, columns: int) -> Any:
+    """The program that adds rows of `dtype`, which on a CPU is eager's where the numbers have 16 bits."""
+    *_, program = programs(
+        lambda x, i, s: x.index_add(0, i, s), rand(100, columns), torch.randint(0, 100, (rows,)), rand(rows, columns)
     )
-    narrow = tuple(replace(buffer, dtype="bfloat16") for buffer in scatter.outputs)
-    with pytest.raises(Unsupported, match="atomic addition of bfloat16"):
-        cuda_kernel_text(replace(scatter, outputs=narrow))
+
+    def retyped(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(item, dtype=dtype) if item.dtype == "float32" else item for item in items)
+
+    changed = {name: retyped(getattr(program, name)) for name in ("inputs", "outputs", "values")}
+    return replace(program, **changed)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "f16"), ("bfloat16", "bf16")])
+def test_numbers_of_16_bits_are_added_four_at_a_time(programs: Compile, to_ptx: Compile, dtype: str, kind: str) -> None:
+    # With 501 rows the last block has less to do.
+    for rows, columns, instruction in (
+        (500, 64, f"add.noftz.v4.{kind}"),
+        (501, 64, f"add.noftz.v4.{kind}"),
+        (501, 66, f"add.noftz.v2.{kind}"),
+        (500, 65, f"add.noftz.{kind}"),
+    ):
+        code = to_ptx(added_rows(programs, dtype, rows, columns))
+        assert (code.count(r"\bred\."), code.code.count(instruction), code.stores) == (1, 1, 0)
+        assert ".local" not in code.code and code.kernels == 1
+
+
+def test_a_vector_is_added_at_once_where_the_last_block_is_short(programs: Compile, to_ptx: Compile) -> None:
+    assert to_ptx(added_rows(programs, "float32", 501, 64)).count(r"\bred\.") == 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_bytes_are_added_as_parts_of_a_word(programs: Compile, to_ptx: Compile, dtype: str) -> None:
+    code = to_ptx(added_rows(programs, dtype, 500, 64))
+    assert (code.count(r"\.cas\.b32"), code.stores) == (1, 0)
+
+
+def test_an_atomic_addition_of_bool_is_refused(programs: Compile) -> None:
+    with pytest.raises(Unsupported, match="atomic addition of bool"):
+        cuda_kernel_text(added_rows(programs, "bool", 500, 64))
 
 
 def test_float8_is_refused(programs: Compile) -> None:
