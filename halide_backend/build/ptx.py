@@ -156,10 +156,10 @@ def _instructions(call: re.Match[str]) -> str:
     if called is None or result is None or called[1] not in _INSTRUCTIONS:
         return call[0]
     # Arguments may be constants, which not every instruction takes.
-    names = []
-    lines = ["\t{"]
+    names, lines, text = [], ["\t{"], _INSTRUCTIONS[called[1]]
     for bits, number, value in sorted(_ARGUMENT.findall(body), key=lambda argument: int(argument[1])):
         names.append(f"a{number}")
-        lines.append(f"\t.reg .b{bits} a{number}; mov.b{bits} a{number}, {value};")
-    lines += ["\t" + _INSTRUCTIONS[called[1]].format(*names, result=result[1], label=f"CALL_{call.start()}"), "\t}"]
+        if f"{{{number}}}" in text:
+            lines.append(f"\t.reg .b{bits} a{number}; mov.b{bits} a{number}, {value};")
+    lines += ["\t" + text.format(*names, result=result[1], label=f"CALL_{call.start()}"), "\t}"]
     return "\n".join(lines) + "\n"

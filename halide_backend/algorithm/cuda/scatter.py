@@ -54,7 +54,7 @@ def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str
     if points == 1 and target:
         target[0] += f" + {region}[1]"  # which is 0: Halide drops a loop on which nothing depends
     element, new = call_text(store.buffer, target), f"hl.Expr({call_text(what, arguments)})"
-    stored = f"ops.stored({dtype!r}, {new}, {region}[1])"
+    stored = f"ops.stored({dtype!r}, {new})"
     if store.mode == "atomic_add":
         stored = f"memory.added({dtype!r}, {new}, {tiling.elements}, {region}[1])"
     writer.lines += [

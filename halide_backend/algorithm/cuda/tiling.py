@@ -302,14 +302,13 @@ def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, cand
         return tiling
     elements = _elements(program, along, extents[along])
     whole = _elements(program, along, 0)
-    # Within one chunk nothing but constants may be left, and those Halide computes on the host, which cannot mark them.
     if not tiling.inner and extents[along] > whole > elements and _may_be_short(program, along, whole):
         return replace(tiling, chunk=along, elements=whole, short=-extents[along] % whole)
     if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
-    if elements == 1 or math.prod(extents.values()) == elements:
-        return tiling  # Of a single chunk no loop is left, and Halide computes constants on the host.
+    if elements == 1:
+        return tiling
     return Tiling(tiling.team, tiling.row, tiling.inner, along, elements)
 
 

@@ -260,6 +260,25 @@ def test_constants_are_rounded_on_the_gpu(compiled_ptx: Compile) -> None:
     compiled_ptx(lambda x: F.pad(x, (1, 3, 2, 2)) * 2, rand(2100, 1101, dtype=torch.bfloat16))
 
 
+@pytest.mark.parametrize("name", ["exp", "tanh", "sin", "bfloat16"])
+def test_what_is_the_same_for_all_threads_is_computed_on_the_gpu(programs: Compile, to_ptx: Compile, name: str) -> None:
+    # The host has none of the instructions: blocks of padding, one chunk of positions, positions of a loop's steps.
+    def made(x: Tensor) -> Tensor:
+        return getattr(x, name)()
+
+    def positions(count: int) -> Tensor:
+        return torch.arange(count, dtype=torch.float32) / 2
+
+    for function, operand in (
+        (lambda x: made(F.pad(x, (1, 3, 2, 2))) * 2, rand(2100, 1101)),
+        (lambda x: x + made(positions(8)).float(), rand(100, 8)),
+        (lambda x: made(positions(8)).expand(100, 8) * 2, rand(1)),
+        (lambda x: (x * made(positions(64))[:, None]).sum(0), rand(64, 1000)),
+    ):
+        for program in programs(function, operand):
+            assert to_ptx(program).kernels == 1
+
+
 def test_a_division_by_a_constant_has_no_branch(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: x / 12_100, rand(1024))
     assert code.count(r"div\.rn") == code.count(r"\bbra\b") == 0
