@@ -124,3 +124,45 @@ def test_reductions_over_more_than_four_loops(native: Native, kept: int) -> None
             relative = 1e-5 if function is Tensor.var else 0
             torch.testing.assert_close(found.double(), wanted, rtol=relative, atol=0)
     assert native() >= 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize("count", [1, 9, 1000])
+@pytest.mark.parametrize("right", [False, True])
+def test_binary_searches_are_eagers(native: Native, dtype: torch.dtype, count: int, right: bool) -> None:
+    boundaries = (torch.randn(count, device="cuda") * 50).to(dtype).sort()[0]
+    values = torch.cat([(torch.randn(10_001, device="cuda") * 50).to(dtype), boundaries])
+    found = torch.compile(lambda x, b: torch.bucketize(x, b, right=right), dynamic=False)(values, boundaries)
+    assert torch.equal(found, torch.bucketize(values, boundaries, right=right))
+    rows = (torch.randn(30, count, device="cuda") * 50).to(dtype).sort(-1)[0]
+    values = (torch.randn(30, 77, device="cuda") * 50).to(dtype)
+    found = torch.compile(lambda s, v: torch.searchsorted(s, v, right=right) * 2, dynamic=False)(rows, values)
+    assert torch.equal(found, torch.searchsorted(rows, values, right=right) * 2)
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_what_padding_makes_the_same_for_whole_blocks(native: Native, dtype: torch.dtype) -> None:
+    x = torch.rand(2100, 1101, device="cuda").to(dtype)
+
+    def padded(x: Tensor) -> Tensor:
+        return torch.nn.functional.pad(x, (1, 3, 2, 2))
+
+    for function in (torch.exp, torch.tanh, torch.sin, torch.sigmoid):
+        torch._dynamo.reset()
+        found, wanted = torch.compile(lambda x, f=function: f(padded(x)), dynamic=False)(x), function(padded(x))
+        torch.testing.assert_close(found, wanted)
+    assert native() == 4
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_positions_of_one_chunk(native: Native, count: int, dtype: torch.dtype) -> None:
+    def made(x: Tensor) -> tuple[Tensor, Tensor]:
+        numbers = torch.arange(count, device="cuda", dtype=dtype)
+        return numbers.expand(100, count) * 2, x + numbers
+
+    x = torch.randint(0, 9, (100, count), device="cuda").to(dtype)
+    for found, wanted in zip(torch.compile(made, dynamic=False)(x), made(x), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() >= 1
