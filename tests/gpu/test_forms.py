@@ -166,3 +166,17 @@ def test_positions_of_one_chunk(native: Native, count: int, dtype: torch.dtype) 
     for found, wanted in zip(torch.compile(made, dynamic=False)(x), made(x), strict=True):
         assert torch.equal(found, wanted)
     assert native() >= 1
+
+
+@pytest.mark.parametrize("shape", [(33, 65), (64, 64), (1000, 31), (3, 70, 45), (2001, 4099), (300, 40, 56)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_transposes_with_several_outputs(native: Native, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randint(-8, 9, shape, device="cuda").to(dtype)
+    y = torch.randint(-8, 9, (*shape[:-2], shape[-1], shape[-2]), device="cuda").to(dtype)
+
+    def several(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x.mT + y, x.mT * y, y - x.mT
+
+    for found, wanted in zip(torch.compile(several, dynamic=False)(x, y), several(x, y), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() == 1

@@ -179,6 +179,16 @@ def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
     assert code.count(r"bar\.sync") == 1
 
 
+@pytest.mark.parametrize("shape", [(320, 512), (301, 501), (7, 64, 100), (2001, 4099)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_transpose_with_several_outputs(compiled_ptx: Compile, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x, y = rand(*shape, dtype=dtype), rand(*shape[:-2], shape[-1], shape[-2], dtype=dtype)
+    code = compiled_ptx(lambda x, y: (x.mT + y, x.mT * y), x, y)
+    one = compiled_ptx(lambda x, y: x.mT + y, x, y)
+    # Both operands are read once, and what a block reads is what fits into its memory.
+    assert (code.loads, code.stores) == (one.loads, 2 * one.stores)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_large_transpose_of_16_bits_stays_in_registers(compiled_ptx: Compile, dtype: torch.dtype) -> None:
     def added(x: Tensor, y: Tensor) -> Tensor:
