@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import halide_backend
+
 pytestmark = pytest.mark.gpu
 Native = Callable[[], int]
 
@@ -180,3 +182,21 @@ def test_transposes_with_several_outputs(native: Native, shape: tuple[int, ...],
     for found, wanted in zip(torch.compile(several, dynamic=False)(x, y), several(x, y), strict=True):
         assert torch.equal(found, wanted)
     assert native() == 1
+
+
+def test_old_values_for_other_outputs_do_not_part_their_group(native: Native) -> None:
+    def step(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        before = p * 2
+        m.lerp_(g, 0.125)
+        v.mul_(0.5).addcmul_(g, g, value=0.25)
+        p.addcdiv_(m, v.sqrt() + 1, value=-0.5)
+        return before, p + 1
+
+    operands = [torch.rand(100_003, device="cuda") for _ in range(4)]
+    own = [operand.clone() for operand in operands]
+    for found, wanted in zip(torch.compile(step, dynamic=False)(*own), step(*operands), strict=True):
+        torch.testing.assert_close(found, wanted)
+    for found, wanted in zip(own, operands, strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert native() >= 1
+    assert halide_backend.stats()["unfused_groups"] == 0
