@@ -201,3 +201,15 @@ def test_old_values_for_other_outputs_do_not_part_their_group(native: Native) ->
         torch.testing.assert_close(found, wanted)
     assert native() >= 1
     assert halide_backend.stats()["unfused_groups"] == 0
+
+
+def test_both_halves_of_a_rotary_embedding(native: Native) -> None:
+    def halves(x: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        return x[..., :32] * c - x[..., 32:] * s, x[..., 32:] * c + x[..., :32] * s
+
+    x = torch.randint(-8, 9, (4, 128, 8, 64), device="cuda").bfloat16()
+    c, s = (torch.randint(-1, 2, (128, 1, 32), device="cuda").bfloat16() for _ in range(2))
+    for found, wanted in zip(torch.compile(halves, dynamic=False)(x, c, s), halves(x, c, s), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() >= 1
+    assert halide_backend.stats()["unfused_groups"] == 0

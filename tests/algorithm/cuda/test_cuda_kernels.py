@@ -189,6 +189,17 @@ def test_a_transpose_with_several_outputs(compiled_ptx: Compile, dtype: torch.dt
     assert (code.loads, code.stores) == (one.loads, 2 * one.stores)
 
 
+def test_several_outputs_over_four_loops_have_a_grid(compiled_ptx: Compile) -> None:
+    # Of a rotary embedding of both halves; the blocks of the two inner loops are one each.
+    def halves(x: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        return x[..., :32] * c - x[..., 32:] * s, x[..., 32:] * c + x[..., :32] * s
+
+    x, c = rand(4, 128, 8, 64, dtype=torch.bfloat16), rand(128, 1, 32, dtype=torch.bfloat16)
+    code = compiled_ptx(halves, x, c, c.clone())
+    assert (code.loads, code.wide_loads, code.stores, code.wide_stores) == (4, 4, 2, 2)
+    assert code.count(r"%ctaid\.[xyz]") == 2
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_large_transpose_of_16_bits_stays_in_registers(compiled_ptx: Compile, dtype: torch.dtype) -> None:
     def added(x: Tensor, y: Tensor) -> Tensor:
