@@ -9,6 +9,7 @@ from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
 from halide_backend.algorithm.cuda.tiling import fits_one_tiling
 from halide_backend.algorithm.sharing import old_values
+from halide_backend.capture.kernel_group import capture
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 
@@ -29,17 +30,20 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
     nodes = [*first.get_nodes(), *second.get_nodes()]
     if len(nodes) > MAX_NODES:
         return False
-    on_cuda = nodes[0].get_device().type == "cuda"
+    on_cuda = is_on_cuda(nodes[0])
     single = False
     try:
         recording = recordings.of(nodes)
-        if on_cuda or recording.reads.keys() & recording.stores.keys():
+        updates = bool(recording.reads.keys() & recording.stores.keys())
+        if on_cuda or updates:
             program, _ = recording.finish(())
             _, snapshots = old_values(program)
             if snapshots:
                 return False
             if on_cuda and not fits_one_tiling(program):
                 return False
+            if on_cuda and updates and any(old_values(capture(tuple(nodes), recordings).program)):
+                return False  # The kernel would be refused, and its nodes compiled one by one.
             single = on_cuda and not any(store.nest.iteration for store in program.stores)
     except Unsupported:
         return False
@@ -52,6 +56,11 @@ def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode, r
     """Whether two nodes that only share inputs may be fused; limited as Inductor's C++ backend limits it."""
     count = len(first.get_nodes()) + len(second.get_nodes())
     return count <= config.cpp.max_horizontal_fusion_size and can_fuse(first, second, recordings)
+
+
+def is_on_cuda(node: Any) -> bool:
+    """Whether `node` runs on a GPU."""
+    return bool(node.get_device().type == "cuda")
 
 
 def is_loop(node: Any) -> bool:

@@ -15,6 +15,7 @@ from torch._inductor.virtualized import V
 
 from halide_backend.algorithm.loop_program import Load, LoopProgram
 from halide_backend.algorithm.sharing import sinks_of
+from halide_backend.capture.recording import Recordings
 
 
 class CaptureKernel(Kernel[Any]):
@@ -33,6 +34,26 @@ class Captured:
     program: LoopProgram
     memories: tuple[str, ...]
     removed: frozenset[str]
+
+
+def capture(nodes: tuple[Any, ...], recordings: Recordings) -> Captured:
+    """The pipeline that computes `nodes`; touches nothing of the graph.
+
+    Raises:
+        Unsupported: one pipeline cannot compute them.
+    """
+    kernel: CaptureKernel = CaptureKernel()
+    with V.set_kernel_handler(kernel):
+        recording = recordings.of(nodes)
+        for memory, name in recording.reads.items():
+            if memory not in V.graph.removed_buffers:
+                kernel.args.input(name)
+        for name in recording.stores.values():
+            kernel.store_buffer_names.add(name)
+        kernel.remove_kernel_local_buffers()
+    removed = frozenset(kernel.removed_buffers)
+    program, memories = recording.finish(removed)
+    return Captured(nodes, program, memories, removed)
 
 
 @dataclass

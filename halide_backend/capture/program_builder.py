@@ -94,7 +94,7 @@ class ProgramBuilder:
             return self.bounds(value.operands[0]) + self.bounds(value.operands[1])
         if value.operation not in _FLIPPED:
             return ()
-        left, right = (self._index(operand) for operand in value.operands)
+        left, right = (self.index(operand) for operand in value.operands)
         operation = value.operation
         if left is None or right is None:
             return ()
@@ -112,7 +112,8 @@ class ProgramBuilder:
             }[operation],
         )
 
-    def _index(self, position: int) -> sympy.Expr | None:
+    def index(self, position: int) -> sympy.Expr | None:
+        """The index expression behind a value, looking through casts; None for anything else."""
         value = self.values[position]
         while value.operation == "to_dtype":
             value = self.values[value.operands[0]]

@@ -23,7 +23,7 @@ from halide_backend.algorithm.operation_names import (
     OPERATIONS,
     RENAMED,
 )
-from halide_backend.capture import float_index
+from halide_backend.capture import bucketize, float_index
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.indexing import coordinates, value_range
 from halide_backend.capture.program_builder import ProgramBuilder
@@ -145,6 +145,19 @@ class Recorder(DefaultHandler):
         dtype = V.graph.get_dtype(name)
         stored = self.cast(self.number(value, dtype), dtype)
         self.builder.store(name, self.simplified(index), stored.position, Nest(self.nest.iteration), None)
+
+    def bucketize(
+        self,
+        values: Recorded,
+        boundaries: tuple[str, sympy.Expr, sympy.Expr, sympy.Expr],
+        boundary_indices: Recorded | int,
+        indexing_dtype: torch.dtype,
+        right: bool,
+        sorter: tuple[str, sympy.Expr] | None = None,
+        sorter_indices: Recorded | int | None = None,
+    ) -> Recorded:
+        below = bucketize.record(self, values, boundaries, boundary_indices, right, sorter, sorter_indices)
+        return self.cast(below, indexing_dtype)
 
     # -- indirect indices and checks ---------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from halide_backend import statistics
 from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
-from halide_backend.capture.kernel_group import Captured, CaptureKernel, KernelGroup
+from halide_backend.capture.kernel_group import Captured, KernelGroup, capture
 from halide_backend.capture.length import share_lengths
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
@@ -222,23 +222,3 @@ class HalideScheduling(BaseScheduling):
     def codegen_comment(self, node_schedule: Any, kernel_name: str | None = None) -> None:
         handle = set_kernel_post_grad_provenance_tracing(node_schedule, kernel_name or "")
         V.graph.wrapper_code.write_provenance_debug_handle(kernel_name, handle)
-
-
-def capture(nodes: tuple[Any, ...], recordings: Recordings) -> Captured:
-    """The pipeline that computes `nodes`; touches nothing of the graph.
-
-    Raises:
-        Unsupported: one pipeline cannot compute them.
-    """
-    kernel: CaptureKernel = CaptureKernel()
-    with V.set_kernel_handler(kernel):
-        recording = recordings.of(nodes)
-        for memory, name in recording.reads.items():
-            if memory not in V.graph.removed_buffers:
-                kernel.args.input(name)
-        for name in recording.stores.values():
-            kernel.store_buffer_names.add(name)
-        kernel.remove_kernel_local_buffers()
-    removed = frozenset(kernel.removed_buffers)
-    program, memories = recording.finish(removed)
-    return Captured(nodes, program, memories, removed)

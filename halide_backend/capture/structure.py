@@ -95,6 +95,12 @@ def _call(node: torch.fx.Node, positions: dict[torch.fx.Node, int], buffers: dic
     if node.op == "call_method" and node.target in _OF_BUFFERS:
         handler, name, *rest = node.args
         arguments = [handler, buffers.setdefault(str(name), len(buffers)), *rest]
+    elif node.op == "call_method" and node.target == "bucketize":
+        # Boundaries and sorter are tuples that begin with the name of a buffer.
+        arguments = [
+            (buffers.setdefault(str(each[0]), len(buffers)), *each[1:]) if isinstance(each, tuple) else each
+            for each in node.args
+        ]
     return (
         node.target,
         *(_argument(argument, positions) for argument in arguments),

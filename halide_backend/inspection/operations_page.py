@@ -27,6 +27,7 @@ arithmetic of it. A kernel with another dtype (complex, float8_e8m0fnu) is deleg
 
 #: Operations that are not a function of values alone, and how they become native.
 STRUCTURE = {
+    "bucketize": "on CUDA; on a CPU Inductor asks for BackendFeature.BUCKETIZE and falls back to ATen",
     "check_bounds": "a check, reported by the launcher as IndexError",
     "constant": "",
     "device_assert_async": "a check, reported by the launcher as RuntimeError",
@@ -51,7 +52,6 @@ STRUCTURE = {
 
 #: Operations that Inductor does not ask this backend for.
 NEVER_HANDED = {
-    "bucketize": "Inductor asks for BackendFeature.BUCKETIZE and falls back to ATen",
     "dot": "Triton's matrix products only",
     "halide_clamp": "the in-tree Halide backend only",
     "inline_asm_elementwise": "GPU assembly only",

@@ -115,7 +115,7 @@ class _Application:
 
     @take.register
     def _(self, each: step.NeverPartition) -> None:
-        self.func(each.func).never_partition([_var(each.var)])
+        self.definition(each).never_partition([_var(each.var)])
 
     @take.register
     def _(self, each: step.StoreInShared) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from halide_backend.errors import Unsupported
+from halide_backend.schedule.grid import grid
 from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
 from halide_backend.schedule.patches import patches
 from halide_backend.schedule.scatters import scatters
@@ -36,9 +36,6 @@ from halide_backend.schedule.tiling import WARP, Team, Tiling
 
 #: Warps of a block where a warp has a row, or several.
 WARPS = 4
-
-#: Blocks in the second and third dimension of a grid.
-MOST_BLOCKS = 65_535
 
 #: Steps of a thread that are written out one after another, so that their loads are under way together.
 UNROLLED = 8
@@ -245,14 +242,7 @@ class _Rules:
             GpuThreads(stage.name, ("thread", "thread2")),
         )
         counts = [("block", -(-first.extent // width)), ("block2", -(-second.extent // (block // width)))]
-        self._grid(stage, [*counts, *((loop.name, loop.extent) for loop in rest)])
-
-    def _grid(self, stage: Stage, loops: list[tuple[str, int]]) -> None:
-        """Give the (name, extent) loops to the dimensions of a grid, of which only the first may be long."""
-        ordered = sorted(loops, key=lambda loop: -loop[1])
-        if len(loops) > 3 or any(extent > MOST_BLOCKS for _, extent in ordered[1:]):
-            raise Unsupported(f"a CUDA grid of {' x '.join(str(extent) for _, extent in ordered)} blocks")
-        self.add(GpuBlocks(stage.name, tuple(name for name, _ in ordered)))
+        self.add(grid(stage.name, [*counts, *((loop.name, loop.extent) for loop in rest)]))
 
     def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         tiling = self.tiling
@@ -274,7 +264,7 @@ class _Rules:
         else:
             self.add(GpuThreads(stage.name, ("t",)))
             counts = [(loop.name, loop.extent) for loop in rows]
-        self._grid(stage, counts)
+        self.add(grid(stage.name, counts))
 
     def _walk(self, stage: Stage) -> list[Loop]:
         """The loops along the row, in the order in which a team walks through them."""

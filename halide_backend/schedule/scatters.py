@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from halide_backend.schedule.parts import BLOCK, parts_of_a_thread
 from halide_backend.schedule.stage import Stage
-from halide_backend.schedule.steps import AllowRaceConditions, GpuBlocks, GpuThreads, Split, Step, Unroll
+from halide_backend.schedule.steps import (
+    AllowRaceConditions,
+    GpuBlocks,
+    GpuThreads,
+    NeverPartition,
+    Split,
+    Step,
+    Unroll,
+)
 
 
 def scatters(stage: Stage) -> tuple[Step, ...]:
     """The points of `stage` in any order, several of those that move little for one thread."""
     element, points = stage.updates
     parts = parts_of_a_thread(points.extent, element.extent * stage.bits // 8)
+    # LLVM would join the versions of full and last blocks again, and part the additions that are one instruction.
+    once = (NeverPartition(stage.name, "r$block", update=True),) if element.extent > 1 else ()
     return (
         AllowRaceConditions(stage.name),
         Split(stage.name, points.name, "r$block", "r$within", parts * BLOCK, update=True),
@@ -19,4 +29,5 @@ def scatters(stage: Stage) -> tuple[Step, ...]:
         Unroll(stage.name, "r$part", update=True),
         GpuThreads(stage.name, ("r$thread",), update=True),
         GpuBlocks(stage.name, ("r$block",), update=True),
+        *once,
     )

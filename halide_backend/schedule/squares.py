@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halide_backend.schedule.grid import grid
 from halide_backend.schedule.stage import Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     AlignStorage,
@@ -44,15 +45,22 @@ def squares(graph: StageGraph, tiling: Tiling) -> tuple[Step, ...]:
             Reorder(stage.name, (*words, "line", "i", "y", "along", "down", *rest)),
             *_threads(stage, tiling),
             *(Unroll(stage.name, name) for name in (*words, "line")),
-            Fuse(stage.name, "along", "down", "square"),
         ]
-        block = "square"
-        for number, name in enumerate(rest):
-            steps.append(Fuse(stage.name, block, name, f"square{number}"))
-            block = f"square{number}"
-        steps += [GpuBlocks(stage.name, (block,))]
+        if len(outputs) > 1:
+            # Halide loses the bounds of a fused loop where outputs are computed together.
+            extents = {loop.name: loop.extent for loop in stage.loops}
+            counts = [("along", extents[along] // side), ("down", extents[down] // tiling.lines)]
+            steps.append(grid(stage.name, [*counts, *((name, extents[name]) for name in rest)]))
+            block = "along"
+        else:
+            steps.append(Fuse(stage.name, "along", "down", "square"))
+            block = "square"
+            for number, name in enumerate(rest):
+                steps.append(Fuse(stage.name, block, name, f"square{number}"))
+                block = f"square{number}"
+            steps += [GpuBlocks(stage.name, (block,))]
         if stage is not parent:
-            steps.append(ComputeWith(stage.name, parent.name, "i" if side == lanes else "thread"))
+            steps.append(ComputeWith(stage.name, parent.name, "line"))
     for stage in graph.stages:
         elements = [loop.name for loop in stage.loops if loop.name in ("k", f"{tiling.chunk}_e")]
         if stage.role is Role.TILE:

@@ -164,6 +164,7 @@ class NeverPartition(Step):
     """Write no second version of the body of loop `var` for the steps in which nothing has to be clamped or guarded."""
 
     var: str
+    update: bool = False
 
 
 @dataclass(frozen=True, repr=False)

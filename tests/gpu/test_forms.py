@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import halide_backend
+
 pytestmark = pytest.mark.gpu
 Native = Callable[[], int]
 
@@ -124,3 +126,90 @@ def test_reductions_over_more_than_four_loops(native: Native, kept: int) -> None
             relative = 1e-5 if function is Tensor.var else 0
             torch.testing.assert_close(found.double(), wanted, rtol=relative, atol=0)
     assert native() >= 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize("count", [1, 9, 1000])
+@pytest.mark.parametrize("right", [False, True])
+def test_binary_searches_are_eagers(native: Native, dtype: torch.dtype, count: int, right: bool) -> None:
+    boundaries = (torch.randn(count, device="cuda") * 50).to(dtype).sort()[0]
+    values = torch.cat([(torch.randn(10_001, device="cuda") * 50).to(dtype), boundaries])
+    found = torch.compile(lambda x, b: torch.bucketize(x, b, right=right), dynamic=False)(values, boundaries)
+    assert torch.equal(found, torch.bucketize(values, boundaries, right=right))
+    rows = (torch.randn(30, count, device="cuda") * 50).to(dtype).sort(-1)[0]
+    values = (torch.randn(30, 77, device="cuda") * 50).to(dtype)
+    found = torch.compile(lambda s, v: torch.searchsorted(s, v, right=right) * 2, dynamic=False)(rows, values)
+    assert torch.equal(found, torch.searchsorted(rows, values, right=right) * 2)
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_what_padding_makes_the_same_for_whole_blocks(native: Native, dtype: torch.dtype) -> None:
+    x = torch.rand(2100, 1101, device="cuda").to(dtype)
+
+    def padded(x: Tensor) -> Tensor:
+        return torch.nn.functional.pad(x, (1, 3, 2, 2))
+
+    for function in (torch.exp, torch.tanh, torch.sin, torch.sigmoid):
+        torch._dynamo.reset()
+        found, wanted = torch.compile(lambda x, f=function: f(padded(x)), dynamic=False)(x), function(padded(x))
+        torch.testing.assert_close(found, wanted)
+    assert native() == 4
+
+
+@pytest.mark.parametrize("count", [2, 4, 8, 16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_positions_of_one_chunk(native: Native, count: int, dtype: torch.dtype) -> None:
+    def made(x: Tensor) -> tuple[Tensor, Tensor]:
+        numbers = torch.arange(count, device="cuda", dtype=dtype)
+        return numbers.expand(100, count) * 2, x + numbers
+
+    x = torch.randint(0, 9, (100, count), device="cuda").to(dtype)
+    for found, wanted in zip(torch.compile(made, dynamic=False)(x), made(x), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("shape", [(33, 65), (64, 64), (1000, 31), (3, 70, 45), (2001, 4099), (300, 40, 56)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_transposes_with_several_outputs(native: Native, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randint(-8, 9, shape, device="cuda").to(dtype)
+    y = torch.randint(-8, 9, (*shape[:-2], shape[-1], shape[-2]), device="cuda").to(dtype)
+
+    def several(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x.mT + y, x.mT * y, y - x.mT
+
+    for found, wanted in zip(torch.compile(several, dynamic=False)(x, y), several(x, y), strict=True):
+        assert torch.equal(found, wanted)
+    assert 1 <= native() <= 2
+    assert halide_backend.stats()["unfused_groups"] == 0
+
+
+def test_old_values_for_other_outputs_do_not_part_their_group(native: Native) -> None:
+    def step(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        before = p * 2
+        m.lerp_(g, 0.125)
+        v.mul_(0.5).addcmul_(g, g, value=0.25)
+        p.addcdiv_(m, v.sqrt() + 1, value=-0.5)
+        return before, p + 1
+
+    operands = [torch.rand(100_003, device="cuda") for _ in range(4)]
+    own = [operand.clone() for operand in operands]
+    for found, wanted in zip(torch.compile(step, dynamic=False)(*own), step(*operands), strict=True):
+        torch.testing.assert_close(found, wanted)
+    for found, wanted in zip(own, operands, strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert native() >= 1
+    assert halide_backend.stats()["unfused_groups"] == 0
+
+
+def test_both_halves_of_a_rotary_embedding(native: Native) -> None:
+    def halves(x: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        return x[..., :32] * c - x[..., 32:] * s, x[..., 32:] * c + x[..., :32] * s
+
+    x = torch.randint(-8, 9, (4, 128, 8, 64), device="cuda").bfloat16()
+    c, s = (torch.randint(-1, 2, (128, 1, 32), device="cuda").bfloat16() for _ in range(2))
+    for found, wanted in zip(torch.compile(halves, dynamic=False)(x, c, s), halves(x, c, s), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() >= 1
+    assert halide_backend.stats()["unfused_groups"] == 0

@@ -10,8 +10,8 @@ from halide_backend.algorithm.loop_program import Axis
 #: Bits of a word, and of the widest memory instruction.
 WORD, VECTOR = 32, 128
 
-#: Numbers that one instruction adds to memory, if they are float32 and begin at a multiple of their size.
-ADDED_AT_ONCE = 2
+#: Numbers that one instruction adds to memory, or half of them, if they begin at a multiple of their size.
+ADDED_AT_ONCE = {"float32": 2, "float16": 4, "bfloat16": 4}
 
 
 def plain(index: sympy.Expr) -> sympy.Expr:

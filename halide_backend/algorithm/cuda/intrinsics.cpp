@@ -24,11 +24,13 @@ Halide::Expr *expression(PyObject *object) {
     return found;
 }
 
-/* call(into, like, name, arguments): `into` becomes name(*arguments), of the type of `like`. */
+/* call(into, like, name, arguments, pure): `into` becomes name(*arguments), of the type of `like`; Halide neither moves
+ * a call that is not pure, nor what has one as an operand. */
 PyObject *call(PyObject *, PyObject *positional) {
     PyObject *into, *like, *arguments;
     const char *name;
-    if (!PyArg_ParseTuple(positional, "OOsO!:call", &into, &like, &name, &PyTuple_Type, &arguments)) return nullptr;
+    int pure;
+    if (!PyArg_ParseTuple(positional, "OOsO!p:call", &into, &like, &name, &PyTuple_Type, &arguments, &pure)) return nullptr;
     Halide::Expr *result = expression(into), *model = result ? expression(like) : nullptr;
     if (!model) return nullptr;
     std::vector<Halide::Expr> operands;
@@ -39,7 +41,7 @@ PyObject *call(PyObject *, PyObject *positional) {
     }
     try {
         using Halide::Internal::Call;
-        *result = Call::make(model->type(), name, operands, Call::PureExtern);
+        *result = Call::make(model->type(), name, operands, pure ? Call::PureExtern : Call::Extern);
     } catch (const std::exception &error) {
         PyErr_SetString(PyExc_ValueError, error.what());
         return nullptr;
@@ -48,7 +50,7 @@ PyObject *call(PyObject *, PyObject *positional) {
 }
 
 PyMethodDef functions[] = {
-    {"call", call, METH_VARARGS, "call(into, like, name, arguments): see intrinsics.py."},
+    {"call", call, METH_VARARGS, "call(into, like, name, arguments, pure): see intrinsics.py."},
     {nullptr, nullptr, 0, nullptr},
 };
 

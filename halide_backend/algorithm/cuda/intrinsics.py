@@ -1,8 +1,9 @@
 """Instructions that Halide has no expression for, as expressions.
 
 Two kinds: LLVM's NVPTX intrinsics, which the compiler understands, and functions of our own, which it takes for opaque
-and `build.ptx` replaces by the instruction they stand for. A wrong type or name ends the compiler's process, so nothing
-outside this module makes calls.
+and `build.ptx` replaces by the instruction they stand for. Neither is ever computed on the host, whatever its operands
+are: Halide moves there what is the same for all threads, and the host has none of these instructions. A wrong type or
+name ends the compiler's process, so nothing outside this module makes calls.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def across(x: hl.Expr, distance: int) -> hl.Expr:
     single = x.type() == hl.Float(32)
     value = x if single else hl.reinterpret(hl.Int(32), x)
     name = f"llvm.nvvm.shfl.sync.bfly.{'f32' if single else 'i32'}"
-    moved = _call(value, name, hl.i32(_ALL_LANES), value, hl.i32(distance), hl.i32(_WHOLE_WARP))
+    # What lanes exchange is their own already, and Halide may share an exchange that it takes for pure.
+    operands = hl.i32(_ALL_LANES), value, hl.i32(distance), hl.i32(_WHOLE_WARP)
+    moved = _made(value, name, operands, pure=True)
     return moved if single else hl.reinterpret(x.type(), moved)
 
 
@@ -107,17 +110,14 @@ def begun(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
     return _call(hl.u32(0), f"halide_backend_begun_b{bits}", word, hl.cast(hl.UInt(32), count))
 
 
-def bfloat16_pair(low: hl.Expr, high: hl.Expr, place: hl.Expr) -> hl.Expr:
-    """Two float32 rounded to nearest even, NaN kept, as the halves of one UInt(32).
-
-    `place`, any int32 that depends on a loop, keeps Halide from rounding constants on the host.
-    """
-    return _call(hl.u32(0), "halide_backend_bfloat16_pair", low, high, hl.cast(hl.Int(32), place))
+def bfloat16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
+    """Two float32 rounded to nearest even, NaN kept, as the halves of one UInt(32)."""
+    return _call(hl.u32(0), "halide_backend_bfloat16_pair", low, high)
 
 
-def float16_pair(low: hl.Expr, high: hl.Expr, place: hl.Expr) -> hl.Expr:
-    """Two float32 rounded to nearest even as the halves of one UInt(32); `place` as of `bfloat16_pair`."""
-    return _call(hl.u32(0), "halide_backend_float16_pair", low, high, hl.cast(hl.Int(32), place))
+def float16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
+    """Two float32 rounded to nearest even as the halves of one UInt(32)."""
+    return _call(hl.u32(0), "halide_backend_float16_pair", low, high)
 
 
 def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
@@ -125,23 +125,30 @@ def trap_if(word: hl.Expr, bad: hl.Expr) -> hl.Expr:
     return _call(hl.u32(0), "halide_backend_trap_if", word, hl.cast(hl.UInt(32), bad))
 
 
-def atomic_addend(value: hl.Expr, in_vector: bool, place: hl.Expr) -> hl.Expr:
-    """What to store so that `value` (32 or 64 bits) is added to what lies there, in one indivisible step.
+def atomic_addend(value: hl.Expr, kind: str, step: hl.Expr) -> hl.Expr:
+    """What to store so that `value` is added to what lies there, in one indivisible step.
 
-    `in_vector` is a promise of float32: adjacent elements are stored too, from a multiple of 16 bytes on. `place` as of
-    `bfloat16_pair`: it also keeps the loop that adds a scalar, on which nothing else depends.
+    `kind` names the numbers in memory (f32, f64, f16, bf16, u8, u16, u32, u64); numbers of fewer than 32 bits are the
+    low bits of a UInt(32). After it, `_v4` is a promise that the thread stores four adjacent ones, from a multiple of
+    their size on. `step`, an int32 of the loop over all additions, keeps it where nothing else depends on it.
 
-    Halide's own atomic updates compare and swap in a loop wherever floats are strict.
+    Halide's own atomic updates compare and swap in a loop wherever floats are strict, and know no fewer than 32 bits.
     """
-    kind = value.type()
-    name = f"{'f' if kind.is_float() else 'u'}{kind.bits()}{'_in_vector' if in_vector else ''}"
-    return _call(value, f"halide_backend_atomic_add_{name}", value, hl.cast(hl.Int(32), place))
+    return _call(value, f"halide_backend_atomic_add_{kind}", value, hl.cast(hl.Int(32), step))
 
 
 def _call(like: hl.Expr, name: str, *arguments: hl.Expr) -> hl.Expr:
+    # Of its own functions LLVM knows what they do; ours it would take for accesses of memory if they were not pure, so
+    # that they are called with the number of the thread instead.
+    known = name.startswith("llvm.")
+    operands = arguments if known else (*arguments, _made(hl.i32(0), "llvm.nvvm.read.ptx.sreg.tid.x", (), pure=False))
+    return _made(like, name, operands, pure=not known)
+
+
+def _made(like: hl.Expr, name: str, arguments: tuple[hl.Expr, ...], *, pure: bool) -> hl.Expr:
     # A sum, so that Python owns an expression of its own: the call overwrites it.
     result = hl.i32(0) + hl.i32(0)
-    _native().call(result, like, name, arguments)
+    _native().call(result, like, name, arguments, pure)
     return result
 
 

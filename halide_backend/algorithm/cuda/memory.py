@@ -64,11 +64,10 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
         return hl.cast(hl.UInt(32), bits64 >> hl.cast(hl.UInt(64), (at % 2) * 32))
     per_word = 32 // bits
     values = [_at(func, at * per_word + k, rest) for k in range(per_word)]
-    place = rest[0] if rest else hl.i32(0)
     if dtype == "bfloat16":
-        return intrinsics.bfloat16_pair(values[0], values[1], place)
+        return intrinsics.bfloat16_pair(values[0], values[1])
     if dtype == "float16":
-        return intrinsics.float16_pair(values[0], values[1], place)
+        return intrinsics.float16_pair(values[0], values[1])
     parts = [hl.reinterpret(hl.UInt(bits), stored(dtype, value)) for value in values]
     joined = hl.cast(hl.UInt(32), parts[0])
     for k, part in enumerate(parts[1:], start=1):
@@ -76,12 +75,20 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
     return joined
 
 
-def added(value: hl.Expr, in_vector: bool, place: hl.Expr) -> hl.Expr:
-    """What a store has to write in order to add `value` to the element that is there.
+def added(dtype: str, value: hl.Expr, adjacent: int, step: hl.Expr) -> hl.Expr:
+    """What a store has to write in order to add `value` to the element of torch dtype `dtype` that is there.
 
-    `in_vector` says that each thread adds whole aligned vectors; `place` as of `intrinsics.bfloat16_pair`.
+    Each thread adds to so many `adjacent` elements, an aligned vector if they are several; `step` as of
+    `intrinsics.atomic_addend`.
     """
-    return intrinsics.atomic_addend(value, in_vector, place)
+    bits = logical_bits(dtype)
+    letters = "bf" if dtype == "bfloat16" else "f" if dtype.startswith("float") else "u"
+    kind = f"{letters}{bits}{f'_v{adjacent}' * (adjacent > 1)}"
+    element = stored(dtype, value)
+    if bits >= 32:
+        return intrinsics.atomic_addend(element, kind, step)
+    word = hl.cast(hl.UInt(32), _reinterpreted(hl.UInt(bits), element))
+    return _reinterpreted(STORAGE[dtype], hl.cast(hl.UInt(bits), intrinsics.atomic_addend(word, kind, step)))
 
 
 def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:

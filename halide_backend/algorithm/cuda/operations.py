@@ -53,14 +53,12 @@ def __getattr__(name: str) -> object:
     return getattr(portable, name)
 
 
-def stored(dtype: str, value: hl.Expr, place: hl.Expr | None = None) -> hl.Expr:
-    """`value` as a memory element of torch dtype `dtype`; `place` as of `intrinsics.bfloat16_pair`."""
-    at = hl.i32(0) if place is None else place
+def stored(dtype: str, value: hl.Expr) -> hl.Expr:
+    """`value` as a memory element of torch dtype `dtype`."""
     if dtype == "bfloat16":
-        return hl.cast(hl.UInt(16), intrinsics.bfloat16_pair(value, value, at))
+        return hl.cast(hl.UInt(16), intrinsics.bfloat16_pair(value, value))
     if dtype == "float16":
-        pair = intrinsics.float16_pair(value, value, at)
-        return hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), pair))
+        return hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), intrinsics.float16_pair(value, value)))
     return portable.stored(dtype, value)
 
 

@@ -17,13 +17,13 @@ from halide_backend.schedule.stage import Loop, Role, Stage
 if TYPE_CHECKING:
     from halide_backend.algorithm.cuda.source import Writer
 
-#: Element types with an addition in memory that is one instruction.
-_ATOMIC = frozenset({"float32", "float64", "int32", "int64"})
+#: Element types without an addition in memory.
+_NOT_ATOMIC = frozenset({"bool"})
 
 
 def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str) -> Output:
     """An update at computed positions, one step of a single loop for each point; its steps run in any order."""
-    if store.mode == "atomic_add" and dtype not in _ATOMIC:
+    if store.mode == "atomic_add" and dtype in _NOT_ATOMIC:
         raise Unsupported(f"an atomic addition of {dtype} on CUDA")
     text, roots = writer.stored_value(store)
     position = layout.position
@@ -54,9 +54,9 @@ def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str
     if points == 1 and target:
         target[0] += f" + {region}[1]"  # which is 0: Halide drops a loop on which nothing depends
     element, new = call_text(store.buffer, target), f"hl.Expr({call_text(what, arguments)})"
-    stored = f"ops.stored({dtype!r}, {new}, {region}[1])"
+    stored = f"ops.stored({dtype!r}, {new})"
     if store.mode == "atomic_add":
-        stored = f"memory.added({new}, {bool(tiling.chunk)}, {region}[1])"
+        stored = f"memory.added({dtype!r}, {new}, {tiling.elements}, {region}[1])"
     writer.lines += [
         f'{store.buffer} = hl.Func("{store.buffer}")',
         f"{call_text(store.buffer, variables)} = hl.undef(memory.STORAGE[{dtype!r}])",

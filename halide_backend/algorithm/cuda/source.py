@@ -172,7 +172,7 @@ class Writer:
                 # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
                 text = text.replace("'int64'", "'int32'")
             if position in self.constants:
-                # Halide computes it on the host, which has no such instructions.
+                # Once, on the host.
                 text = text.replace("ops.", "ops.portable.")
             text = self.divisions.text(position, text)
         self.lines.append(f"t{position} = {text}")
@@ -348,10 +348,8 @@ class Writer:
             dims = [(self.tiling.elements, 1), *dims]
             self.aligned.append(store.buffer)
         else:
-            # Of a single element no loop is left, and Halide computes a constant on the host.
             stored = "portable.stored" if self.constants.issuperset(roots) else "stored"
-            at = "" if self.constants.issuperset(roots) else f", {variables[0].name}"
-            text = self.guards.stored(f"ops.{stored}({buffer.dtype!r}, {text}{at})", layout, bits)
+            text = self.guards.stored(f"ops.{stored}({buffer.dtype!r}, {text})", layout, bits)
         bits = 32 if words else bits
         self.func(store.buffer, Role.OUTPUT, variables, text, calls, bits=bits, reads=self._reads())
         names = ", ".join(loop.name for loop in variables)

@@ -143,9 +143,11 @@ def _scattering(
     (store,) = program.stores
     (buffer,) = program.outputs
     along = layouts[store.buffer].variables[0]
-    if store.mode != "atomic_add" or buffer.dtype != "float32" or not buffer.aligned or along not in tiling.row:
+    most = ADDED_AT_ONCE.get(buffer.dtype, 1)
+    if store.mode != "atomic_add" or not buffer.aligned or along not in tiling.row:
         return tiling
-    return tiling if extents[along] % ADDED_AT_ONCE else replace(tiling, chunk=along, elements=ADDED_AT_ONCE)
+    elements = next(count for count in (most, most // 2, 1) if count and extents[along] % count == 0)
+    return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
 
 
 def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling) -> Tiling:
@@ -300,14 +302,13 @@ def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, cand
         return tiling
     elements = _elements(program, along, extents[along])
     whole = _elements(program, along, 0)
-    # Within one chunk nothing but constants may be left, and those Halide computes on the host, which cannot mark them.
     if not tiling.inner and extents[along] > whole > elements and _may_be_short(program, along, whole):
         return replace(tiling, chunk=along, elements=whole, short=-extents[along] % whole)
     if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
-    if elements == 1 or math.prod(extents.values()) == elements:
-        return tiling  # Of a single chunk no loop is left, and Halide computes constants on the host.
+    if elements == 1:
+        return tiling
     return Tiling(tiling.team, tiling.row, tiling.inner, along, elements)
 
 

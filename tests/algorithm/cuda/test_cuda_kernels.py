@@ -179,6 +179,27 @@ def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
     assert code.count(r"bar\.sync") == 1
 
 
+@pytest.mark.parametrize("shape", [(320, 512), (301, 501), (7, 64, 100), (2001, 4099)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_transpose_with_several_outputs(compiled_ptx: Compile, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x, y = rand(*shape, dtype=dtype), rand(*shape[:-2], shape[-1], shape[-2], dtype=dtype)
+    code = compiled_ptx(lambda x, y: (x.mT + y, x.mT * y), x, y)
+    one = compiled_ptx(lambda x, y: x.mT + y, x, y)
+    # Both operands are read once, and what a block reads is what fits into its memory.
+    assert (code.loads, code.stores) == (one.loads, 2 * one.stores)
+
+
+def test_several_outputs_over_four_loops_have_a_grid(compiled_ptx: Compile) -> None:
+    # Of a rotary embedding of both halves; the blocks of the two inner loops are one each.
+    def halves(x: Tensor, c: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        return x[..., :32] * c - x[..., 32:] * s, x[..., 32:] * c + x[..., :32] * s
+
+    x, c = rand(4, 128, 8, 64, dtype=torch.bfloat16), rand(128, 1, 32, dtype=torch.bfloat16)
+    code = compiled_ptx(halves, x, c, c.clone())
+    assert (code.loads, code.wide_loads, code.stores, code.wide_stores) == (4, 4, 2, 2)
+    assert code.count(r"%ctaid\.[xyz]") == 2
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_large_transpose_of_16_bits_stays_in_registers(compiled_ptx: Compile, dtype: torch.dtype) -> None:
     def added(x: Tensor, y: Tensor) -> Tensor:
@@ -260,6 +281,25 @@ def test_constants_are_rounded_on_the_gpu(compiled_ptx: Compile) -> None:
     compiled_ptx(lambda x: F.pad(x, (1, 3, 2, 2)) * 2, rand(2100, 1101, dtype=torch.bfloat16))
 
 
+@pytest.mark.parametrize("name", ["exp", "tanh", "sin", "bfloat16"])
+def test_what_is_the_same_for_all_threads_is_computed_on_the_gpu(programs: Compile, to_ptx: Compile, name: str) -> None:
+    # The host has none of the instructions: blocks of padding, one chunk of positions, positions of a loop's steps.
+    def made(x: Tensor) -> Tensor:
+        return getattr(x, name)()
+
+    def positions(count: int) -> Tensor:
+        return torch.arange(count, dtype=torch.float32) / 2
+
+    for function, operand in (
+        (lambda x: made(F.pad(x, (1, 3, 2, 2))) * 2, rand(2100, 1101)),
+        (lambda x: x + made(positions(8)).float(), rand(100, 8)),
+        (lambda x: made(positions(8)).expand(100, 8) * 2, rand(1)),
+        (lambda x: (x * made(positions(64))[:, None]).sum(0), rand(64, 1000)),
+    ):
+        for program in programs(function, operand):
+            assert to_ptx(program).kernels == 1
+
+
 def test_a_division_by_a_constant_has_no_branch(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: x / 12_100, rand(1024))
     assert code.count(r"div\.rn") == code.count(r"\bbra\b") == 0
@@ -279,13 +319,46 @@ def test_dropout_draws_random_numbers(compiled_ptx: Compile) -> None:
     assert compiled_ptx(lambda x: torch.rand_like(x) * x, rand(64, 64)).count(r"mul\.(wide|hi)\.u32") > 0
 
 
-def test_an_atomic_addition_of_bfloat16_is_refused(programs: Compile) -> None:
-    *_, scatter = programs(
-        lambda x, i, s: x.index_add(0, i, s), rand(100, 64), torch.randint(0, 100, (500,)), rand(500, 64)
+def added_rows(programs: Compile, dtype: str, rows: int, columns: int) -> Any:
+    """The program that adds rows of `dtype`, which on a CPU is eager's where the numbers have 16 bits."""
+    *_, program = programs(
+        lambda x, i, s: x.index_add(0, i, s), rand(100, columns), torch.randint(0, 100, (rows,)), rand(rows, columns)
     )
-    narrow = tuple(replace(buffer, dtype="bfloat16") for buffer in scatter.outputs)
-    with pytest.raises(Unsupported, match="atomic addition of bfloat16"):
-        cuda_kernel_text(replace(scatter, outputs=narrow))
+
+    def retyped(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(item, dtype=dtype) if item.dtype == "float32" else item for item in items)
+
+    changed = {name: retyped(getattr(program, name)) for name in ("inputs", "outputs", "values")}
+    return replace(program, **changed)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "f16"), ("bfloat16", "bf16")])
+def test_numbers_of_16_bits_are_added_four_at_a_time(programs: Compile, to_ptx: Compile, dtype: str, kind: str) -> None:
+    # With 501 rows the last block has less to do.
+    for rows, columns, instruction in (
+        (500, 64, f"add.noftz.v4.{kind}"),
+        (501, 64, f"add.noftz.v4.{kind}"),
+        (501, 66, f"add.noftz.v2.{kind}"),
+        (500, 65, f"add.noftz.{kind}"),
+    ):
+        code = to_ptx(added_rows(programs, dtype, rows, columns))
+        assert (code.count(r"\bred\."), code.code.count(instruction), code.stores) == (1, 1, 0)
+        assert ".local" not in code.code and code.kernels == 1
+
+
+def test_a_vector_is_added_at_once_where_the_last_block_is_short(programs: Compile, to_ptx: Compile) -> None:
+    assert to_ptx(added_rows(programs, "float32", 501, 64)).count(r"\bred\.") == 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_bytes_are_added_as_parts_of_a_word(programs: Compile, to_ptx: Compile, dtype: str) -> None:
+    code = to_ptx(added_rows(programs, dtype, 500, 64))
+    assert (code.count(r"\.cas\.b32"), code.stores) == (1, 0)
+
+
+def test_an_atomic_addition_of_bool_is_refused(programs: Compile) -> None:
+    with pytest.raises(Unsupported, match="atomic addition of bool"):
+        cuda_kernel_text(added_rows(programs, "bool", 500, 64))
 
 
 def test_float8_is_refused(programs: Compile) -> None:

@@ -1,0 +1,158 @@
+"""Atomic additions: a kernel marks what it stores, and the store becomes an addition of what it has stored.
+
+Halide has none for floats that it may not reorder, and none for numbers of fewer than 32 bits. Where a thread adds
+whole, aligned vectors, its additions follow one another in the PTX, at adjacent offsets of one register, and are
+joined. What the processor cannot add it compares and swaps, as a part of the 32-bit word that it lies in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halide_backend.errors import HalideCompileError
+
+#: What the names of functions begin with that mark an addend; the rest says what it is (`Addend.of`).
+ADDEND = "halide_backend_atomic_add_"
+
+#: Instruction that adds numbers of a kind; of 16-bit floats it says that denormals are kept.
+_INSTRUCTIONS = {
+    **{kind: f"add.{kind}" for kind in ("f32", "f64", "u32", "u64")},
+    **{kind: f"add.noftz.{kind}" for kind in ("f16", "bf16")},
+}
+
+#: The compute capability, and the version of PTX, from which an instruction adds a vector, or bfloat16.
+_CAPABILITY, _VERSION = 90, "8.1"
+
+_VERSION_LINE = re.compile(r"^\.version [\d.]+$", re.MULTILINE)
+_TARGET_LINE = re.compile(r"^\.target sm_\d+", re.MULTILINE)
+_STORE = re.compile(r"^\s*st\.global\.b(\d+)(\s+)\[(%\w+)(?:\+(-?\d+))?\], (%\w+);$")
+_KIND = re.compile(r"(u|b?f)(\d+)(?:_v(\d))?")
+
+
+@dataclass(frozen=True)
+class Addend:
+    """Numbers of `bits` bits that are floats or, if `kind` begins with u, integers; a thread adds `count` adjacent
+    ones, from a multiple of `count` on."""
+
+    kind: str
+    bits: int
+    count: int
+
+    @staticmethod
+    def of(name: str) -> Addend:
+        """That of the function `name`, `ADDEND` with f32, bf16 or the like, and _v4 for vectors of four."""
+        found = _KIND.fullmatch(name.removeprefix(ADDEND))
+        if found is None:
+            raise ValueError(f"{name!r} names no addend")
+        return Addend(found[1] + found[2], int(found[2]), int(found[3] or 1))
+
+
+@dataclass(frozen=True)
+class _Addition:
+    """What stands in `line`: add `register` to the number at `base` + `offset` bytes; `space` is the compiler's."""
+
+    line: int
+    addend: Addend
+    base: str
+    offset: int
+    register: str
+    space: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.base}+{self.offset}" if self.offset else self.base
+
+
+def with_additions(ptx: str, addends: Mapping[str, Addend], capability: str, name: str) -> str:
+    """`ptx` for `capability` ("sm_90") in which the stores of the registers `addends` add.
+
+    Raises:
+        HalideCompileError: an addend goes anywhere but into one store.
+    """
+    lines = ptx.split("\n")
+    found: list[_Addition] = []
+    for number, line in enumerate(lines):
+        store = _STORE.match(line)
+        addend = addends.get(store[5]) if store else None
+        if store and addend and int(store[1]) == addend.bits:
+            found.append(_Addition(number, addend, store[3], int(store[4] or 0), store[5], store[2]))
+    for register in addends:
+        count = sum(addition.register == register for addition in found)
+        if count != 1:
+            raise HalideCompileError(
+                f"an addend is stored {count} times",
+                where=f"kernel {name}",
+                cure="Please report it with the kernel's text.",
+            )
+    new = int(capability.removeprefix("sm_")) >= _CAPABILITY
+    while found:
+        vector = _vector(lines, found) if new else found[:1]
+        found = found[len(vector) :]
+        for addition in vector:
+            lines[addition.line] = ""
+        lines[vector[-1].line] = _instruction(vector, new)
+    text = "\n".join(lines)
+    if new and any(addend.count > 1 or addend.kind == "bf16" for addend in addends.values()):
+        text = _TARGET_LINE.sub(f".target sm_{_CAPABILITY}", _VERSION_LINE.sub(f".version {_VERSION}", text))
+    return text
+
+
+def _vector(lines: list[str], additions: list[_Addition]) -> list[_Addition]:
+    """The first of the `additions`, with those that the same instruction can do."""
+    first = additions[0]
+    vector = additions[: first.addend.count]
+    straight = not any(line.lstrip().startswith(("$L", "bra", "@")) for line in lines[first.line : vector[-1].line])
+    step = first.addend.bits // 8
+    places = [(first.base, first.offset + k * step, first.addend) for k in range(first.addend.count)]
+    return vector if straight and [(a.base, a.offset, a.addend) for a in vector] == places else [first]
+
+
+def _instruction(vector: list[_Addition], new: bool) -> str:
+    if len(vector) > 1:
+        return _joined(vector)
+    kind = vector[0].addend.kind
+    known = kind in _INSTRUCTIONS and (new or kind != "bf16")
+    return _single(vector[0]) if known else _swapped(vector[0])
+
+
+def _joined(vector: list[_Addition]) -> str:
+    first, count = vector[0], len(vector)
+    operation, _, kind = _INSTRUCTIONS[first.addend.kind].rpartition(".")
+    instruction = f"red.relaxed.gpu.global.{operation}.v{count}.{kind} \t[{first.base}+{first.offset}]"
+    values = [addition.register for addition in vector]
+    if first.addend.bits == 32:
+        return f"\t{instruction}, {{{', '.join(values)}}};"
+    halves = [f"half{k}" for k in range(count)]
+    moves = " ".join(f"cvt.u16.u32 {half}, {value};" for half, value in zip(halves, values))
+    return f"\t{{ .reg .b16 {', '.join(halves)}; {moves}\n\t{instruction}, {{{', '.join(halves)}}}; }}"
+
+
+def _single(addition: _Addition) -> str:
+    instruction = f"red.global.{_INSTRUCTIONS[addition.addend.kind]}{addition.space}[{addition.place}]"
+    if addition.addend.bits >= 32:
+        return f"\t{instruction}, {addition.register};"
+    return f"\t{{ .reg .b16 half; cvt.u16.u32 half, {addition.register}; {instruction}, half; }}"
+
+
+def _swapped(addition: _Addition) -> str:
+    """A loop that adds to a part of a word, whose other parts keep their bits."""
+    bits, again = addition.addend.bits, f"ADDED_{addition.line}"
+    if addition.addend.kind == "bf16":
+        # The sum of two bfloat16 in float32 rounds to the same bfloat16 as the exact one.
+        add = (
+            f"shl.b32 sum, sum, 16; shl.b32 more, {addition.register}, 16; add.rn.f32 sum, sum, more; "
+            "cvt.rn.bf16.f32 half, sum; cvt.u32.u16 sum, half;"
+        )
+    else:
+        add = f"add.u32 sum, sum, {addition.register};"
+    return (
+        "\t{ .reg .b64 word; .reg .b32 place, old, seen, sum, more; .reg .b16 half; .reg .pred again;\n"
+        f"\tadd.s64 word, {addition.base}, {addition.offset}; cvt.u32.u64 place, word; and.b64 word, word, -4;\n"
+        "\tand.b32 place, place, 3; shl.b32 place, place, 3; ld.relaxed.gpu.global.b32 old, [word];\n"
+        f"\t{again}: mov.b32 seen, old; bfe.u32 sum, seen, place, {bits}; {add}\n"
+        f"\tbfi.b32 sum, sum, seen, place, {bits};\n"
+        "\tatom.relaxed.gpu.global.cas.b32 old, [word], seen, sum; setp.ne.b32 again, old, seen; "
+        f"@again bra {again}; }}"
+    )

@@ -1,0 +1,86 @@
+"""Stores of addends become additions: of vectors where there is such an instruction, of parts of a word where there is
+none for less."""
+
+from __future__ import annotations
+
+import pytest
+
+from halide_backend.build import ptxas
+from halide_backend.build.additions import ADDEND, Addend, with_additions
+from halide_backend.errors import HalideCompileError
+
+_HEAD = ".version 7.1\n.target sm_80\n.address_size 64\n"
+
+
+def _added(capability: str, kind: str, *places: str, before: str = "") -> str:
+    """The stores of registers %r0, %r1 ... at `places`, as additions."""
+    addend = Addend.of(ADDEND + kind)
+    stores = [f"\tst.global.b{addend.bits} \t[{place}], %r{k};" for k, place in enumerate(places)]
+    text = _HEAD + f"\n{before}".join(stores)
+    return with_additions(text, {f"%r{k}": addend for k in range(len(places))}, capability, "k")
+
+
+def _assembled(capability: str, text: str) -> bool:
+    """Whether the assembler takes the additions as the body of a kernel."""
+    head, _, body = text.partition(".address_size 64\n")
+    kernel = (
+        f"{head}.address_size 64\n.visible .entry k(.param .u64 p)\n{{\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\n"
+        f"ld.param.u64 %rd1, [p]; cvta.to.global.u64 %rd1, %rd1;\n{body}\nret;\n}}\n"
+    )
+    return ptxas.find() is None or ptxas.assemble(kernel, capability, "k")[:4] == b"\x7fELF"
+
+
+def test_neighbours_are_joined() -> None:
+    text = _added("sm_90", "f32_v2", "%rd1", "%rd1+4", "%rd1+8", "%rd1+12")
+    assert text.count("red.relaxed.gpu.global.add.v2.f32") == 2
+    assert "[%rd1+0], {%r0, %r1}" in text and "[%rd1+8], {%r2, %r3}" in text
+    assert ".target sm_90" in text and ".version 8.1" in text
+    assert _assembled("sm_90", text)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_neighbours_of_16_bits_are_joined(kind: str, count: int) -> None:
+    text = _added("sm_90", f"{kind}_v{count}", *(f"%rd1+{6 + 2 * k}" for k in range(count)))
+    assert text.count(f"red.relaxed.gpu.global.add.noftz.v{count}.{kind} \t[%rd1+6], {{half0, half1") == 1
+    assert text.count("cvt.u16.u32") == count and "st.global" not in text
+    assert _assembled("sm_90", text)
+
+
+def test_others_are_not() -> None:
+    for places in (("%rd1", "%rd2+4"), ("%rd1", "%rd1+8"), ("%rd1",)):
+        text = _added("sm_90", "f32_v2", *places)
+        assert text.count("red.global.add.f32 ") == len(places)
+    text = _added("sm_90", "bf16_v4", "%rd1", "%rd1+2", "%rd1+4")
+    assert text.count("red.global.add.noftz.bf16 ") == 3
+
+
+def test_an_older_gpu_adds_one_at_a_time() -> None:
+    text = _added("sm_80", "f32_v2", "%rd1", "%rd1+4")
+    assert text == _HEAD + "\tred.global.add.f32 \t[%rd1], %r0;\n\tred.global.add.f32 \t[%rd1+4], %r1;"
+    text = _added("sm_86", "f16_v4", *(f"%rd1+{2 * k}" for k in range(4)))
+    assert text.count("red.global.add.noftz.f16 ") == 4
+    assert _assembled("sm_86", text)
+
+
+def test_nothing_is_joined_across_a_branch() -> None:
+    assert ".v2." not in _added("sm_90", "f32_v2", "%rd1", "%rd1+4", before="$L__BB0_1:\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "bits"), [("u8", "sm_90", 8), ("u16", "sm_90", 16), ("bf16", "sm_80", 16)]
+)
+def test_parts_of_a_word_are_swapped(kind: str, capability: str, bits: int) -> None:
+    text = _added(capability, kind, "%rd1+6", "%rd1")
+    assert text.count("atom.relaxed.gpu.global.cas.b32 old, [word], seen, sum;") == 2
+    # Only so many bits of the word change, and each loop has its own label.
+    assert text.count(f"bfi.b32 sum, sum, seen, place, {bits};") == 2
+    assert "add.s64 word, %rd1, 6;" in text and "red." not in text and "st.global" not in text
+    assert _assembled(capability, text)
+
+
+@pytest.mark.parametrize("places", [(), ("%rd1", "%rd2")])
+def test_an_addend_goes_into_one_store(places: tuple[str, ...]) -> None:
+    text = "\n".join(f"\tst.global.b16 \t[{place}], %r0;" for place in places)
+    with pytest.raises(HalideCompileError, match=f"an addend is stored {len(places)} times"):
+        with_additions(text, {"%r0": Addend.of(ADDEND + "f16")}, "sm_90", "k")

@@ -1,0 +1,66 @@
+"""Which nodes are fused for CUDA, asked of nodes on a CPU: a group that is fused has one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from halide_backend.algorithm.loop_program import LoopProgram
+from halide_backend.capture import fusion, scheduling
+from halide_backend.kernel_text import cuda_kernel_text
+
+Groups = Callable[..., list[int]]
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
+    """groups(function, *arguments): the stores of each kernel, all of which have a form on CUDA."""
+    found: list[LoopProgram] = []
+    compile_program = scheduling.compile_program
+
+    def recorded(program: LoopProgram, *rest: Any) -> Any:
+        found.append(program)
+        return compile_program(program, *rest)
+
+    monkeypatch.setattr(fusion, "is_on_cuda", lambda node: True)
+    monkeypatch.setattr(scheduling, "compile_program", recorded)
+
+    def compiled(function: Callable[..., Any], *arguments: Tensor) -> list[int]:
+        torch.compile(function, dynamic=False)(*arguments)
+        for program in found:
+            cuda_kernel_text(program)
+        return [len(program.stores) for program in found]
+
+    return compiled
+
+
+def test_an_old_value_for_another_output_is_stored_by_a_kernel_before(groups: Groups) -> None:
+    def update(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        old = x * 2
+        x.add_(1)
+        return old, y + old
+
+    assert groups(update, torch.rand(100, 64), torch.rand(100, 64)) == [2, 1]
+
+
+def test_an_old_value_within_the_kernel_needs_none(groups: Groups) -> None:
+    def update(x: Tensor, y: Tensor) -> Tensor:
+        old = x * 2 + y
+        x.copy_(old.sin())
+        return y * 3
+
+    assert groups(update, torch.rand(100, 64), torch.rand(100, 64)) == [2]
+
+
+def test_a_step_of_an_optimizer_is_not_compiled_node_by_node(groups: Groups) -> None:
+    def step(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> Tensor:
+        m.lerp_(g, 0.1)
+        v.mul_(0.99).addcmul_(g, g, value=0.01)
+        p.addcdiv_(m, v.sqrt() + 1e-8, value=-0.1)
+        return p * 1
+
+    assert groups(step, *(torch.rand(1000) for _ in range(4))) == [4, 1]
