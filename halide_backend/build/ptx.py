@@ -6,6 +6,7 @@ import re
 
 from halide_backend.build.angle import REDUCTION
 from halide_backend.build.guarded_stores import BEGUN, KEPT, Mark, with_guards
+from halide_backend.build.lockstep import check_lockstep
 from halide_backend.build.vector_additions import with_vector_additions
 from halide_backend.errors import HalideCompileError
 
@@ -16,6 +17,15 @@ _EXCHANGE, _EXCHANGE_BYTES = "exchange_between_warps", 128
 
 #: Register that says whether a check has failed.
 _WRONG = "found_wrong"
+
+#: Functions by which the warps of a block publish, and wait for each other.
+_PUBLISHING = ("halide_backend_publish", "halide_backend_publish_of")
+
+_STORED_BY_THE_FIRST_LANE = (
+    f"mov.u32 place, {_EXCHANGE}; mad.lo.u32 {{result}}, {{1}}, {_EXCHANGE_BYTES}, place; "
+    "mad.lo.u32 place, warp, 4, {result}; setp.eq.u32 first, lane, 0; @first st.shared.b32 [place], {0}; "
+    "bar.sync 0;"
+)
 
 #: Function that a kernel calls (see `algorithm.cuda.intrinsics`) -> the instructions that take its place.
 _INSTRUCTIONS = {
@@ -32,9 +42,12 @@ _INSTRUCTIONS = {
     # The first lane of each warp writes, and who has waited for all may read.
     "halide_backend_publish": (
         ".reg .b32 warp, lane, place; .reg .pred first; mov.u32 warp, %tid.x; and.b32 lane, warp, 31; "
-        f"shr.u32 warp, warp, 5; mov.u32 place, {_EXCHANGE}; mad.lo.u32 {{result}}, {{1}}, {_EXCHANGE_BYTES}, place; "
-        "mad.lo.u32 place, warp, 4, {result}; setp.eq.u32 first, lane, 0; @first st.shared.b32 [place], {0}; "
-        "bar.sync 0;"
+        f"shr.u32 warp, warp, 5; {_STORED_BY_THE_FIRST_LANE}"
+    ),
+    # The same in blocks whose warps are lines of threads.
+    "halide_backend_publish_of": (
+        ".reg .b32 warp, lane, place; .reg .pred first; mov.u32 lane, %tid.x; mov.b32 warp, {2}; "
+        f"{_STORED_BY_THE_FIRST_LANE}"
     ),
     "halide_backend_published": (".reg .b32 place; mad.lo.u32 place, {1}, 4, {0}; ld.shared.b32 {result}, [place];"),
     # What was found wrong ends the kernel at its end: a branch before would keep loads from being made together.
@@ -77,6 +90,7 @@ def complete(ptx: str, name: str, capability: str, threads: tuple[int, int, int]
     Raises:
         HalideCompileError: a call is not as the compiler has always written it.
     """
+    check_lockstep(ptx, name)
     text = with_vector_additions(_with_atomic_additions(_DECLARATION.sub("", ptx), name), capability)
     text = _with_exchange(with_guards(text, _marks(text), name), name)
     text = _with_traps(_CALL.sub(_instructions, text))
@@ -143,7 +157,7 @@ def _with_exchange(ptx: str, name: str) -> str:
     Raises:
         HalideCompileError: some threads of a block may not come to an exchange, for which the others would wait.
     """
-    calls = [call for call in _CALL.finditer(ptx) if (c := _CALLED.search(call["body"])) and c[1].endswith("_publish")]
+    calls = [call for call in _CALL.finditer(ptx) if (c := _CALLED.search(call["body"])) and c[1] in _PUBLISHING]
     if not calls:
         return ptx
     places = [next(value for _, number, value in _ARGUMENT.findall(call["body"]) if number == "1") for call in calls]
