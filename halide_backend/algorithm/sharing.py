@@ -203,8 +203,11 @@ def sinks_of(program: LoopProgram) -> list[set[str]]:
     for position in reversed(range(len(program.values))):
         for user in users[position]:
             attribute = program.values[user].attribute
-            if isinstance(attribute, Reduction | Scan):
-                sinks[position].add(f"{program.values[user].operation} {user}")
+            if isinstance(attribute, Reduction):
+                sinks[position].add(f"reduction {user}")
+            elif isinstance(attribute, Scan):
+                # Its components are computed together.
+                sinks[position].add(f"scan {program.values[user].operands} {attribute.combination}")
             else:
                 sinks[position] |= sinks[user]
     return sinks

@@ -10,6 +10,7 @@ import torch
 from torch._inductor.scheduler import SchedulerNode
 
 from halide_backend.algorithm.loop_program import LoopProgram, Scan
+from halide_backend.algorithm.sharing import sinks_of
 from halide_backend.algorithm.source import write_algorithm
 from halide_backend.capture.recording import node_loops
 from halide_backend.errors import Unsupported
@@ -47,6 +48,8 @@ def test_values_and_indices_of_a_maximum_are_components_of_one_scan(scan_program
     assert [first.dtype, second.dtype] == ["float32", "int64"]
     assert [scan.result for scan in scans(program)] == [0, 1]
     assert scans(program)[0].combination == scans(program)[1].combination
+    # What both are made of goes to one place, so that no registers are kept for a second use.
+    assert [len(sinks) for sinks in sinks_of(program)[: first.operands[0] + 1]] == [1] * (first.operands[0] + 1)
 
 
 def test_operations_before_and_after_are_in_the_same_program(scan_programs: Programs) -> None:
