@@ -16,13 +16,13 @@ from halide_backend.schedule.schedule import Schedule
 #: Operations of a kernel that is long enough to let other Python threads run; releasing the GIL costs about 40 ns.
 _RELEASE_GIL_WORK = 40_000
 
-#: Where a text takes `memory`, `ops` and `reductions` from.
+#: Where a text takes its functions from.
 _CPU, _CUDA = "halide_backend.algorithm", "halide_backend.algorithm.cuda"
 
 _TEMPLATE = """\
 import halide as hl
 
-from {vocabulary} import memory, operations as ops, reductions
+from {vocabulary} import {functions}
 from halide_backend.algorithm.arguments import Input, Output, Size, Status
 from halide_backend.schedule.apply import apply
 from halide_backend.schedule.steps import *
@@ -80,6 +80,7 @@ def render(algorithm: Algorithm, schedule: Schedule, vocabulary: str = _CPU) -> 
     return _TEMPLATE.format(
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),
         vocabulary=vocabulary,
+        functions="memory, operations as ops, reductions" + ("" if on_cpu else ", scans"),
         release_gil=on_cpu and total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
         aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\nSTREAMED = {algorithm.streamed}\n",
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,45 @@ def launches(code: str) -> int:
     """Kernel calls in Inductor's wrapper."""
     calls = [line.strip() for line in code.splitlines() if line.startswith(" ")]
     return sum(line.startswith(("halide_", "cpp_fused_")) and "(" in line for line in calls)
+
+
+@pytest.fixture
+def scan_programs() -> Callable[..., list[Any]]:
+    """scan_programs(function, *arguments): what is captured where scans are asked for; nothing of it is compiled."""
+    return captured_scans
+
+
+def captured_scans(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """The programs of `function`, on a CPU that claims to scan, with the alignment that CUDA memory has."""
+    import torch
+    import torch._inductor.config as inductor_config
+    from torch._inductor.codegen.common import BackendFeature
+
+    from halide_backend.capture import scheduling
+    from halide_backend.pipeline import Compilation
+
+    found: list[Any] = []
+    features = scheduling.HalideScheduling.get_backend_features
+
+    def captured(program: Any, *rest: Any) -> Any:
+        buffers = {
+            kind: tuple(replace(buffer, aligned=True) for buffer in getattr(program, kind))
+            for kind in ("inputs", "outputs")
+        }
+        found.append(replace(program, **buffers))
+        built: Future[Any] = Future()
+        built.set_result(None)
+        return Compilation("", built)
+
+    torch._dynamo.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        claimed = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)
+        patch.setattr(scheduling, "compile_program", captured)
+        patch.setattr(
+            scheduling.HalideScheduling, "get_backend_features", lambda self, device: features(self, device) | claimed
+        )
+        settings = inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True)
+        # What was captured is no text of a kernel.
+        with settings, pytest.raises(Exception, match=r".*"):
+            torch.compile(function, dynamic=False)(*arguments)
+    return found

@@ -112,6 +112,37 @@ class Reduction:
 
 
 @dataclass(frozen=True)
+class Combination:
+    """How two partial results of a scan become one: an associative function of two tuples of n components.
+
+    `program` has no memory. Its "earlier" and "later" values stand for the components, by the numbers in their
+    attributes; `results` are the positions of the n values that the function returns.
+    """
+
+    program: LoopProgram
+    results: tuple[int, ...]
+
+    def __str__(self) -> str:
+        values = (f"{value.operation}{list(value.operands) or value.attribute}" for value in self.program.values)
+        return f"by {', '.join(values)} -> {list(self.results)}"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Attributes of a "scan" value: of its operands, all that come no later along `axes` (outermost first), combined.
+
+    The operands are the components of one element; the value is component `result`.
+    """
+
+    axes: tuple[Axis, ...]
+    combination: Combination
+    result: int
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.axes))}) {self.combination} component {self.result}"
+
+
+@dataclass(frozen=True)
 class Number:
     """Attributes of a "constant". It compares by its bits: 0.0 and -0.0, 1 and True are different values."""
 
@@ -136,7 +167,7 @@ class Indirect:
 class Value:
     """One operation. `operands` are positions in `LoopProgram.values`, always smaller than the value's own.
 
-    `attribute` is what the operation needs besides values: a `Load`, `Reduction`, `Indirect` or `Number`, or
+    `attribute` is what the operation needs besides values: a `Load`, `Reduction`, `Scan`, `Indirect` or `Number`, or
     the index expression of an "index".
     """
 
@@ -205,7 +236,7 @@ class LoopProgram:
             for axis in store.nest.axes:
                 found.setdefault(axis.name, axis)
         for value in self.values:
-            if isinstance(value.attribute, Reduction):
+            if isinstance(value.attribute, Reduction | Scan):
                 for axis in value.attribute.axes:
                     found.setdefault(axis.name, axis)
         return tuple(found.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 
 from halide_backend.algorithm.arguments import NARROW_FLOATS
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.errors import Unsupported
@@ -190,7 +190,7 @@ def _users(program: LoopProgram) -> list[list[int]]:
 
 
 def sinks_of(program: LoopProgram) -> list[set[str]]:
-    """The stores, reductions and checks that each value flows into."""
+    """The stores, reductions, scans and checks that each value flows into."""
     users = _users(program)
     sinks: list[set[str]] = [set() for _ in program.values]
     for number, store in enumerate(program.stores):
@@ -202,8 +202,12 @@ def sinks_of(program: LoopProgram) -> list[set[str]]:
         sinks[check.condition].add(f"check {number}")
     for position in reversed(range(len(program.values))):
         for user in users[position]:
-            if isinstance(program.values[user].attribute, Reduction):
+            attribute = program.values[user].attribute
+            if isinstance(attribute, Reduction):
                 sinks[position].add(f"reduction {user}")
+            elif isinstance(attribute, Scan):
+                # Its components are computed together.
+                sinks[position].add(f"scan {program.values[user].operands} {attribute.combination}")
             else:
                 sinks[position] |= sinks[user]
     return sinks

@@ -14,6 +14,7 @@ from halide_backend.algorithm.loop_program import (
     Load,
     LoopProgram,
     Reduction,
+    Scan,
     Store,
     Value,
 )
@@ -21,6 +22,7 @@ from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import old_values, repeated_operands, shared_values, strided_loads
 from halide_backend.algorithm.value_text import value_text
+from halide_backend.errors import Unsupported
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
 
 
@@ -49,8 +51,10 @@ def write_algorithm(program: LoopProgram) -> Algorithm:
     """Halide statements for `program`.
 
     Raises:
-        Unsupported: an index that has no Halide form yet.
+        Unsupported: an index that has no Halide form yet, or a scan, for which Inductor asks no CPU backend.
     """
+    if any(isinstance(value.attribute, Scan) for value in program.values):
+        raise Unsupported("a scan on a CPU")
     return _Writer(program).write()
 
 

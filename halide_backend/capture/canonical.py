@@ -18,6 +18,7 @@ from halide_backend.algorithm.loop_program import (
     LoopProgram,
     Nest,
     Reduction,
+    Scan,
     Size,
     Store,
     Value,
@@ -140,6 +141,8 @@ class _Renaming:
                     axes=self.axes(attribute.axes),
                     position=None if position is None else self.expression(position),
                 )
+            case Scan():
+                return replace(attribute, axes=self.axes(attribute.axes))
             case sympy.Expr():
                 return self.expression(attribute)
         return attribute

@@ -20,6 +20,7 @@ from halide_backend.algorithm.loop_program import (
     Nest,
     Number,
     Reduction,
+    Scan,
     Store,
     Value,
 )
@@ -63,6 +64,8 @@ class ProgramBuilder:
             axes |= _axis_names(attribute)
         elif isinstance(attribute, Reduction):
             axes -= {axis.name for axis in attribute.axes}
+        elif isinstance(attribute, Scan):
+            axes |= {axis.name for axis in attribute.axes}
         value = Value(operation, dtype, operands, attribute, frozenset(axes))
         position = self._positions.get(value)
         if position is None:

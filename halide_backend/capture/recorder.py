@@ -23,10 +23,11 @@ from halide_backend.algorithm.operation_names import (
     OPERATIONS,
     RENAMED,
 )
-from halide_backend.capture import bucketize, float_index
+from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.indexing import coordinates, value_range
 from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.capture.scans import Combine
 from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
 
@@ -139,7 +140,7 @@ class Recorder(DefaultHandler):
             raise Unsupported(f"store mode {mode}")
         stored = self.cast(self.number(value, dtype), dtype)
         index = self.simplified(index)
-        self.builder.store(name, index, stored.position, self.nest, mode)
+        self.builder.store(name, index, stored.position, Nest(self.nest.axes), mode)
 
     def store_reduction(self, name: str, index: sympy.Expr, value: Recorded) -> None:
         dtype = V.graph.get_dtype(name)
@@ -309,6 +310,9 @@ class Recorder(DefaultHandler):
         deviation = self.sub(mean, whole)
         spread = self.add(m2, self.mul(self.mul(deviation, deviation), weight))
         return whole, self._reduce("sum", dtype, spread), total
+
+    def scan(self, dtypes: tuple[torch.dtype, ...], combine: Combine, values: tuple[Any, ...]) -> tuple[Recorded, ...]:
+        return scans.record(dtypes, combine, values, self)
 
     # -- everything else: promote, then record -----------------------------------------------------------------
 

@@ -122,6 +122,8 @@ def node_loops(node: Any) -> NodeLoops:
     """
     if not isinstance(node, SchedulerNode) or node._body is None:
         raise Unsupported(f"{type(node).__name__} is not a loop node")
+    if node.is_split_scan():
+        raise Unsupported("a scan of few long rows, which Inductor splits")
     if _is_positional(node._body) and node.node is not None:
         sizes, body, _ = node.node.get_default_sizes_body()
         return NodeLoops.of(body, *sizes)

@@ -43,6 +43,7 @@ STRUCTURE = {
     "randint64": "int64, the bits of Inductor's C++ backend",
     "randn": "float32, the bits of Inductor's C++ backend",
     "reduction": "sum, prod, max, min, any, xor_sum, argmax, argmin, welford_reduce, welford_combine",
+    "scan": "any combination, on CUDA: on a CPU Inductor falls back to ATen",
     "store": "also atomic_add",
     "store_reduction": "",
     "to_dtype": "",
@@ -59,7 +60,6 @@ NEVER_HANDED = {
     "output": "part of FX graphs, not of loop bodies",
     "partial_accumulate": "Triton's split reductions only",
     "placeholder": "part of FX graphs, not of loop bodies",
-    "scan": "Inductor asks for BackendFeature.SCAN and falls back to ATen",
     "sort": "Inductor asks for BackendFeature.SORT and falls back to ATen",
 }
 

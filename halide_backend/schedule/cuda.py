@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass
 
 from halide_backend.schedule.grid import grid
-from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
+from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, divisor, parts_of_a_thread
 from halide_backend.schedule.patches import patches
+from halide_backend.schedule.scans import scanned
 from halide_backend.schedule.scatters import scatters
 from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.squares import squares
@@ -107,6 +108,8 @@ class _Rules:
                     self._reduction(stage, levels)
                 case Role.TEAM:
                     self._together(stage, levels)
+                case Role.SCAN:
+                    self.add(*scanned(stage, levels.parent, levels.thread))
                 case Role.PACKED:
                     self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
 
@@ -148,7 +151,7 @@ class _Rules:
         return elements * max(stage.bits, 8) // 8
 
     def _teams_of_a_block(self) -> int:
-        if self.tiling.team is Team.REGISTERS and self.tiling.threads <= WARP:
+        if self.tiling.team is Team.REGISTERS and self.tiling.threads <= WARP and self.tiling.warps == 1:
             return WARPS * WARP // self.tiling.threads
         return 1
 
@@ -245,8 +248,7 @@ class _Rules:
         self.add(grid(stage.name, [*counts, *((loop.name, loop.extent) for loop in rest)]))
 
     def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
-        tiling = self.tiling
-        rows = self._rows(stage, parent)
+        tiling, rows = self.tiling, self._rows(stage, parent)
         names = [loop.name for loop in rows]
         if self._walks(stage):
             if tiling.team is Team.BLOCK:
@@ -256,13 +258,16 @@ class _Rules:
             if tiling.team is Team.REGISTERS or tiling.steps <= UNROLLED:
                 self.add(Unroll(stage.name, "u"))
             order = [*order, "u"]
-        self.add(Reorder(stage.name, (*order, "t", *names)))
+        threads = ("t", "w")[: 1 + (tiling.warps > 1)]
+        self.add(Reorder(stage.name, (*order, *threads, *names)))
         if (teams := self._teams_of_a_block()) > 1:
             first, *rest = rows
             self.add(Split(stage.name, first.name, "block", "y", teams), GpuThreads(stage.name, ("t", "y")))
+            if any(other.role is Role.SCAN for other in self.graph.stages):
+                self.add(NeverPartition(stage.name, "block"))
             counts = [("block", -(-first.extent // teams)), *((loop.name, loop.extent) for loop in rest)]
         else:
-            self.add(GpuThreads(stage.name, ("t",)))
+            self.add(GpuThreads(stage.name, threads))
             counts = [(loop.name, loop.extent) for loop in rows]
         self.add(grid(stage.name, counts))
 
@@ -291,7 +296,7 @@ class _Rules:
     def _load(self, stage: Stage, levels: _Levels) -> None:
         """Load the words of a chunk at once, where its user wants them; without such a place one at a time."""
         sinks = self._sinks(stage.name)
-        reductions = {name for name in sinks if self.graph[name].role is Role.REDUCTION}
+        reductions = {name for name in sinks if self.graph[name].role in (Role.REDUCTION, Role.SCAN)}
         along = [loop for loop in stage.loops if loop.axis in (*self.tiling.inner, "u")]
         alone, held = self.tiling.team is Team.THREAD, self.tiling.team is Team.REGISTERS
         if not reductions:
@@ -320,7 +325,7 @@ class _Rules:
         """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
         loop = reduction.updates[0 if self.tiling.team is Team.THREAD else 1]
         most = self._unrolled()
-        count = _divisor(loop.extent, most)
+        count = divisor(loop.extent, most)
         if loop.extent <= most or count == 1:
             return ComputeAt(stage.name, reduction.name, loop.name)
         if self.tiling.team is not Team.THREAD:
@@ -362,7 +367,7 @@ class _Rules:
         most = self._unrolled()
         if loop.extent <= most:
             self.add(Unroll(stage.name, loop.name, update=True))
-        elif (count := _divisor(loop.extent, most)) > 1:
+        elif (count := divisor(loop.extent, most)) > 1:
             inner = f"{loop.name}i"
             self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
             self.add(Unroll(stage.name, inner, update=True))
@@ -383,8 +388,3 @@ class _Rules:
             Bound(stage.name, "t", 0, self.tiling.threads),
             GpuThreads(stage.name, ("t",)),
         )
-
-
-def _divisor(number: int, most: int) -> int:
-    """The largest divisor of `number` that is no larger than `most`."""
-    return next(d for d in range(min(number, most), 0, -1) if number % d == 0)

@@ -18,6 +18,7 @@ class Role(Enum):
     SERIAL = "serial"  # a loop of as many steps as its data say: never part of a vector
     REDUCTION = "reduction"  # an initial value and one update over an RDom
     TEAM = "team"  # what the threads of a team, or of a warp of it, make of their partial results (CUDA)
+    SCAN = "scan"  # what a scan's threads have in registers: an update, if any, has serial or lockstep steps (CUDA)
     PACKED = "packed"  # the words of an output, gathered in registers (CUDA)
     OUTPUT = "output"
     SCATTER = "scatter"  # an output whose update writes at computed positions

@@ -29,7 +29,8 @@ class Tiling:
 
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may lack `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
-    both outermost axis first.
+    both outermost axis first. The threads of a team take turns at adjacent chunks; a team of several `warps`, each of
+    so many threads, gives each of them a stretch of the row.
     """
 
     team: Team
@@ -39,6 +40,7 @@ class Tiling:
     elements: int = 1
     chunks: int = 1
     threads: int = 1
+    warps: int = 1
     short: int = 0
     side: int = 0
     lines: int = 0
@@ -52,9 +54,9 @@ class Tiling:
     @property
     def steps(self) -> int:
         """Chunks that one thread does one after another."""
-        return -(-self.chunks // self.threads)
+        return -(-self.chunks // (self.threads * self.warps))
 
     @property
     def ragged(self) -> bool:
         """Whether some threads have less to do than others."""
-        return self.chunks % self.threads != 0
+        return self.chunks % (self.threads * self.warps) != 0

@@ -9,9 +9,9 @@ from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.schedule.stage import Loop
 from halide_backend.schedule.tiling import Team, Tiling
 
-#: The Var of a thread's number in its team, of one of its steps, of a word of memory, and the loop of a kernel whose
-#: outputs have none.
-THREAD, STEP, WORD, SINGLE = "t", "u", "k", "z"
+#: The Var of a thread's number in its team or, if warps of a team have stretches of the row, in its warp; of that warp;
+#: of one of its steps, of a word of memory, and the loop of a kernel whose outputs have none.
+THREAD, WARP_NUMBER, STEP, WORD, SINGLE = "t", "w", "u", "k", "z"
 
 #: The number of a thread's chunk in a row that its team holds, and the same within the row.
 CHUNK, INSIDE = "c", "ci"
@@ -30,7 +30,9 @@ class TiledAxes:
         lines = [var(THREAD)] if tiling.team in (Team.REGISTERS, Team.BLOCK) else []
         places: dict[str, str] = {}
         if tiling.team is Team.REGISTERS:
-            lines += [var(STEP), f"{CHUNK} = {STEP}*{tiling.threads} + {THREAD}"]
+            lines += [var(STEP), *(var(loop.name) for loop in self._warps())]
+            step = f"({WARP_NUMBER}*{tiling.steps} + {STEP})" if tiling.warps > 1 else STEP
+            lines.append(f"{CHUNK} = {step}*{tiling.threads} + {THREAD}")
             places = digits(CHUNK, self._coordinates())
             if tiling.ragged:
                 # Beyond the row's end the last chunk is read again; nothing of it is used.
@@ -81,7 +83,7 @@ class TiledAxes:
         found = [Loop(f"{name}_e", tiling.cuts[name], name) for name in cut]
         held = tiling.inner if tiling.team is Team.REGISTERS else ()
         if not set(names).isdisjoint(held):
-            found += [self.thread, Loop(STEP, tiling.steps, STEP)]
+            found += [self.thread, Loop(STEP, tiling.steps, STEP), *self._warps()]
         elif team and held:
             found.append(self.thread)
         found += [Loop(self._number(name), self._steps(name), name) for name in names if name not in held]
@@ -97,6 +99,10 @@ class TiledAxes:
     def thread(self) -> Loop:
         """The loop over the threads of a team."""
         return Loop(THREAD, self.tiling.threads, THREAD)
+
+    def _warps(self) -> list[Loop]:
+        """The loop over the warps of a team, if each has a stretch of the row."""
+        return [Loop(WARP_NUMBER, self.tiling.warps, WARP_NUMBER)] if self.tiling.warps > 1 else []
 
     def share(self, step: str, element: str) -> tuple[list[str], dict[str, str]]:
         """Where element `element` of the chunk lies that thread `t` of a team has in its step `step`.
@@ -141,9 +147,9 @@ class TiledAxes:
         """Elements between two points of a loop along a cut axis."""
         if loop.axis in self.tiling.cuts and loop.name == self._number(loop.axis):
             return self.tiling.cuts[loop.axis]
-        if loop.name in (THREAD, STEP):
-            return self.tiling.elements * (self.tiling.threads if loop.name == STEP else 1)
-        return 1
+        tiling = self.tiling
+        chunks = {THREAD: 1, STEP: tiling.threads, WARP_NUMBER: tiling.threads * tiling.steps}
+        return tiling.elements * chunks[loop.name] if loop.name in chunks else 1
 
 
 def var(name: str) -> str:

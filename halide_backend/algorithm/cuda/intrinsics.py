@@ -14,6 +14,7 @@ from types import ModuleType
 import halide as hl
 
 from halide_backend.errors import MissingNativeExtensionError
+from halide_backend.schedule.tiling import WARP
 
 #: All lanes of a warp take part; clamp of a shuffle that stays within the whole warp.
 _ALL_LANES, _WHOLE_WARP = -1, 31
@@ -58,21 +59,54 @@ def angle(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
 
 def across(x: hl.Expr, distance: int) -> hl.Expr:
     """`x` of the lane whose number differs in the bit `distance`; every lane of the warp has to ask."""
+    return _shuffled("bfly", x, hl.i32(distance), _WHOLE_WARP)
+
+
+def of_lane_before(x: hl.Expr, distance: hl.Expr) -> hl.Expr:
+    """`x` of the lane whose number is less by `distance`, of lanes that have none their own; every lane has to ask."""
+    return _shuffled("up", x, distance, 0)
+
+
+def of_lane(x: hl.Expr, lane: hl.Expr, lanes: int) -> hl.Expr:
+    """`x` of the lane with number `lane` among every `lanes` (a power of two) of the warp, all of which have to ask."""
+    return _shuffled("idx", x, lane, ((WARP - lanes) << 8) | _WHOLE_WARP)
+
+
+def beside(x: hl.Expr, other: hl.Expr) -> hl.Expr:
+    """`x`, where `other` is computed whatever `x` makes of it.
+
+    Halide does not compute a Func where it is selected away: for lanes that others wait for, or whose values they get.
+    """
+    value, kind = _integer(x), x.type()
+    # LLVM takes it for its first operand.
+    expected = hl.cast(value.type(), _integer(other))
+    found = _made(value, f"llvm.expect.i{value.type().bits()}", (value, expected), pure=True)
+    return hl.cast(kind, found) if kind.bits() < 32 or kind == found.type() else hl.reinterpret(kind, found)
+
+
+def _integer(x: hl.Expr) -> hl.Expr:
+    """`x` as Int(32), or the bits of one of 32 or 64 as Int of as many."""
+    if x.type().bits() < 32:
+        return hl.cast(hl.Int(32), x)
+    kind = hl.Int(x.type().bits())
+    return x if x.type() == kind else hl.reinterpret(kind, x)
+
+
+def _shuffled(mode: str, x: hl.Expr, lane: hl.Expr, clamp: int) -> hl.Expr:
     bits = x.type().bits()
     if bits == 64:
         word = hl.reinterpret(hl.UInt(64), x)
-        low = across(hl.cast(hl.UInt(32), word), distance)
-        high = across(hl.cast(hl.UInt(32), word >> hl.u64(32)), distance)
+        low = _shuffled(mode, hl.cast(hl.UInt(32), word), lane, clamp)
+        high = _shuffled(mode, hl.cast(hl.UInt(32), word >> hl.u64(32)), lane, clamp)
         joined = hl.cast(hl.UInt(64), low) | (hl.cast(hl.UInt(64), high) << hl.u64(32))
         return hl.reinterpret(x.type(), joined)
     if bits < 32:
-        return hl.cast(x.type(), across(hl.cast(hl.Int(32), x), distance))
+        return hl.cast(x.type(), _shuffled(mode, hl.cast(hl.Int(32), x), lane, clamp))
     single = x.type() == hl.Float(32)
     value = x if single else hl.reinterpret(hl.Int(32), x)
-    name = f"llvm.nvvm.shfl.sync.bfly.{'f32' if single else 'i32'}"
+    name = f"llvm.nvvm.shfl.sync.{mode}.{'f32' if single else 'i32'}"
     # What lanes exchange is their own already, and Halide may share an exchange that it takes for pure.
-    operands = hl.i32(_ALL_LANES), value, hl.i32(distance), hl.i32(_WHOLE_WARP)
-    moved = _made(value, name, operands, pure=True)
+    moved = _made(value, name, (hl.i32(_ALL_LANES), value, lane, hl.i32(clamp)), pure=True)
     return moved if single else hl.reinterpret(x.type(), moved)
 
 
@@ -93,6 +127,29 @@ def of_warps(x: hl.Expr, warps: int, number: int) -> list[hl.Expr]:
     word = x if kind == hl.UInt(32) else hl.reinterpret(hl.UInt(32), x)
     parts = _exchanged(word, warps, 2 * number)
     return parts if kind == hl.UInt(32) else [hl.reinterpret(kind, value) for value in parts]
+
+
+def of_warp(x: hl.Expr, warp: hl.Expr, other: hl.Expr, number: int) -> hl.Expr:
+    """`x`, which the lanes of a warp have equal, of warp `other`, in a block whose `warp`-th row of threads is a warp.
+
+    Anything where there is no such warp. `number` and the threads that have to come here are as of `of_warps`.
+    """
+    kind, bits = x.type(), x.type().bits()
+    if bits == 64:
+        word = hl.reinterpret(hl.UInt(64), x)
+        low = _of_warp(hl.cast(hl.UInt(32), word), warp, other, 2 * number)
+        high = _of_warp(hl.cast(hl.UInt(32), word >> hl.u64(32)), warp, other, 2 * number + 1)
+        return hl.reinterpret(kind, hl.cast(hl.UInt(64), low) | (hl.cast(hl.UInt(64), high) << hl.u64(32)))
+    if bits < 32:
+        return hl.cast(kind, of_warp(hl.cast(hl.Int(32), x), warp, other, number))
+    word = x if kind == hl.UInt(32) else hl.reinterpret(hl.UInt(32), x)
+    found = _of_warp(word, warp, other, 2 * number)
+    return found if kind == hl.UInt(32) else hl.reinterpret(kind, found)
+
+
+def _of_warp(word: hl.Expr, warp: hl.Expr, other: hl.Expr, place: int) -> hl.Expr:
+    shared = _call(hl.u32(0), "halide_backend_publish_of", word, hl.u32(place), hl.cast(hl.UInt(32), warp))
+    return _call(hl.u32(0), "halide_backend_published", shared, hl.cast(hl.UInt(32), other))
 
 
 def _exchanged(word: hl.Expr, warps: int, place: int) -> list[hl.Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan
 
 _ROUNDED = ("bfloat16", "float16")
 _FLOATS = (*_ROUNDED, "float32", "float64")
@@ -24,6 +24,7 @@ def exact_values(program: LoopProgram) -> frozenset[int]:
     for position in reversed(range(len(program.values))):
         value = program.values[position]
         positional = isinstance(value.attribute, Reduction) and value.attribute.position is not None
+        positional = positional or isinstance(value.attribute, Scan)
         abrupt = value.dtype not in _FLOATS or value.operation in _DISCONTINUOUS or positional
         if position in found or abrupt:
             found.update(value.operands)

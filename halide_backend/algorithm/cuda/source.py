@@ -18,12 +18,13 @@ from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
 from halide_backend.algorithm.cuda.division import Divisions
 from halide_backend.algorithm.cuda.guards import Guards
 from halide_backend.algorithm.cuda.precision import constants, exact_values, rounded_indices
+from halide_backend.algorithm.cuda.scan_stages import beside_scans, write_scan
 from halide_backend.algorithm.cuda.scatter import write_scatter
 from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
 from halide_backend.algorithm.cuda.tiling import is_streamed, tile
 from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.index_text import index_text, with_indirect
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Store, Value
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.algorithm.operation_names import MATHEMATICS
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import old_values, sinks_of, strided_loads
@@ -59,7 +60,7 @@ class Writer:
         self.stages: list[Stage] = []
         self.calls: dict[int, str] = {}  # value -> the Func that holds it
         self.loads: dict[int, str] = {}  # vector load -> the Func of its words
-        self.windows: dict[object, str] = {}  # what a Func of words reads -> the Func
+        self.known: dict[object, str] = {}  # what a Func of words reads, or a scan is made of -> the Func
         self.written: set[int] = set()
         self.counters: dict[str, int] = {}
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
@@ -164,6 +165,8 @@ class Writer:
         value = self.program.values[position]
         if isinstance(value.attribute, Reduction):
             text = self._reduction(position, value, value.attribute)
+        elif isinstance(value.attribute, Scan):
+            text = write_scan(self, position, value, value.attribute)
         elif position in self.words.loads:
             text = self._words(position, value)
         else:
@@ -190,7 +193,7 @@ class Writer:
             self._keep(position, value.attribute.buffer, Role.STAGED_LOAD)
             return
         used_often = position in self.repeated and value.operation not in ("constant", "index", "load")
-        if used_often and not isinstance(value.attribute, Reduction):
+        if used_often and not isinstance(value.attribute, Reduction | Scan):
             self._keep(position, value.operation, Role.INLINE)
 
     def _is_held(self, position: int, value: Value) -> bool:
@@ -212,10 +215,10 @@ class Writer:
         dtype, rest = self.buffers[load.buffer].dtype, self.axes.loops(value.axes, without=load.along)
         number = multiple_text(f"{load.along}_e", load.step, load.skip)
         read = replace(load, step=1, skip=0), value.operands
-        if read in self.windows:
-            self.loads[position] = name = self.windows[read]
+        if read in self.known:
+            self.loads[position] = name = self.known[read]
             return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
-        self.windows[read] = name = self.fresh(load.buffer)
+        self.known[read] = name = self.fresh(load.buffer)
         # In units, because Halide looks for a factor to prove that an access is aligned.
         unit = load.unit
         at = with_indirect(index_text(sympy.expand(load.first / unit)), value.operands)
@@ -225,7 +228,8 @@ class Writer:
             at = f"hl.select({inside}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
         at, words = at if unit == 1 else f"{at}*{unit}", Loop(WORD, load.words, WORD)
         self.declare(WORD)
-        calls, gathers = self.calls_of(value.operands), any(map(self._is_indirect, value.operands))
+        calls = self.calls_of(value.operands)
+        gathers = any(self.program.values[operand].operation == "indirect" for operand in value.operands)
         self.func(name, Role.STAGED_LOAD, [words, *rest], f"{load.buffer}[{at} + {WORD}]", calls, gathers=gathers)
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
@@ -242,9 +246,6 @@ class Writer:
             f"hl.Expr({call_text(name, [str(k) if loop.name == element else loop.name for loop in loops])})"
             for k in chosen
         )
-
-    def _is_indirect(self, position: int) -> bool:
-        return self.program.values[position].operation == "indirect"
 
     # -- reductions --------------------------------------------------------------------------------------------
 
@@ -387,7 +388,7 @@ class Writer:
             # Storing rounds; the value need not be rounded before.
             source = value.operands[0]
             root = source if self.program.values[source].dtype in ("float32", dtype) else root
-        return self._checked(store.buffer, self.reference(root), [root])
+        return self._checked(store.buffer, beside_scans(self, root), [root])
 
     def _checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
         conditions = self.checks.get(sink, [])

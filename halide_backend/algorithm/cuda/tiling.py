@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
+from halide_backend.algorithm.cuda.chunks import (
+    chunk_elements,
+    contiguous_axis,
+    element_bytes,
+    is_a_line,
+    row_loads,
+)
+from halide_backend.algorithm.cuda.scan_tiling import scan_tiling
 from halide_backend.algorithm.cuda.words import WordAccess
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan
 from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import sinks_of, strided_loads
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.tiling import WARP, Team, Tiling
-
-#: Bytes of one memory instruction.
-_VECTOR = 16
 
 #: Words of a row that one lane of a warp keeps in registers: 32 of 255 (half-filled warps spill from four times that).
 _LANE_WORDS = 32
@@ -76,6 +79,8 @@ def tile(program: LoopProgram) -> Tiling:
     extents = {axis.name: _static(axis.extent) for axis in program.axes}
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     scattered = any(layout.scattered for layout in layouts.values())
+    if any(isinstance(value.attribute, Scan) for value in program.values):
+        return scan_tiling(program, extents, layouts)
     if any(isinstance(value.attribute, Reduction) for value in program.values):
         if any(value.operation in RECURRENCES for value in program.values):
             raise Unsupported("a recurrence of as many steps as data say in a CUDA kernel that reduces")
@@ -164,8 +169,8 @@ def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, Out
     for position in strided_loads(program, layouts):
         load = program.values[position].attribute
         assert isinstance(load, Load)
-        shared += _LARGE_SIDE * (_LARGE_SIDE + 4) * _bytes(program, load)
-        whole = whole and extents[across] * _bytes(program, load) % _SECTOR == 0
+        shared += _LARGE_SIDE * (_LARGE_SIDE + 4) * element_bytes(program, load)
+        whole = whole and extents[across] * element_bytes(program, load) % _SECTOR == 0
     count = math.prod(-(-extents[name] // (_LARGE_SIDE if name in tiling.inner else 1)) for name in tiling.row)
     large = not whole and shared <= _SHARED_BYTES and count >= _ENOUGH_SQUARES
     lines = _LARGE_SIDE if count >= _ENOUGH_SQUARES else _SMALL_SIDE
@@ -175,7 +180,7 @@ def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, Out
 def _patch(program: LoopProgram, extents: dict[str, int], tiling: Tiling) -> Tiling:
     """A vector of elements of each axis for every thread."""
     across, along = tiling.inner
-    elements, lines = (_elements(program, name, extents[name]) for name in (along, across))
+    elements, lines = (chunk_elements(program, name, extents[name]) for name in (along, across))
     return replace(tiling, team=Team.PATCH, chunk=along, elements=elements, lines=lines)
 
 
@@ -212,7 +217,7 @@ def _reducing(program: LoopProgram, extents: dict[str, int], layouts: dict[str, 
     flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
     order = _order(program, inner)
     points = math.prod(extents[name] for name in inner)
-    along = _contiguous(program, extents, inner)
+    along = contiguous_axis(program, extents, inner)
     if whole and flat and order and points >= WARP and along not in row:
         return _team(program, extents, layouts, Tiling(Team.BLOCK, row, order), points)
     if points > _SERIAL_POINTS:
@@ -234,10 +239,10 @@ def _team(
     program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling, points: int
 ) -> Tiling:
     last = tiling.inner[-1]
-    elements = _elements(program, last, extents[last])
+    elements = chunk_elements(program, last, extents[last])
     chunks = points // elements
-    shared = sum(_bytes(program, load) for load in _row_loads(program, tiling, uses=2))
-    if all(_is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
+    shared = sum(element_bytes(program, load) for load in row_loads(program, tiling, uses=2))
+    if all(is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
         threads = _holders(program, tiling, extents, elements, chunks)
         # Through long rows whose numbers are used but once threads had better walk.
         if 0 < threads <= (_MOST_THREADS_OF_A_BLOCK if shared else _MOST_THREADS):
@@ -257,7 +262,7 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elem
     """Threads of a team that holds a row in registers, 0 if there is none."""
 
     def words(uses: int) -> list[int]:
-        return [max(elements * _bytes(program, load), 4) // 4 for load in _row_loads(program, tiling, uses)]
+        return [max(elements * element_bytes(program, load), 4) // 4 for load in row_loads(program, tiling, uses)]
 
     widest, together = max(words(uses=1), default=1), sum(words(uses=2))
     threads = WARP
@@ -276,32 +281,14 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elem
     return threads if steps * together <= room and steps * elements <= _MOST_ELEMENTS else 0
 
 
-def _is_a_line(layout: OutputLayout, inner: tuple[str, ...], extents: dict[str, int]) -> bool:
-    """Whether an output has one value for a row, or its row lies in memory in the order of the `inner` axes."""
-    strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
-    if not set(inner) & set(strides):
-        return True
-    if not set(inner) <= set(strides):
-        return False
-    return all(strides[a] == strides[b] * extents[b] for a, b in itertools.pairwise(inner))
-
-
-def _row_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load]:
-    """Loads that run along the row and flow into `uses` or more reductions and stores."""
-    sinks = sinks_of(program)
-    for position, value in enumerate(program.values):
-        if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner) and len(sinks[position]) >= uses:
-            yield value.attribute
-
-
 def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, candidates: tuple[str, ...]) -> Tiling:
     """Cut the axis along which memory is contiguous, if every store runs along it."""
-    along = _contiguous(program, extents)
+    along = contiguous_axis(program, extents)
     everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in program.stores)
     if along not in candidates or not everywhere:
         return tiling
-    elements = _elements(program, along, extents[along])
-    whole = _elements(program, along, 0)
+    elements = chunk_elements(program, along, extents[along])
+    whole = chunk_elements(program, along, 0)
     if not tiling.inner and extents[along] > whole > elements and _may_be_short(program, along, whole):
         return replace(tiling, chunk=along, elements=whole, short=-extents[along] % whole)
     if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
@@ -330,43 +317,3 @@ def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
         and first_word(index, along, buffers[name].dtype, elements) is not None
         for name, index in accesses
     )
-
-
-def _elements(program: LoopProgram, along: str, extent: int) -> int:
-    """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
-    widths = [ELEMENT[dtype][1] // 8 for dtype, index in _accesses(program) if is_contiguous(index, along)]
-    # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
-    narrowest = min([width for width in widths if width > 1] or widths or [_VECTOR])
-    elements = _VECTOR // max(narrowest, 2)
-    if extent % elements == 0:
-        return elements
-    # Two words are two instructions, each of which leaves out every other word: better one word, or one element.
-    elements = max(1, WORD // 8 // max(narrowest, 2))
-    return elements if extent % elements == 0 else 1
-
-
-def _contiguous(program: LoopProgram, extents: dict[str, int], over: Sequence[str] = ()) -> str:
-    """The axis along which most bytes are adjacent, of the accesses that run over one of the axes `over`, if any."""
-    votes: dict[str, int] = {}
-    for dtype, index in _accesses(program):
-        if over and not {symbol.name for symbol in index.free_symbols}.intersection(over):
-            continue
-        for name in extents:
-            if is_contiguous(index, name):
-                size = math.prod(extents[s.name] for s in index.free_symbols if s.name in extents)
-                votes[name] = votes.get(name, 0) + size * ELEMENT[dtype][1] // 8
-    return max(votes, key=lambda name: votes[name]) if votes else ""
-
-
-def _accesses(program: LoopProgram) -> Iterator[tuple[str, sympy.Expr]]:
-    """Element type and index of every load and store."""
-    dtypes = {buffer.name: buffer.dtype for buffer in (*program.inputs, *program.outputs)}
-    for value in program.values:
-        if isinstance(value.attribute, Load):
-            yield dtypes[value.attribute.buffer], value.attribute.index
-    for store in program.stores:
-        yield dtypes[store.buffer], store.index
-
-
-def _bytes(program: LoopProgram, load: Load) -> int:
-    return next(ELEMENT[buffer.dtype][1] // 8 for buffer in program.inputs if buffer.name == load.buffer)

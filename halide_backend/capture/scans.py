@@ -1,0 +1,59 @@
+"""Scans: what Inductor's function of two elements computes, recorded once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch._inductor.virtualized import V
+
+from halide_backend.algorithm.loop_program import Combination, LoopProgram, Nest, Scan
+from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.errors import Unsupported
+
+if TYPE_CHECKING:
+    from halide_backend.capture.recorder import Recorded, Recorder
+
+#: A function of the components of an earlier and of a later element.
+Combine: TypeAlias = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]
+
+
+def record(
+    dtypes: tuple[torch.dtype, ...], combine: Combine, values: tuple[Any, ...], recorder: Recorder
+) -> tuple[Recorded, ...]:
+    """The components of the inclusive scan of `values` over the reduced loops of the recorder's nest.
+
+    Raises:
+        Unsupported: a mask hides elements from the scan, or `combine` reads memory or can fail.
+    """
+    if recorder.mask is not None:
+        raise Unsupported("a scan under a mask")
+    # The dtypes in which Inductor's Triton kernels accumulate.
+    kinds = tuple(torch.float32 if kind in (torch.bfloat16, torch.float16) else kind for kind in dtypes)
+    operands = [recorder.cast(recorder.number(value, kind), kind) for value, kind in zip(values, kinds, strict=True)]
+    axes = recorder.nest.reduction
+    if not axes:
+        return tuple(operands)
+    combination = _combination(combine, kinds, type(recorder))
+    return tuple(
+        recorder.value("scan", kind, *operands, attribute=Scan(axes, combination, number))
+        for number, kind in enumerate(kinds)
+    )
+
+
+def _combination(combine: Combine, kinds: tuple[torch.dtype, ...], recording: type[Recorder]) -> Combination:
+    recorder = recording(ProgramBuilder(()), Nest(()))
+    earlier, later = (
+        tuple(recorder.value(name, kind, attribute=number) for number, kind in enumerate(kinds))
+        for name in ("earlier", "later")
+    )
+    with V.set_ops_handler(recorder):
+        # Inductor's own functions return what its `ops` have wrapped.
+        made = [getattr(result, "value", result) for result in combine(earlier, later)]
+        results = [recorder.cast(recorder.number(each, kind), kind) for each, kind in zip(made, kinds, strict=True)]
+    builder = recorder.builder
+    if builder.checks or builder.reads:
+        raise Unsupported("a scan whose combination reads memory or can fail")
+    program = LoopProgram((), (), (), tuple(builder.values), (), (), ())
+    return Combination(program, tuple(result.position for result in results))

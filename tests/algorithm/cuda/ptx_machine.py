@@ -1,0 +1,289 @@
+"""PTX run by numpy: the threads of a block take each instruction together, as far as they go the same way.
+
+What a thread does outside of its tensors, or in a shuffle that some lanes of its warp do not come to, is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_KINDS = {"f": "f", "s": "i", "u": "u", "b": "u"}
+_COMPARISONS = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
+_SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.([xyz])")
+_PLACE = re.compile(r"\[([%\w$]+)(?:\+(-?\d+))?\]")
+_GUARD, _WARP = 256, 32
+
+
+def run(code: str, grid: int, block: tuple[int, int], tensors: Sequence[Array]) -> None:
+    """Run the one kernel of `code` over `grid` blocks on `tensors`, in the order of its parameters."""
+    memory = np.zeros(_GUARD + sum(_room(tensor) for tensor in tensors), np.uint8)
+    owned = np.zeros(memory.shape, bool)
+    places, at = [], _GUARD
+    for tensor in tensors:
+        raw = tensor.reshape(-1).view(np.uint8)
+        memory[at : at + raw.size], owned[at : at + raw.size] = raw, True
+        places.append(at)
+        at += _room(tensor)
+    statements = _statements(code)
+    for number in range(grid):
+        _Block(statements, memory, owned, places, number, block).run()
+    for tensor, at in zip(tensors, places):
+        raw = tensor.reshape(-1).view(np.uint8)
+        raw[:] = memory[at : at + raw.size]
+
+
+def _room(tensor: Array) -> int:
+    return -(-tensor.nbytes // _GUARD) * _GUARD + _GUARD
+
+
+def _statements(code: str) -> list[str]:
+    body = code[code.index("{", code.index(".visible .entry")) + 1 :]
+    body = re.sub(r"//[^\n]*", "", body)
+    body = re.sub(r"(\$?\w+):", r";LABEL \1;", body)
+    # Braces of scopes stand alone; those of vectors have registers within.
+    body = re.sub(r"\{(\s*(?:\.reg|;|$|\n))", r";\1", body)
+    parts = [" ".join(part.split()) for part in body.split(";")]
+    found = [re.sub(r"^[}\s]+|[\s]+$", "", part) for part in parts]
+    return [part for part in found if part and not part.startswith(".reg") and part != "{"]
+
+
+class _Block:
+    def __init__(
+        self, statements: list[str], memory: Array, owned: Array, places: list[int], number: int, block: tuple[int, int]
+    ) -> None:
+        self.statements, self.memory, self.owned, self.places = statements, memory, owned, places
+        self.threads = block[0] * block[1]
+        index = np.arange(self.threads, dtype=np.uint64)
+        zero = np.zeros(self.threads, np.uint64)
+        self.special = {
+            ("tid", "x"): index % block[0], ("tid", "y"): index // block[0], ("tid", "z"): zero,
+            ("ctaid", "x"): zero + number, ("ctaid", "y"): zero, ("ctaid", "z"): zero,
+        }  # fmt: skip
+        self.registers: dict[str, Array] = {}
+        self.shared = np.random.default_rng(0).integers(0, 256, 1 << 16).astype(np.uint8)
+        self.places_in_code = np.zeros(self.threads, np.int64)
+
+    def run(self) -> None:
+        """Whoever is furthest behind goes first, so that threads meet again after a branch."""
+        end = len(self.statements)
+        while (now := int(self.places_in_code.min())) < end:
+            active = self.places_in_code == now
+            self.places_in_code[active] += 1
+            statement = self.statements[now]
+            if statement.startswith("LABEL "):
+                continue
+            guard = active
+            if statement.startswith("@"):
+                predicate, _, statement = statement.partition(" ")
+                value = self.registers[predicate.lstrip("@!")].astype(bool)
+                guard = guard & (~value if predicate.startswith("@!") else value)
+            name, _, operands = statement.partition(" ")
+            self.step(name.split("."), _operands(operands), guard)
+
+    # -- operands ----------------------------------------------------------------------------------------------
+
+    def raw(self, operand: str) -> Array:
+        special = _SPECIAL.fullmatch(operand)
+        if special:
+            return self.special[special[1], special[2]]
+        if operand in self.registers:
+            return self.registers[operand]
+        if operand.startswith(("0f", "0d")):
+            return np.full(self.threads, int(operand[2:], 16), np.uint64)
+        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", operand):
+            return np.full(self.threads, int(operand, 0) & (2**64 - 1), np.uint64)
+        if operand == "exchange_between_warps":
+            return np.zeros(self.threads, np.uint64)
+        raise NotImplementedError(operand)
+
+    def get(self, operand: str, kind: str) -> Array:
+        if kind == "pred":
+            return self.raw(operand).astype(bool)
+        bits = int(kind[1:])
+        return self.raw(operand).astype(f"u{bits // 8}").view(f"{_KINDS[kind[0]]}{bits // 8}")
+
+    def put(self, register: str, value: Array, guard: Array) -> None:
+        value = np.ascontiguousarray(value)
+        raw = value.astype(np.uint64) if value.dtype == bool else value.view(f"u{value.itemsize}").astype(np.uint64)
+        old = self.registers.get(register)
+        self.registers[register] = raw if old is None else np.where(guard, raw, old)
+
+    # -- instructions ------------------------------------------------------------------------------------------
+
+    def step(self, name: list[str], operands: list[str], guard: Array) -> None:
+        match name:
+            case ["ld", "param", *_]:
+                number = int(operands[1].rstrip("]").rpartition("_")[2])
+                self.put(operands[0], np.full(self.threads, self.places[number], np.uint64), guard)
+            case ["ld" | "st", "global" | "shared", *rest]:
+                self.access(name[0] == "st", name[1] == "shared", int(rest[-1][1:]), operands, guard)
+            case ["bra", *_]:
+                self.places_in_code[guard] = self.statements.index(f"LABEL {operands[0]}")
+            case ["ret"]:
+                self.places_in_code[guard] = len(self.statements)
+            case ["bar", *_]:
+                assert guard.all(), "some threads of a block do not come to a barrier"
+            case ["mov", kind] if operands[0].startswith("{"):
+                low, high = operands[0].strip("{}").split(",")
+                bits = int(kind[1:]) // 2
+                value = self.get(operands[1], kind)
+                self.put(low.strip(), (value & np.uint64(2**bits - 1)).astype(f"u{bits // 8}"), guard)
+                self.put(high.strip(), (value >> np.array(bits, value.dtype)).astype(f"u{bits // 8}"), guard)
+            case ["mov", kind] if operands[1].startswith("{"):
+                low, high = (self.raw(part.strip()) for part in operands[1].strip("{}").split(","))
+                self.put(
+                    operands[0], (low | high << np.uint64(int(kind[1:]) // 2)).astype(f"u{int(kind[1:]) // 8}"), guard
+                )
+            case ["mov", kind]:
+                self.put(operands[0], self.get(operands[1], kind), guard)
+            case ["cvta", *_]:
+                self.put(operands[0], self.raw(operands[1]), guard)
+            case ["shfl", "sync", mode, "b32"]:
+                self.shuffle(mode, operands, guard)
+            case ["setp", comparison, *rest]:
+                a, b = self.get(operands[1], rest[-1]), self.get(operands[2], rest[-1])
+                unordered = comparison.endswith("u") and rest[-1][0] == "f" and comparison not in _COMPARISONS
+                if comparison in ("nan", "num"):
+                    found = np.isnan(a) | np.isnan(b)
+                    found = found if comparison == "nan" else ~found
+                else:
+                    found = _COMPARISONS[comparison[:-1] if unordered else comparison](a, b)
+                    found = found | np.isnan(a) | np.isnan(b) if unordered else found
+                    if rest[-1][0] == "f" and comparison == "ne":
+                        found = found & ~np.isnan(a) & ~np.isnan(b)
+                if rest[0] in ("and", "or", "xor"):
+                    third = self.get(operands[3], "pred")
+                    found = {"and": found & third, "or": found | third, "xor": found ^ third}[rest[0]]
+                self.put(operands[0], found, guard)
+            case ["selp", kind]:
+                chosen = self.get(operands[3], "pred")
+                self.put(operands[0], np.where(chosen, self.get(operands[1], kind), self.get(operands[2], kind)), guard)
+            case ["cvt", "rn", "bf16x2", "f32"]:
+                low, high = (_bfloat16(self.get(operand, "f32")) for operand in (operands[2], operands[1]))
+                self.put(operands[0], low | high << np.uint32(16), guard)
+            case ["cvt", "rn", "f16x2", "f32"]:
+                low, high = (
+                    self.get(operand, "f32").astype(np.float16).view(np.uint16).astype(np.uint32)
+                    for operand in (operands[2], operands[1])
+                )
+                self.put(operands[0], low | high << np.uint32(16), guard)
+            case ["cvt", *_, target, source]:
+                self.put(
+                    operands[0],
+                    self.get(operands[1], source).astype(f"{_KINDS[target[0]]}{int(target[1:]) // 8}"),
+                    guard,
+                )
+            case ["mad", mode, kind]:
+                wide = self.wide(self.get(operands[1], kind), self.get(operands[2], kind), mode)
+                self.put(operands[0], wide + self.raw(operands[3]).astype(wide.dtype), guard)
+            case ["mul", "lo" | "wide" as mode, kind]:
+                self.put(operands[0], self.wide(self.get(operands[1], kind), self.get(operands[2], kind), mode), guard)
+            case ["fma", "rn", kind]:
+                a, b, c = (self.get(operand, kind).astype(np.float64) for operand in operands[1:])
+                self.put(operands[0], (a * b + c).astype(f"f{int(kind[1:]) // 8}"), guard)
+            case [operation, *_, kind]:
+                self.put(operands[0], self.arithmetic(operation, name[1:-1], kind, operands[1:]), guard)
+            case _:
+                raise NotImplementedError(".".join(name))
+
+    def wide(self, a: Array, b: Array, mode: str) -> Array:
+        if mode == "wide":
+            kind = a.dtype.str[1] + str(a.itemsize * 2)
+            return a.astype(kind) * b.astype(kind)
+        return a * b
+
+    def arithmetic(self, operation: str, modifiers: list[str], kind: str, operands: list[str]) -> Array:
+        values = [self.get(operand, kind) for operand in operands]
+        match operation, values:
+            case "add", [a, b]:
+                return a + b
+            case "sub", [a, b]:
+                return a - b
+            case "mul", [a, b]:
+                return a * b
+            case "div", [a, b]:
+                return a / b if kind[0] == "f" else a // b
+            case "and", [a, b]:
+                return a & b
+            case "or", [a, b]:
+                return a | b
+            case "xor", [a, b]:
+                return a ^ b
+            case "not", [a]:
+                return ~a
+            case "neg", [a]:
+                return -a
+            case "abs", [a]:
+                return np.abs(a)
+            case "ex2", [a]:
+                return np.exp2(a)
+            case "lg2", [a]:
+                return np.log2(a)
+            case "rcp", [a]:
+                return (1 / a).astype(a.dtype)
+            case "shl" | "shr", [a, _]:
+                by = self.get(operands[1], "u32").astype(a.dtype)
+                kept = by < a.itemsize * 8
+                moved = np.left_shift(a, by * kept) if operation == "shl" else np.right_shift(a, by * kept)
+                return np.where(kept, moved, 0 if operation == "shl" or kind[0] != "s" else a >> (a.itemsize * 8 - 1))
+            case "max", [a, b]:
+                return np.maximum(a, b) if "NaN" in modifiers or kind[0] != "f" else np.fmax(a, b)
+            case "min", [a, b]:
+                return np.minimum(a, b) if "NaN" in modifiers or kind[0] != "f" else np.fmin(a, b)
+        raise NotImplementedError(f"{operation} {modifiers} {kind}")
+
+    def shuffle(self, mode: str, operands: list[str], guard: Array) -> None:
+        warps = guard.reshape(-1, _WARP)
+        assert (warps.any(1) == warps.all(1)).all(), "some lanes of a warp do not come to a shuffle"
+        value, by, clamp = self.raw(operands[1]), self.get(operands[2], "s32"), self.get(operands[3], "s32")
+        lane = np.arange(self.threads, dtype=np.int64) % _WARP
+        segment, last = (clamp >> 8) & 31, clamp & 31
+        if mode == "up":
+            found = np.where(lane - by >= (lane & segment | last & ~segment), lane - by, lane)
+        else:
+            assert mode == "idx"
+            found = (lane & segment) | (by & ~segment)
+        self.put(operands[0], value[np.arange(self.threads) // _WARP * _WARP + found].astype(np.uint32), guard)
+
+    def access(self, stores: bool, shared: bool, bits: int, operands: list[str], guard: Array) -> None:
+        place, registers = operands if stores else operands[::-1]
+        found = _PLACE.fullmatch(place)
+        assert found, place
+        names = [part.strip() for part in registers.strip("{}").split(",")]
+        size = bits // 8
+        at = (self.raw(found[1]).astype(np.int64) + int(found[2] or 0))[:, None] + np.arange(size * len(names))
+        memory = self.shared if shared else self.memory
+        aligned = bool((at[guard, 0] % (size * len(names)) == 0).all())
+        assert aligned, f"an access at no multiple of its size: {place}"
+        inside = (at >= 0) & (at < memory.size)
+        at = np.where(inside, at, 0)
+        if stores:
+            assert inside[guard].all() and (shared or self.owned[at[guard]].all()), "a store beyond its tensor"
+            data = np.stack([self.raw(name).astype(f"u{size}") for name in names], 1).view(np.uint8)
+            memory[at[guard]] = data.reshape(self.threads, -1)[guard]
+            return
+        whole = inside.all(1) & (shared | self.owned[at].any(1) if not shared else True)
+        assert whole[guard].all(), "a load beyond its tensor"
+        data = np.ascontiguousarray(memory[at]).view(f"u{size}").reshape(self.threads, len(names))
+        for number, name in enumerate(names):
+            self.put(name, data[:, number], guard)
+
+
+def _operands(text: str) -> list[str]:
+    return [part.strip() for part in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s|]+", text)]
+
+
+def _bfloat16(value: Array) -> Array:
+    bits = value.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(value), np.uint32(0x7FFF), rounded).astype(np.uint32)
