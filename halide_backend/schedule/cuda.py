@@ -8,7 +8,8 @@ are explained in docs/design/cuda.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
@@ -19,6 +20,7 @@ from halide_backend.schedule.squares import squares
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     Bound,
+    BoundExtent,
     ComputeAt,
     ComputeWith,
     Fuse,
@@ -32,7 +34,7 @@ from halide_backend.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from halide_backend.schedule.tiling import WARP, Team, Tiling
+from halide_backend.schedule.tiling import ROUND, WARP, Team, Tiling
 
 #: Warps of a block where a warp has a row, or several.
 WARPS = 4
@@ -40,8 +42,8 @@ WARPS = 4
 #: Blocks in the second and third dimension of a grid.
 MOST_BLOCKS = 65_535
 
-#: Steps of a thread that are written out one after another, so that their loads are under way together.
-UNROLLED = 8
+#: The same where a team walks along a row and stores: the number of its steps is computed, and each may be the last.
+WALKED = 4
 
 #: The same where a thread reduces alone. Blocks of a warp leave each thread the registers for that (measured: column
 #: sum of 8192 x 2048 bfloat16 14.4 us with blocks of 128 threads and 16 steps, 13.1 us with 32 and 32).
@@ -63,6 +65,10 @@ def cuda_schedule(graph: StageGraph, tiling: Tiling) -> Schedule:
     rules = _Rules(graph, tiling)
     rules.choose()
     return Schedule(tuple(rules.steps))
+
+
+#: Stages that are computed inside the loops of the outputs.
+_PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.TEAM, Role.PACKED)
 
 
 @dataclass(frozen=True)
@@ -112,11 +118,21 @@ class _Rules:
                     self._together(stage, levels)
                 case Role.PACKED:
                     self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
+            if len(outputs) > 1 and stage.role in _PLACED:
+                self._narrow(stage)
+
+    def _narrow(self, stage: Stage) -> None:
+        """Tell Halide that a thread needs one point of the row: of outputs that are computed together it sees that only
+        where the loops' steps are known."""
+        for loop in stage.loops:
+            if loop.axis in self.tiling.row and not loop.fixed and not self._is_element(loop):
+                self.add(BoundExtent(stage.name, loop.name, 1))
 
     def _levels(self, parent: Stage) -> _Levels:
         if self.tiling.team is Team.THREAD:
             return _Levels(parent.name, "block", "thread", "part" if self._parts(parent) > 1 else "thread")
-        row = self._rows(parent, parent)[0].name
+        rows = self._rows(parent, parent)
+        row = rows[0].name if len(rows) == 1 or _are_fixed(rows) else "i"
         step = "u" if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self._teams_of_a_block() > 1 else row, "t", step)
 
@@ -134,7 +150,8 @@ class _Rules:
         stored = self._stored(stage)
         steps = stage.points * max(stage.bits, 8) // 8 // stored
         parts = parts_of_a_thread(steps, stored, stage.reads)
-        if loads and stored >= VECTOR and not any(load.gathers for load in loads) and steps % (parts * self._block()):
+        whole = _are_fixed(stage.loops) and steps % (parts * self._block()) == 0
+        if loads and stored >= VECTOR and not any(load.gathers for load in loads) and not whole:
             return 1  # Each step would begin with a branch, and wait for the one before.
         return parts
 
@@ -208,7 +225,7 @@ class _Rules:
         rows = self._rows(stage, parent)
         serial = [loop.name for loop in stage.loops if loop not in rows and not self._is_element(loop)]
         self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
-        if len(rows) > 1 and len(self.graph.outputs) > 1:
+        if len(rows) > 1 and len(self.graph.outputs) > 1 and _are_fixed(rows):
             self._plane(stage, rows, [*order, *serial])
             return
         fused, block = self._fused(stage.name, rows, "i"), self._block()
@@ -221,7 +238,7 @@ class _Rules:
                 GpuThreads(stage.name, ("thread",)),
                 GpuBlocks(stage.name, ("block",)),
             )
-            whole = math.prod(loop.extent for loop in rows) % (parts * block) == 0
+            whole = _are_fixed(rows) and math.prod(loop.extent for loop in rows) % (parts * block) == 0
             if whole and any(other.role is Role.STAGED_LOAD for other in self.graph.stages):
                 self.add(NeverPartition(stage.name, "block"))
             return
@@ -244,37 +261,50 @@ class _Rules:
             Reorder(stage.name, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
             GpuThreads(stage.name, ("thread", "thread2")),
         )
-        counts = [("block", -(-first.extent // width)), ("block2", -(-second.extent // (block // width)))]
-        self._grid(stage, [*counts, *((loop.name, loop.extent) for loop in rest)])
+        self._grid(stage, [_blocks(first, "block", width), _blocks(second, "block2", block // width), *rest])
 
-    def _grid(self, stage: Stage, loops: list[tuple[str, int]]) -> None:
-        """Give the (name, extent) loops to the dimensions of a grid, of which only the first may be long."""
-        ordered = sorted(loops, key=lambda loop: -loop[1])
-        if len(loops) > 3 or any(extent > MOST_BLOCKS for _, extent in ordered[1:]):
-            raise Unsupported(f"a CUDA grid of {' x '.join(str(extent) for _, extent in ordered)} blocks")
-        self.add(GpuBlocks(stage.name, tuple(name for name, _ in ordered)))
+    def _grid(self, stage: Stage, loops: list[Loop]) -> None:
+        """Give the loops to the dimensions of a grid, of which only the first may be long."""
+        ordered = sorted(loops, key=lambda loop: -loop.extent)
+        if len(loops) > 3 or any(loop.extent > MOST_BLOCKS for loop in ordered[1:]):
+            raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in ordered)} blocks")
+        self.add(GpuBlocks(stage.name, tuple(loop.name for loop in ordered)))
 
     def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         tiling = self.tiling
         rows = self._rows(stage, parent)
+        if not _are_fixed(rows):
+            points = math.prod(loop.extent for loop in rows)
+            rows = [Loop(self._fused(stage.name, rows, "i"), points, "i", fixed=False)]
         names = [loop.name for loop in rows]
         if self._walks(stage):
             if tiling.team is Team.BLOCK:
                 walk = self._walk(stage)
                 self.add(Reorder(stage.name, (*order, *(loop.name for loop in walk), *names)))
-                self.add(Split(stage.name, self._fused(stage.name, walk, "n"), "u", "t", tiling.threads))
-            if tiling.team is Team.REGISTERS or tiling.steps <= UNROLLED:
+                self.add(*self._shares(stage.name, self._fused(stage.name, walk, "n")))
+            if tiling.computed:
+                order = [*order, "part"]
+            elif tiling.team is Team.REGISTERS or tiling.steps <= ROUND:
                 self.add(Unroll(stage.name, "u"))
             order = [*order, "u"]
         self.add(Reorder(stage.name, (*order, "t", *names)))
         if (teams := self._teams_of_a_block()) > 1:
             first, *rest = rows
             self.add(Split(stage.name, first.name, "block", "y", teams), GpuThreads(stage.name, ("t", "y")))
-            counts = [("block", -(-first.extent // teams)), *((loop.name, loop.extent) for loop in rest)]
+            self._grid(stage, [_blocks(first, "block", teams), *rest])
         else:
             self.add(GpuThreads(stage.name, ("t",)))
-            counts = [(loop.name, loop.extent) for loop in rows]
-        self._grid(stage, counts)
+            self._grid(stage, rows)
+
+    def _shares(self, func: str, row: str) -> Iterator[Step]:
+        """Share out the loop `row` among the threads of a team; of computed ones several steps are written out."""
+        threads = self.tiling.threads
+        if not self.tiling.computed:
+            yield Split(func, row, "u", "t", threads)
+            return
+        yield Split(func, row, "u", "round", threads * WALKED)
+        yield Split(func, "round", "part", "t", threads)
+        yield Unroll(func, "part")
 
     def _walk(self, stage: Stage) -> list[Loop]:
         """The loops along the row, in the order in which a team walks through them."""
@@ -330,10 +360,10 @@ class _Rules:
         """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
         loop = reduction.updates[0 if self.tiling.team is Team.THREAD else 1]
         most = self._unrolled()
-        count = _divisor(loop.extent, most)
-        if loop.extent <= most or count == 1:
+        count = _divisor(loop, most)
+        if (loop.fixed and loop.extent <= most) or count == 1:
             return ComputeAt(stage.name, reduction.name, loop.name)
-        if self.tiling.team is not Team.THREAD:
+        if self.tiling.team is not Team.THREAD or not loop.fixed:
             return ComputeAt(stage.name, reduction.name, f"{loop.name}i")
         self.add(*(Unroll(stage.name, own.name) for own in stage.loops if own.axis == loop.axis))
         return ComputeAt(stage.name, reduction.name, f"{loop.name}o")
@@ -345,7 +375,7 @@ class _Rules:
         vector = self._elements(stage.name, [stage.loops[0]])
         fused = self._fused(stage.name, walk, "n")
         self.add(Split(stage.name, fused, "u", "t", self.tiling.threads))
-        if math.prod(loop.extent for loop in walk) <= self.tiling.threads * UNROLLED:
+        if math.prod(loop.extent for loop in walk) <= self.tiling.threads * ROUND:
             self.add(Unroll(stage.name, "u"))
         self.add(Reorder(stage.name, (*vector, "u", "t")), GpuThreads(stage.name, ("t",)))
 
@@ -368,18 +398,18 @@ class _Rules:
             self.add(ComputeAt(stage.name, levels.parent, levels.thread), Unroll(stage.name, step.name, update=True))
 
     def _unroll(self, stage: Stage, loop: Loop) -> None:
-        """Write out as many steps of a reduction's loop as divide it."""
+        """Write out as many steps of a reduction's loop as divide it, or some of them if that is computed."""
         most = self._unrolled()
-        if loop.extent <= most:
+        if loop.fixed and loop.extent <= most:
             self.add(Unroll(stage.name, loop.name, update=True))
-        elif (count := _divisor(loop.extent, most)) > 1:
+        elif (count := _divisor(loop, most)) > 1:
             inner = f"{loop.name}i"
             self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
             self.add(Unroll(stage.name, inner, update=True))
 
     def _unrolled(self) -> int:
         if self.tiling.team is not Team.THREAD:
-            return UNROLLED
+            return ROUND
         few = max(stage.points for stage in self.graph.outputs) <= FEW_THREADS
         return UNROLLED_BY_FEW if few else UNROLLED_ALONE
 
@@ -395,6 +425,17 @@ class _Rules:
         )
 
 
-def _divisor(number: int, most: int) -> int:
-    """The largest divisor of `number` that is no larger than `most`."""
-    return next(d for d in range(min(number, most), 0, -1) if number % d == 0)
+def _are_fixed(loops: Iterable[Loop]) -> bool:
+    return all(loop.fixed for loop in loops)
+
+
+def _blocks(loop: Loop, name: str, steps: int) -> Loop:
+    """The loop `name` over what is left of `loop` where each block takes so many `steps` of it."""
+    return replace(loop, name=name, extent=-(-loop.extent // steps))
+
+
+def _divisor(loop: Loop, most: int) -> int:
+    """The largest number of steps up to `most` that divides `loop`; of a typical one, which may be any, a power of 2."""
+    if not loop.fixed:
+        return min(most, 1 << loop.extent.bit_length() - 1)
+    return next(d for d in range(min(loop.extent, most), 0, -1) if loop.extent % d == 0)

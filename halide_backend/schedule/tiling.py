@@ -8,6 +8,9 @@ from enum import Enum
 #: Threads that exchange values without memory.
 WARP = 32
 
+#: Steps of a thread that are written out one after another, so that their loads are under way together.
+ROUND = 8
+
 
 class Team(Enum):
     """Who computes one point of the row."""
@@ -27,9 +30,10 @@ class Tiling:
     block of a TILE has `lines` elements of the first by `side` chunks of the second, a thread of a PATCH `lines`
     elements of the first by one chunk of the second.
 
-    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may lack `short`.
+    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may be `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
-    both outermost axis first.
+    both outermost axis first. Where that number is `computed` from sizes when the kernel is called, `chunks` is a
+    typical one.
     """
 
     team: Team
@@ -39,9 +43,10 @@ class Tiling:
     elements: int = 1
     chunks: int = 1
     threads: int = 1
-    short: int = 0
+    short: bool = False
     side: int = 0
     lines: int = 0
+    computed: bool = False
 
     @property
     def cuts(self) -> dict[str, int]:
@@ -51,10 +56,10 @@ class Tiling:
 
     @property
     def steps(self) -> int:
-        """Chunks that one thread does one after another."""
+        """Chunks that one thread does one after another, typically so many if their number is computed."""
         return -(-self.chunks // self.threads)
 
     @property
     def ragged(self) -> bool:
         """Whether some threads have less to do than others."""
-        return self.chunks % self.threads != 0
+        return self.computed or self.chunks % self.threads != 0

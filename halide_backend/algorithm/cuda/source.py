@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import sympy
 
-from halide_backend.algorithm.arguments import ELEMENT, Input, Output
+from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, known
 from halide_backend.algorithm.cuda.axes import STEP, WORD, TiledAxes, inner_first, var
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
 from halide_backend.algorithm.cuda.division import Divisions
@@ -40,8 +40,6 @@ def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
     Raises:
         Unsupported: something has no form on CUDA yet.
     """
-    if program.sizes:
-        raise Unsupported("a dynamic size in a CUDA kernel")
     if any(old_values(program)):
         raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
     writer = Writer(program, tile(program))
@@ -91,11 +89,11 @@ class Writer:
 
     def write(self) -> Algorithm:
         program = self.program
+        arguments = [Input(buffer.name, buffer.dtype, known(buffer.extent)) for buffer in program.inputs]
+        sizes = [Size(size.name) for size in program.sizes]
+        self.lines += [f"{s.name} = memory.size(ARGUMENTS[{k}])" for k, s in enumerate(sizes, len(arguments))]
         self.lines += self.axes.definitions()
-        inputs = []
         for number, buffer in enumerate(program.inputs):
-            assert isinstance(buffer.extent, int)
-            inputs.append(Input(buffer.name, buffer.dtype, buffer.extent))
             loads = buffer.name in self.words.buffers
             if loads:
                 self.aligned.append(buffer.name)
@@ -104,7 +102,7 @@ class Writer:
         outputs = tuple(self._output(store) for store in program.stores)
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
         streamed = is_streamed(program, self.tiling)
-        return Algorithm(tuple(self.lines), tuple(inputs), outputs, graph, tuple(self.aligned), streamed)
+        return Algorithm(tuple(self.lines), (*arguments, *sizes), outputs, graph, tuple(self.aligned), streamed)
 
     def declare(self, name: str) -> None:
         line = var(name)
@@ -279,8 +277,10 @@ class Writer:
             return self._reduce_alone(stem, kind, operand, loops, reduction, value)
         tiling = self.tiling
         region = self.fresh("r")
-        self.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {tiling.steps})], "{region}")')
-        updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", tiling.steps, STEP))
+        steps = index_text(self.axes.row_steps)
+        self.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
+        step = Loop(f"{region}$y", tiling.steps, STEP, fixed=not tiling.computed)
+        updates = (Loop(f"{region}$x", tiling.elements, "e"), step)
         lines, places = self.axes.share(f"{region}[1]", f"{region}[0]")
         self.lines += lines
         kept = [self.axes.thread, *self.axes.loops(value.axes)]
@@ -288,7 +288,7 @@ class Writer:
         own = call_text(partial, names)
         element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
         start = f"reductions.initial({kind!r}, {element})"
-        if tiling.ragged:
+        if tiling.ragged and not tiling.computed:
             element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
         self.lines += [
             f'{partial} = hl.Func("{partial}")',
@@ -311,10 +311,10 @@ class Writer:
     ) -> tuple[str, str]:
         names = inner_first(axis.name for axis in reduction.axes)
         region = self.fresh("r")
-        extents = ", ".join(f"(0, {self.axes.extents[name]})" for name in names)
+        extents = ", ".join(f"(0, {index_text(self.axes.extents[name])})" for name in names)
         self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
         places = {name: f"{region}[{k}]" for k, name in enumerate(names)}
-        updates = tuple(Loop(rvar(region, k), self.axes.extents[name], name) for k, name in enumerate(names))
+        updates = tuple(self.axes.loop(rvar(region, k), name) for k, name in enumerate(names))
         kept = self.axes.loops(value.axes)
         func = self.fresh(stem)
         own = call_text(func, [loop.name for loop in kept])
@@ -355,10 +355,10 @@ class Writer:
         bits = 32 if words else bits
         self.func(store.buffer, Role.OUTPUT, variables, text, calls, bits=bits, reads=self._reads())
         names = ", ".join(loop.name for loop in variables)
-        self.lines.append(f"memory.target({store.buffer}, [{names}], {shape})")
-        extent = 1 + sum((int(extent) - 1) * int(stride) for extent, stride in layout.dims)
-        beyond = self.guards.partial(layout)
-        return Output(store.buffer, buffer.dtype, tuple(dims), layout.offset, extent if beyond else 0)
+        self.lines.append(f"memory.target({store.buffer}, [{names}], {self.axes.dims_text(shape)})")
+        told = tuple((known(extent), known(stride)) for extent, stride in dims)
+        reach = known(1 + sum((extent - 1) * stride for extent, stride in layout.dims))
+        return Output(store.buffer, buffer.dtype, told, layout.offset, reach if self.guards.partial(layout) else 0)
 
     def _reads(self) -> int:
         """Elements that one step of a thread loads one by one."""

@@ -12,7 +12,8 @@ import sympy
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
 from halide_backend.algorithm.cuda.words import WordAccess
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+from halide_backend.algorithm.extents import is_multiple, product
+from halide_backend.algorithm.loop_program import Extent, Load, LoopProgram, Reduction
 from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import sinks_of, strided_loads
@@ -73,7 +74,7 @@ def tile(program: LoopProgram) -> Tiling:
     Raises:
         Unsupported: its loops fit no tiling, or one that would leave the GPU idle.
     """
-    extents = {axis.name: _static(axis.extent) for axis in program.axes}
+    extents = {axis.name: axis.extent for axis in program.axes}
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     scattered = any(layout.scattered for layout in layouts.values())
     if any(isinstance(value.attribute, Reduction) for value in program.values):
@@ -92,7 +93,8 @@ def tile(program: LoopProgram) -> Tiling:
         return _scattering(program, extents, layouts, Tiling(Team.THREAD, row))
     if any(value.operation in RECURRENCES for value in program.values):
         return Tiling(Team.THREAD, row)
-    if (square := _square(program, layouts)) is not None:
+    square = _square(program, layouts)
+    if square is not None and not any(_is_dynamic(extents[name]) for name in square):
         return _tiled(program, extents, layouts, Tiling(Team.TILE, row, square))
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
 
@@ -116,8 +118,6 @@ def fits_one_tiling(program: LoopProgram) -> bool:
     reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
     if len({frozenset(axis.name for axis in reduction.axes) for reduction in reductions}) > 1:
         return False
-    if any(isinstance(axis.extent, sympy.Expr) for axis in program.axes):
-        return True
     try:
         tile(program)
     except Unsupported:
@@ -137,7 +137,7 @@ def _square(program: LoopProgram, layouts: dict[str, OutputLayout]) -> tuple[str
 
 
 def _scattering(
-    program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling
+    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling
 ) -> Tiling:
     """Chunks along the row that is added to, if that takes fewer instructions."""
     (store,) = program.stores
@@ -145,10 +145,11 @@ def _scattering(
     along = layouts[store.buffer].variables[0]
     if store.mode != "atomic_add" or buffer.dtype != "float32" or not buffer.aligned or along not in tiling.row:
         return tiling
-    return tiling if extents[along] % ADDED_AT_ONCE else replace(tiling, chunk=along, elements=ADDED_AT_ONCE)
+    whole = is_multiple(extents[along], ADDED_AT_ONCE)
+    return replace(tiling, chunk=along, elements=ADDED_AT_ONCE) if whole else tiling
 
 
-def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling) -> Tiling:
+def _tiled(program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling) -> Tiling:
     """Squares of single elements, or of pairs if all that is stored has 16 bits and they fill their squares."""
     across, along = tiling.inner
     patch = _patch(program, extents, tiling)
@@ -156,21 +157,22 @@ def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, Out
         return patch
     narrow = {ELEMENT[buffer.dtype][1] for buffer in program.outputs} == {16}
     for side in (_SMALL_SIDE, _SMALL_SIDE // 2):
-        if narrow and extents[along] % (2 * side) == 0:
+        if narrow and is_multiple(extents[along], 2 * side):
             return replace(tiling, chunk=along, elements=2, side=side, lines=_LARGE_SIDE)
     shared, whole = 0, True
     for position in strided_loads(program, layouts):
         load = program.values[position].attribute
         assert isinstance(load, Load)
         shared += _LARGE_SIDE * (_LARGE_SIDE + 4) * _bytes(program, load)
-        whole = whole and extents[across] * _bytes(program, load) % _SECTOR == 0
-    count = math.prod(-(-extents[name] // (_LARGE_SIDE if name in tiling.inner else 1)) for name in tiling.row)
+        whole = whole and is_multiple(extents[across] * _bytes(program, load), _SECTOR)
+    hints = _hints(program)
+    count = math.prod(-(-hints[name] // (_LARGE_SIDE if name in tiling.inner else 1)) for name in tiling.row)
     large = not whole and shared <= _SHARED_BYTES and count >= _ENOUGH_SQUARES
     lines = _LARGE_SIDE if count >= _ENOUGH_SQUARES else _SMALL_SIDE
     return replace(tiling, side=_LARGE_SIDE if large else _SMALL_SIDE, lines=lines)
 
 
-def _patch(program: LoopProgram, extents: dict[str, int], tiling: Tiling) -> Tiling:
+def _patch(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling) -> Tiling:
     """A vector of elements of each axis for every thread."""
     across, along = tiling.inner
     elements, lines = (_elements(program, name, extents[name]) for name in (along, across))
@@ -195,13 +197,16 @@ def _moves_vectors(program: LoopProgram, layouts: dict[str, OutputLayout], patch
     return all(count and count % words == 0 for count in stored)
 
 
-def _static(extent: object) -> int:
-    if not isinstance(extent, int):
-        raise Unsupported("a dynamic size in a CUDA kernel")
-    return extent
+def _is_dynamic(extent: Extent) -> bool:
+    return not isinstance(extent, int)
 
 
-def _reducing(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout]) -> Tiling:
+def _hints(program: LoopProgram) -> dict[str, int]:
+    """Typical extents: they decide what is fast, never what is right."""
+    return {axis.name: axis.hint for axis in program.axes}
+
+
+def _reducing(program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout]) -> Tiling:
     row = tuple(axis.name for axis in program.row)
     inner = tuple(name for name in extents if name not in row)
     reductions = [v.attribute for v in program.values if isinstance(v.attribute, Reduction)]
@@ -209,8 +214,9 @@ def _reducing(program: LoopProgram, extents: dict[str, int], layouts: dict[str, 
     nests = [frozenset(axis.name for axis in store.nest.iteration) for store in program.stores]
     flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
     order = _order(program, inner)
-    points = math.prod(extents[name] for name in inner)
-    along = _contiguous(program, extents, inner)
+    hints = _hints(program)
+    points = math.prod(hints[name] for name in inner)
+    along = _contiguous(program, inner)
     if whole and flat and order and points >= WARP and along not in row:
         return _team(program, extents, layouts, Tiling(Team.BLOCK, row, order), points)
     if points > _SERIAL_POINTS:
@@ -229,18 +235,19 @@ def _order(program: LoopProgram, inner: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _team(
-    program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling, points: int
+    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling, points: int
 ) -> Tiling:
     last = tiling.inner[-1]
     elements = _elements(program, last, extents[last])
     chunks = points // elements
     shared = sum(_bytes(program, load) for load in _row_loads(program, tiling, uses=2))
-    if all(_is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
+    computed = any(_is_dynamic(extents[name]) for name in tiling.inner)
+    if not computed and all(_is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
         threads = _holders(program, tiling, extents, elements, chunks)
         # Through long rows whose numbers are used but once threads had better walk.
         if 0 < threads <= (_MOST_THREADS_OF_A_BLOCK if shared else _MOST_THREADS):
             return replace(tiling, team=Team.REGISTERS, chunk=last, elements=elements, chunks=chunks, threads=threads)
-    if points * shared > _SHARED_BYTES:
+    if points * shared > _SHARED_BYTES or (computed and shared):
         # Read again from the cache, each time adjacent threads adjacent elements.
         elements = 1
     chunks = points // elements
@@ -248,10 +255,10 @@ def _team(
     wanted = 1 << max(chunks // _THREAD_VECTORS, 1).bit_length() - 1
     threads = min(max(wanted, _FEWEST_THREADS), _MOST_THREADS)
     threads = min(threads, -(-chunks // WARP) * WARP)
-    return Tiling(Team.BLOCK, tiling.row, tiling.inner, chunk, elements, chunks, threads)
+    return Tiling(Team.BLOCK, tiling.row, tiling.inner, chunk, elements, chunks, threads, computed=computed)
 
 
-def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elements: int, chunks: int) -> int:
+def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, Extent], elements: int, chunks: int) -> int:
     """Threads of a team that holds a row in registers, 0 if there is none."""
 
     def words(uses: int) -> list[int]:
@@ -260,11 +267,14 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elem
     widest, together = max(words(uses=1), default=1), sum(words(uses=2))
     threads = WARP
     while (
-        threads > 8 and 2 * chunks <= threads and all(extents[name] % (2 * WARP // threads) == 0 for name in tiling.row)
+        threads > 8
+        and 2 * chunks <= threads
+        and all(is_multiple(extents[name], 2 * WARP // threads) for name in tiling.row)
     ):
         threads //= 2
     if -(-chunks // threads) * widest > _LANE_WORDS:
-        many = math.prod(extents[name] for name in tiling.row) >= _MULTIPROCESSORS
+        hints = _hints(program)
+        many = math.prod(hints[name] for name in tiling.row) >= _MULTIPROCESSORS
         shares = (_MANY_WORDS if together else _PASSING_WORDS) if many else _THREAD_WORDS
         teams = [-(-chunks // max(1, words // widest)) for words in shares]
         wanted = next((team for team in teams if team <= _MOST_THREADS), teams[-1])
@@ -274,14 +284,15 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elem
     return threads if steps * together <= room and steps * elements <= _MOST_ELEMENTS else 0
 
 
-def _is_a_line(layout: OutputLayout, inner: tuple[str, ...], extents: dict[str, int]) -> bool:
+def _is_a_line(layout: OutputLayout, inner: tuple[str, ...], extents: dict[str, Extent]) -> bool:
     """Whether an output has one value for a row, or its row lies in memory in the order of the `inner` axes."""
     strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
     if not set(inner) & set(strides):
         return True
     if not set(inner) <= set(strides):
         return False
-    return all(strides[a] == strides[b] * extents[b] for a, b in itertools.pairwise(inner))
+    fixed = all(isinstance(strides[name], int) for name in inner)
+    return fixed and all(strides[a] == strides[b] * extents[b] for a, b in itertools.pairwise(inner))
 
 
 def _row_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load]:
@@ -292,21 +303,23 @@ def _row_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load
             yield value.attribute
 
 
-def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, candidates: tuple[str, ...]) -> Tiling:
+def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, candidates: tuple[str, ...]) -> Tiling:
     """Cut the axis along which memory is contiguous, if every store runs along it."""
-    along = _contiguous(program, extents)
+    along = _contiguous(program)
     everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in program.stores)
     if along not in candidates or not everywhere:
         return tiling
     elements = _elements(program, along, extents[along])
     whole = _elements(program, along, 0)
     # Within one chunk nothing but constants may be left, and those Halide computes on the host, which cannot mark them.
-    if not tiling.inner and extents[along] > whole > elements and _may_be_short(program, along, whole):
-        return replace(tiling, chunk=along, elements=whole, short=-extents[along] % whole)
-    if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
+    hints = _hints(program)
+    long = _is_dynamic(extents[along]) or hints[along] > whole
+    if not tiling.inner and long and whole > elements and _may_be_short(program, along, whole):
+        return replace(tiling, chunk=along, elements=whole, short=True)
+    if tiling.inner and math.prod(hints[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
-    if elements == 1 or math.prod(extents.values()) == elements:
+    if elements == 1 or product(extents.values()) == elements:
         return tiling  # Of a single chunk no loop is left, and Halide computes constants on the host.
     return Tiling(tiling.team, tiling.row, tiling.inner, along, elements)
 
@@ -331,28 +344,29 @@ def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
     )
 
 
-def _elements(program: LoopProgram, along: str, extent: int) -> int:
+def _elements(program: LoopProgram, along: str, extent: Extent) -> int:
     """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
     widths = [ELEMENT[dtype][1] // 8 for dtype, index in _accesses(program) if is_contiguous(index, along)]
     # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
     narrowest = min([width for width in widths if width > 1] or widths or [_VECTOR])
     elements = _VECTOR // max(narrowest, 2)
-    if extent % elements == 0:
+    if is_multiple(extent, elements):
         return elements
     # Two words are two instructions, each of which leaves out every other word: better one word, or one element.
     elements = max(1, WORD // 8 // max(narrowest, 2))
-    return elements if extent % elements == 0 else 1
+    return elements if is_multiple(extent, elements) else 1
 
 
-def _contiguous(program: LoopProgram, extents: dict[str, int], over: Sequence[str] = ()) -> str:
+def _contiguous(program: LoopProgram, over: Sequence[str] = ()) -> str:
     """The axis along which most bytes are adjacent, of the accesses that run over one of the axes `over`, if any."""
+    hints = _hints(program)
     votes: dict[str, int] = {}
     for dtype, index in _accesses(program):
         if over and not {symbol.name for symbol in index.free_symbols}.intersection(over):
             continue
-        for name in extents:
+        for name in hints:
             if is_contiguous(index, name):
-                size = math.prod(extents[s.name] for s in index.free_symbols if s.name in extents)
+                size = math.prod(hints[s.name] for s in index.free_symbols if s.name in hints)
                 votes[name] = votes.get(name, 0) + size * ELEMENT[dtype][1] // 8
     return max(votes, key=lambda name: votes[name]) if votes else ""
 
