@@ -11,7 +11,7 @@ from halide_backend.algorithm.index_text import index_text
 from halide_backend.algorithm.loop_program import Extent
 
 
-class FloorDiv(sympy.Function):  # type: ignore[misc]
+class FloorDiv(sympy.Function):
     """A quotient that is rounded down, in the form of Inductor's, which this package cannot import."""
 
 

@@ -25,7 +25,6 @@ from halide_backend.algorithm.loop_program import (
 from halide_backend.capture.sizes import is_size
 from halide_backend.errors import Unsupported
 
-
 #: Points beyond the end of a nest that its blocks and threads may count, all rounding up included.
 _BEYOND = 1 << 16
 
@@ -41,8 +40,8 @@ def canonical(
     """`draft` with its values renumbered, its buffers renamed and its size symbols called n0, n1, ...
 
     `positions` are the numbers by which the draft's operands refer to its values; `inputs` and `outputs` map the
-    names its loads and stores use to the kernel's own. With `flattened` one number counts the points of all loops: it is
-    a size, too, which the launcher refuses where it does not fit.
+    names its loads and stores use to the kernel's own. With `flattened` one number counts the points of all loops: it
+    is a size, too, which the launcher refuses where it does not fit.
 
     Raises:
         Unsupported: a size is not an integer.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from halide_backend.errors import Unsupported
+from halide_backend.schedule.grid import blocks, grid, plane
 from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
 from halide_backend.schedule.patches import patches
+from halide_backend.schedule.rounds import ROUND, WALKED, round_alone, round_of_team
 from halide_backend.schedule.scatters import scatters
 from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.squares import squares
@@ -34,23 +35,10 @@ from halide_backend.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from halide_backend.schedule.tiling import ROUND, WARP, Team, Tiling
+from halide_backend.schedule.tiling import WARP, Team, Tiling
 
 #: Warps of a block where a warp has a row, or several.
 WARPS = 4
-
-#: Blocks in the second and third dimension of a grid.
-MOST_BLOCKS = 65_535
-
-#: The same where a team walks along a row and stores: the number of its steps is computed, and each may be the last.
-WALKED = 4
-
-#: The same where a thread reduces alone. Blocks of a warp leave each thread the registers for that (measured: column
-#: sum of 8192 x 2048 bfloat16 14.4 us with blocks of 128 threads and 16 steps, 13.1 us with 32 and 32).
-UNROLLED_ALONE = 32
-
-#: The same where there are so few threads that each waits for its loads alone.
-FEW_THREADS, UNROLLED_BY_FEW = 1 << 14, 64
 
 #: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type), and its bytes.
 LANES, VECTOR = 4, 16
@@ -107,7 +95,8 @@ class _Rules:
         levels = self._levels(parent)
         for stage in outputs[1:]:
             same = self._walks(stage) and self._walks(parent)
-            self.add(ComputeWith(stage.name, parent.name, levels.step if same else levels.thread))
+            together = ("u" if self.tiling.team is not Team.THREAD else levels.step) if same else levels.thread
+            self.add(ComputeWith(stage.name, parent.name, together))
         for stage in self.graph.stages:
             match stage.role:
                 case Role.STAGED_LOAD:
@@ -118,14 +107,14 @@ class _Rules:
                     self._together(stage, levels)
                 case Role.PACKED:
                     self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
-            if len(outputs) > 1 and stage.role in _PLACED:
+            if len(outputs) > 1 and stage.role in _PLACED and not _are_fixed(self._rows(parent, parent)):
                 self._narrow(stage)
 
     def _narrow(self, stage: Stage) -> None:
         """Tell Halide that a thread needs one point of the row: of outputs that are computed together it sees that only
         where the loops' steps are known."""
         for loop in stage.loops:
-            if loop.axis in self.tiling.row and not loop.fixed and not self._is_element(loop):
+            if loop.axis in self.tiling.row and not self._is_element(loop):
                 self.add(BoundExtent(stage.name, loop.name, 1))
 
     def _levels(self, parent: Stage) -> _Levels:
@@ -133,7 +122,7 @@ class _Rules:
             return _Levels(parent.name, "block", "thread", "part" if self._parts(parent) > 1 else "thread")
         rows = self._rows(parent, parent)
         row = rows[0].name if len(rows) == 1 or _are_fixed(rows) else "i"
-        step = "u" if self._walks(parent) else "t"
+        step = ("part" if self.tiling.computed else "u") if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self._teams_of_a_block() > 1 else row, "t", step)
 
     def _parts(self, stage: Stage) -> int:
@@ -225,8 +214,8 @@ class _Rules:
         rows = self._rows(stage, parent)
         serial = [loop.name for loop in stage.loops if loop not in rows and not self._is_element(loop)]
         self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
-        if len(rows) > 1 and len(self.graph.outputs) > 1 and _are_fixed(rows):
-            self._plane(stage, rows, [*order, *serial])
+        if len(rows) > 1 and len(self.graph.outputs) > 1:
+            self.add(*plane(stage.name, rows, [*order, *serial], self._block()))
             return
         fused, block = self._fused(stage.name, rows, "i"), self._block()
         if (parts := self._parts(stage)) > 1:
@@ -250,26 +239,6 @@ class _Rules:
             GpuBlocks(stage.name, ("block",)),
         )
 
-    def _plane(self, stage: Stage, rows: list[Loop], within: list[str]) -> None:
-        """Blocks of two row axes. Halide loses the bounds of a fused loop where outputs are computed together."""
-        first, second, *rest = rows
-        block = self._block()
-        width = min(block, 1 << (first.extent - 1).bit_length())
-        self.add(
-            Split(stage.name, first.name, "block", "thread", width),
-            Split(stage.name, second.name, "block2", "thread2", block // width),
-            Reorder(stage.name, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
-            GpuThreads(stage.name, ("thread", "thread2")),
-        )
-        self._grid(stage, [_blocks(first, "block", width), _blocks(second, "block2", block // width), *rest])
-
-    def _grid(self, stage: Stage, loops: list[Loop]) -> None:
-        """Give the loops to the dimensions of a grid, of which only the first may be long."""
-        ordered = sorted(loops, key=lambda loop: -loop.extent)
-        if len(loops) > 3 or any(loop.extent > MOST_BLOCKS for loop in ordered[1:]):
-            raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in ordered)} blocks")
-        self.add(GpuBlocks(stage.name, tuple(loop.name for loop in ordered)))
-
     def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         tiling = self.tiling
         rows = self._rows(stage, parent)
@@ -291,10 +260,10 @@ class _Rules:
         if (teams := self._teams_of_a_block()) > 1:
             first, *rest = rows
             self.add(Split(stage.name, first.name, "block", "y", teams), GpuThreads(stage.name, ("t", "y")))
-            self._grid(stage, [_blocks(first, "block", teams), *rest])
+            self.add(grid(stage.name, [blocks(first, "block", teams), *rest]))
         else:
             self.add(GpuThreads(stage.name, ("t",)))
-            self._grid(stage, rows)
+            self.add(grid(stage.name, rows))
 
     def _shares(self, func: str, row: str) -> Iterator[Step]:
         """Share out the loop `row` among the threads of a team; of computed ones several steps are written out."""
@@ -359,9 +328,8 @@ class _Rules:
     def _beside(self, stage: Stage, reduction: Stage) -> ComputeAt:
         """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
         loop = reduction.updates[0 if self.tiling.team is Team.THREAD else 1]
-        most = self._unrolled()
-        count = _divisor(loop, most)
-        if (loop.fixed and loop.extent <= most) or count == 1:
+        count = self._round(loop)
+        if (loop.fixed and loop.extent == count) or count == 1:
             return ComputeAt(stage.name, reduction.name, loop.name)
         if self.tiling.team is not Team.THREAD or not loop.fixed:
             return ComputeAt(stage.name, reduction.name, f"{loop.name}i")
@@ -399,19 +367,19 @@ class _Rules:
 
     def _unroll(self, stage: Stage, loop: Loop) -> None:
         """Write out as many steps of a reduction's loop as divide it, or some of them if that is computed."""
-        most = self._unrolled()
-        if loop.fixed and loop.extent <= most:
+        count = self._round(loop)
+        if loop.fixed and loop.extent == count:
             self.add(Unroll(stage.name, loop.name, update=True))
-        elif (count := _divisor(loop, most)) > 1:
+        elif count > 1:
             inner = f"{loop.name}i"
             self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
             self.add(Unroll(stage.name, inner, update=True))
 
-    def _unrolled(self) -> int:
+    def _round(self, loop: Loop) -> int:
+        """Steps of a reduction's loop that are written out."""
         if self.tiling.team is not Team.THREAD:
-            return ROUND
-        few = max(stage.points for stage in self.graph.outputs) <= FEW_THREADS
-        return UNROLLED_BY_FEW if few else UNROLLED_ALONE
+            return round_of_team(loop)
+        return round_alone(loop, max(stage.points for stage in self.graph.outputs))
 
     def _together(self, stage: Stage, levels: _Levels) -> None:
         if self.tiling.team is Team.REGISTERS:
@@ -427,15 +395,3 @@ class _Rules:
 
 def _are_fixed(loops: Iterable[Loop]) -> bool:
     return all(loop.fixed for loop in loops)
-
-
-def _blocks(loop: Loop, name: str, steps: int) -> Loop:
-    """The loop `name` over what is left of `loop` where each block takes so many `steps` of it."""
-    return replace(loop, name=name, extent=-(-loop.extent // steps))
-
-
-def _divisor(loop: Loop, most: int) -> int:
-    """The largest number of steps up to `most` that divides `loop`; of a typical one, which may be any, a power of 2."""
-    if not loop.fixed:
-        return min(most, 1 << loop.extent.bit_length() - 1)
-    return next(d for d in range(min(loop.extent, most), 0, -1) if loop.extent % d == 0)

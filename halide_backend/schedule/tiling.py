@@ -8,9 +8,6 @@ from enum import Enum
 #: Threads that exchange values without memory.
 WARP = 32
 
-#: Steps of a thread that are written out one after another, so that their loads are under way together.
-ROUND = 8
-
 
 class Team(Enum):
     """Who computes one point of the row."""

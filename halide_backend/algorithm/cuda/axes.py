@@ -9,8 +9,9 @@ from halide_backend.algorithm.index_text import index_text
 from halide_backend.algorithm.loop_program import Extent, LoopProgram
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.errors import Unsupported
+from halide_backend.schedule.rounds import ROUND
 from halide_backend.schedule.stage import Loop
-from halide_backend.schedule.tiling import ROUND, Team, Tiling
+from halide_backend.schedule.tiling import Team, Tiling
 
 #: The Var of a thread's number in its team, of one of its steps, of a word of memory, and the loop of a kernel whose
 #: outputs have none.

@@ -13,11 +13,13 @@ from dataclasses import replace
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, known
-from halide_backend.algorithm.cuda.axes import STEP, WORD, TiledAxes, inner_first, var
+from halide_backend.algorithm.cuda.axes import WORD, TiledAxes, var
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
 from halide_backend.algorithm.cuda.division import Divisions
+from halide_backend.algorithm.cuda.flattening import flattened
 from halide_backend.algorithm.cuda.guards import Guards
 from halide_backend.algorithm.cuda.precision import constants, exact_values, rounded_indices
+from halide_backend.algorithm.cuda.reduce import write_reduction
 from halide_backend.algorithm.cuda.scatter import write_scatter
 from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
 from halide_backend.algorithm.cuda.tiling import is_streamed, tile
@@ -30,7 +32,7 @@ from halide_backend.algorithm.sharing import old_values, sinks_of, strided_loads
 from halide_backend.algorithm.source import Algorithm
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.tiling import Team, Tiling
 
 
@@ -42,6 +44,7 @@ def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
     """
     if any(old_values(program)):
         raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
+    program = flattened(program)
     writer = Writer(program, tile(program))
     return writer.write(), writer.tiling
 
@@ -161,7 +164,7 @@ class Writer:
     def _write_value(self, position: int) -> None:
         value = self.program.values[position]
         if isinstance(value.attribute, Reduction):
-            text = self._reduction(position, value, value.attribute)
+            text = write_reduction(self, position, value, value.attribute)
         elif position in self.words.loads:
             text = self._words(position, value)
         else:
@@ -244,89 +247,6 @@ class Writer:
     def _is_indirect(self, position: int) -> bool:
         return self.program.values[position].operation == "indirect"
 
-    # -- reductions --------------------------------------------------------------------------------------------
-
-    def _reduction(self, position: int, value: Value, reduction: Reduction) -> str:
-        kind = reduction.kind
-        (operand,) = value.operands
-        text, roots = self._checked(position, self.reference(operand), [operand])
-        axes = {axis.name for axis in reduction.axes}.union(*(self.program.values[root].axes for root in roots))
-        loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
-        encoded = self.fresh(f"{kind}_operand")
-        self.func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", self.calls_of(roots))
-        total, best = self._reduce(kind, kind, encoded, loops, reduction, value)
-        self.calls[position] = best
-        if kind not in ("argmax", "argmin"):
-            return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
-        assert reduction.position is not None
-        at = f"hl.cast(hl.Int(32), {index_text(reduction.position)})"
-        candidate = self.fresh(f"{kind}_position")
-        key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
-        text = f"reductions.candidate({kind!r}, {key}, {total}, {at})"
-        # The best key is a value of the team: in a warp every lane has its own copy.
-        loops = self.axes.loops(axes, team=True)
-        self.func(candidate, Role.INLINE, loops, text, [encoded, best])
-        first, self.calls[position] = self._reduce(f"{kind}_first", "min", candidate, loops, reduction, value)
-        return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
-
-    def _reduce(
-        self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
-    ) -> tuple[str, str]:
-        """Write the reduction of Func `operand`; returns the text of its result, and the Func that has it."""
-        if self.tiling.team is Team.THREAD:
-            return self._reduce_alone(stem, kind, operand, loops, reduction, value)
-        tiling = self.tiling
-        region = self.fresh("r")
-        steps = index_text(self.axes.row_steps)
-        self.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
-        step = Loop(f"{region}$y", tiling.steps, STEP, fixed=not tiling.computed)
-        updates = (Loop(f"{region}$x", tiling.elements, "e"), step)
-        lines, places = self.axes.share(f"{region}[1]", f"{region}[0]")
-        self.lines += lines
-        kept = [self.axes.thread, *self.axes.loops(value.axes)]
-        partial, names = self.fresh(stem), [loop.name for loop in kept]
-        own = call_text(partial, names)
-        element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
-        start = f"reductions.initial({kind!r}, {element})"
-        if tiling.ragged and not tiling.computed:
-            element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
-        self.lines += [
-            f'{partial} = hl.Func("{partial}")',
-            f"{own} = {start}",
-            f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
-        ]
-        self.stages.append(
-            Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind)
-        )
-        whole = f"{partial}_team"
-        if tiling.team is Team.REGISTERS:
-            number = sum(stage.role is Role.TEAM for stage in self.stages)
-            text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
-            return self.func(whole, Role.TEAM, kept, text, [partial]), whole
-        self.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
-        return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
-
-    def _reduce_alone(
-        self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
-    ) -> tuple[str, str]:
-        names = inner_first(axis.name for axis in reduction.axes)
-        region = self.fresh("r")
-        extents = ", ".join(f"(0, {index_text(self.axes.extents[name])})" for name in names)
-        self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
-        places = {name: f"{region}[{k}]" for k, name in enumerate(names)}
-        updates = tuple(self.axes.loop(rvar(region, k), name) for k, name in enumerate(names))
-        kept = self.axes.loops(value.axes)
-        func = self.fresh(stem)
-        own = call_text(func, [loop.name for loop in kept])
-        element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
-        self.lines += [
-            f'{func} = hl.Func("{func}")',
-            f"{own} = reductions.initial({kind!r}, {element})",
-            f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
-        ]
-        self.stages.append(Stage(func, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind))
-        return f"hl.Expr({own})", func
-
     # -- outputs -----------------------------------------------------------------------------------------------
 
     def _output(self, store: Store) -> Output:
@@ -389,9 +309,9 @@ class Writer:
             # Storing rounds; the value need not be rounded before.
             source = value.operands[0]
             root = source if self.program.values[source].dtype in ("float32", dtype) else root
-        return self._checked(store.buffer, self.reference(root), [root])
+        return self.checked(store.buffer, self.reference(root), [root])
 
-    def _checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
+    def checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
         conditions = self.checks.get(sink, [])
         if not conditions:
             return text, roots

@@ -10,7 +10,8 @@ from dataclasses import replace
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
-from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
+from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous, runs_along
+from halide_backend.algorithm.cuda.flattening import flattened
 from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.extents import is_multiple, product
 from halide_backend.algorithm.loop_program import Extent, Load, LoopProgram, Reduction
@@ -119,7 +120,7 @@ def fits_one_tiling(program: LoopProgram) -> bool:
     if len({frozenset(axis.name for axis in reduction.axes) for reduction in reductions}) > 1:
         return False
     try:
-        tile(program)
+        tile(flattened(program))
     except Unsupported:
         return False
     return True
@@ -149,7 +150,9 @@ def _scattering(
     return replace(tiling, chunk=along, elements=ADDED_AT_ONCE) if whole else tiling
 
 
-def _tiled(program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling) -> Tiling:
+def _tiled(
+    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling
+) -> Tiling:
     """Squares of single elements, or of pairs if all that is stored has 16 bits and they fill their squares."""
     across, along = tiling.inner
     patch = _patch(program, extents, tiling)
@@ -365,7 +368,7 @@ def _contiguous(program: LoopProgram, over: Sequence[str] = ()) -> str:
         if over and not {symbol.name for symbol in index.free_symbols}.intersection(over):
             continue
         for name in hints:
-            if is_contiguous(index, name):
+            if runs_along(index, name) if over else is_contiguous(index, name):
                 size = math.prod(hints[s.name] for s in index.free_symbols if s.name in hints)
                 votes[name] = votes.get(name, 0) + size * ELEMENT[dtype][1] // 8
     return max(votes, key=lambda name: votes[name]) if votes else ""

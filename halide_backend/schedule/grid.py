@@ -1,0 +1,46 @@
+"""Which loops become the dimensions of a CUDA grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from halide_backend.errors import Unsupported
+from halide_backend.schedule.stage import Loop
+from halide_backend.schedule.steps import GpuBlocks, GpuThreads, Reorder, Split, Step
+
+#: Blocks in the second and third dimension of a grid.
+MOST_BLOCKS = 65_535
+
+
+def grid(func: str, loops: Iterable[Loop]) -> GpuBlocks:
+    """Give `loops` to the dimensions of a grid, of which only the first may be long, or of a computed length.
+
+    Raises:
+        Unsupported: they are too many, or too long.
+    """
+    ordered = sorted(loops, key=lambda loop: (loop.fixed, -loop.extent))
+    if len(ordered) > 3 or any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in ordered[1:]):
+        raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in ordered)} blocks")
+    return GpuBlocks(func, tuple(loop.name for loop in ordered))
+
+
+def plane(func: str, rows: Sequence[Loop], within: Sequence[str], block: int) -> tuple[Step, ...]:
+    """Blocks of `block` threads over the first two of the loops `rows`, which have the loops `within` inside.
+
+    Halide loses the bounds of a fused loop where outputs are computed together.
+    """
+    first, second, *rest = rows
+    width = min(block, 1 << (first.extent - 1).bit_length())
+    return (
+        Split(func, first.name, "block", "thread", width),
+        Split(func, second.name, "block2", "thread2", block // width),
+        Reorder(func, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
+        GpuThreads(func, ("thread", "thread2")),
+        grid(func, [blocks(first, "block", width), blocks(second, "block2", block // width), *rest]),
+    )
+
+
+def blocks(loop: Loop, name: str, steps: int) -> Loop:
+    """The loop `name` that is left of `loop` where each block takes so many `steps` of it."""
+    return replace(loop, name=name, extent=-(-loop.extent // steps))
