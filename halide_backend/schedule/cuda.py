@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from halide_backend.schedule.grid import blocks, grid, plane
+from halide_backend.schedule.grid import blocks, grid, innermost, plane
 from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
 from halide_backend.schedule.patches import patches
 from halide_backend.schedule.rounds import ROUND, WALKED, round_alone, round_of_team
@@ -121,7 +121,7 @@ class _Rules:
         if self.tiling.team is Team.THREAD:
             return _Levels(parent.name, "block", "thread", "part" if self._parts(parent) > 1 else "thread")
         rows = self._rows(parent, parent)
-        row = rows[0].name if len(rows) == 1 or _are_fixed(rows) else "i"
+        row = innermost(rows).name if len(rows) == 1 or _are_fixed(rows) else "i"
         step = ("part" if self.tiling.computed else "u") if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self._teams_of_a_block() > 1 else row, "t", step)
 
@@ -260,10 +260,12 @@ class _Rules:
         if (teams := self._teams_of_a_block()) > 1:
             first, *rest = rows
             self.add(Split(stage.name, first.name, "block", "y", teams), GpuThreads(stage.name, ("t", "y")))
-            self.add(grid(stage.name, [blocks(first, "block", teams), *rest]))
+            if not first.fixed:
+                self.add(NeverPartition(stage.name, "block"))
+            self.add(*grid(stage.name, [blocks(first, "block", teams), *rest]))
         else:
             self.add(GpuThreads(stage.name, ("t",)))
-            self.add(grid(stage.name, rows))
+            self.add(*grid(stage.name, rows))
 
     def _shares(self, func: str, row: str) -> Iterator[Step]:
         """Share out the loop `row` among the threads of a team; of computed ones several steps are written out."""

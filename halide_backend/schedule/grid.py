@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from halide_backend.errors import Unsupported
@@ -13,16 +13,26 @@ from halide_backend.schedule.steps import GpuBlocks, GpuThreads, Reorder, Split,
 MOST_BLOCKS = 65_535
 
 
-def grid(func: str, loops: Iterable[Loop]) -> GpuBlocks:
-    """Give `loops` to the dimensions of a grid, of which only the first may be long, or of a computed length.
+def innermost(loops: Sequence[Loop]) -> Loop:
+    """Which of `loops`, innermost first, is the innermost in a grid: a long one, or one of computed length, if any."""
+    longest = min(loops, key=lambda loop: (loop.fixed, -loop.extent))
+    return loops[0] if longest.fixed and longest.extent <= MOST_BLOCKS else longest
+
+
+def grid(func: str, loops: Sequence[Loop]) -> tuple[Step, ...]:
+    """Give `loops`, innermost first, to the dimensions of a grid, of which only the innermost may be long.
 
     Raises:
         Unsupported: they are too many, or too long.
     """
-    ordered = sorted(loops, key=lambda loop: (loop.fixed, -loop.extent))
-    if len(ordered) > 3 or any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in ordered[1:]):
-        raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in ordered)} blocks")
-    return GpuBlocks(func, tuple(loop.name for loop in ordered))
+    inner = innermost(loops)
+    if len(loops) > 3 or any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in loops if loop != inner):
+        raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in loops)} blocks")
+    ordered = sorted(loops, key=lambda loop: -loop.extent)
+    names = tuple(loop.name for loop in ordered)
+    if inner == loops[0]:
+        return (GpuBlocks(func, names),)
+    return Reorder(func, (inner.name, *(loop.name for loop in loops if loop != inner))), GpuBlocks(func, names)
 
 
 def plane(func: str, rows: Sequence[Loop], within: Sequence[str], block: int) -> tuple[Step, ...]:
@@ -37,7 +47,7 @@ def plane(func: str, rows: Sequence[Loop], within: Sequence[str], block: int) ->
         Split(func, second.name, "block2", "thread2", block // width),
         Reorder(func, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
         GpuThreads(func, ("thread", "thread2")),
-        grid(func, [blocks(first, "block", width), blocks(second, "block2", block // width), *rest]),
+        *grid(func, [blocks(first, "block", width), blocks(second, "block2", block // width), *rest]),
     )
 
 
