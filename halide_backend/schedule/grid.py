@@ -26,13 +26,13 @@ def grid(func: str, loops: Sequence[Loop]) -> tuple[Step, ...]:
         Unsupported: they are too many, or too long.
     """
     inner = innermost(loops)
-    if len(loops) > 3 or any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in loops if loop != inner):
+    if len(loops) > 3 or any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in loops if loop is not inner):
         raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in loops)} blocks")
     ordered = sorted(loops, key=lambda loop: -loop.extent)
     names = tuple(loop.name for loop in ordered)
     if inner == loops[0]:
         return (GpuBlocks(func, names),)
-    return Reorder(func, (inner.name, *(loop.name for loop in loops if loop != inner))), GpuBlocks(func, names)
+    return Reorder(func, (inner.name, *(loop.name for loop in loops if loop is not inner))), GpuBlocks(func, names)
 
 
 def plane(func: str, rows: Sequence[Loop], within: Sequence[str], block: int) -> tuple[Step, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from halide_backend.algorithm.cuda.flattening import flattened
-from halide_backend.algorithm.loop_program import LoopProgram, Reduction
+from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.build import ptxas
 from halide_backend.capture import recording
-from halide_backend.errors import Unsupported
 from halide_backend.kernel_text import cuda_kernel_text
 
 Compile = Callable[..., Any]
@@ -160,17 +158,6 @@ def test_a_row_of_several_axes_is_one_axis_beside_other_outputs(dynamic: Compile
         text = cuda_kernel_text(program)
         assert "Fuse(" not in text
         assert "GpuBlocks('out_ptr0', ('block2'" not in text
-
-
-def test_an_output_across_a_dynamic_row_is_refused_beside_others(dynamic: Compile) -> None:
-    (program, *_) = dynamic(lambda x, y: (x.sum(-1), (x * y).sum(-1)), rand(4, 5, 70), rand(5, 70))
-    assert any(isinstance(value.attribute, Reduction) for value in program.values)
-    row = program.row
-    if len(row) < 2:
-        pytest.skip("Inductor made one loop of the row")
-    across = replace(program.stores[0], index=program.stores[0].index.xreplace({row[0].symbol: 2 * row[0].symbol}))
-    with pytest.raises(Unsupported, match="no line of memory"):
-        flattened(replace(program, stores=(across, *program.stores[1:])))
 
 
 def test_points_that_int32_cannot_count_are_an_argument(dynamic: Compile) -> None:
