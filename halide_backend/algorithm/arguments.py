@@ -30,6 +30,11 @@ FLOAT8 = frozenset(name for name in ELEMENT if name.startswith("float8"))
 NARROW_FLOATS = frozenset(name for name, (_, bits) in ELEMENT.items() if "float" in name and bits < 32)
 
 
+def known(number: object) -> int:
+    """An extent or a stride as a manifest has it: 0 if it is known only when the kernel is called."""
+    return number if isinstance(number, int) else 0
+
+
 @dataclass(frozen=True)
 class Input:
     """A tensor that is read: flat memory of `extent` elements of the torch dtype `dtype`.

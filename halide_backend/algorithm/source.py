@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from halide_backend.algorithm.arguments import ELEMENT, NARROW_FLOATS, Input, Output, Size, Status
+from halide_backend.algorithm.arguments import ELEMENT, NARROW_FLOATS, Input, Output, Size, Status, known
 from halide_backend.algorithm.definition import define
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import (
@@ -77,7 +77,7 @@ class _Writer:
 
     def write(self) -> Algorithm:
         program = self.program
-        inputs: list[Input | Size] = [Input(b.name, b.dtype, _known(b.extent)) for b in program.inputs]
+        inputs: list[Input | Size] = [Input(b.name, b.dtype, known(b.extent)) for b in program.inputs]
         self.lines += [f"{name} = hl.Var({name!r})" for name in sorted(self.axes, key=_axis_order)]
         self.lines += [f"{i.name} = memory.source(ARGUMENTS[{k}])" for k, i in enumerate(inputs)]
         for size in program.sizes:
@@ -280,8 +280,8 @@ class _Writer:
     def _output(self, store: Store) -> Output:
         layout = self.layouts[store.buffer]
         dtype = next(b.dtype for b in self.program.outputs if b.name == store.buffer)
-        known = tuple((_known(extent), _known(stride)) for extent, stride in layout.dims)
-        result = Output(store.buffer, dtype, known, layout.offset)
+        dims = tuple((known(extent), known(stride)) for extent, stride in layout.dims)
+        result = Output(store.buffer, dtype, dims, layout.offset)
         if layout.scattered:
             self._scatter(store, layout, dtype)
         else:
@@ -291,8 +291,8 @@ class _Writer:
             self._stage(store.buffer, Role.OUTPUT, layout.variables, [store.value], bits=ELEMENT[dtype][1])
             self._count_store(store, layout, ELEMENT[dtype][1])
         variables = ", ".join(layout.variables)
-        dims = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
-        self.lines.append(f"memory.target({store.buffer}, [{variables}], [{dims}])")
+        shape = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
+        self.lines.append(f"memory.target({store.buffer}, [{variables}], [{shape}])")
         return result
 
     def _stride(self, stride: Extent) -> str:
@@ -375,10 +375,6 @@ class _Writer:
         ]
         self.stages.append(Stage("status", Role.OUTPUT, (Loop("k", len(totals), "k"),), calls=tuple(calls)))
         return Status(tuple((check.error, check.message) for check in self.program.checks))
-
-
-def _known(size: Extent) -> int:
-    return size if isinstance(size, int) else 0
 
 
 def _axis_order(name: str) -> int:

@@ -37,7 +37,7 @@ _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
 _FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
 
 #: The threads of a block in a launch and its bytes of shared memory; how many it gets without asking for more.
-_LAUNCH = re.compile(r"call i32 @halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){3}((?:i32 [^,]+, ){3})i32 (\d+),")
+_LAUNCH = re.compile(r"call i32 @halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){3}((?:i32 [^,]+, ){3})i32 ([^,]+),")
 _MOST_SHARED = 48 << 10
 
 #: What the host half of a kernel calls to launch the other one (launch/cuda.c).
@@ -94,6 +94,12 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, streamed
             the assembler refuses it.
     """
     launches = _LAUNCH.findall(ir)
+    if computed := [shared for _, shared in launches if not shared.isdecimal()]:
+        raise HalideCompileError(
+            f"the shared memory of a block is computed when it is launched ({computed[0]})",
+            where=f"kernel {name}",
+            cure=_REFUSED,
+        )
     if (most := max((int(shared) for _, shared in launches), default=0)) > _MOST_SHARED:
         raise HalideCompileError(
             f"a block needs {most} bytes of shared memory, more than {_MOST_SHARED}",

@@ -26,17 +26,23 @@ from halide_backend.algorithm.loop_program import (
 from halide_backend.capture.sizes import is_size
 from halide_backend.errors import Unsupported
 
+#: Points beyond the end of a nest that its blocks and threads may count, all rounding up included.
+_BEYOND = 1 << 16
+
 
 def canonical(
     draft: LoopProgram,
     positions: Sequence[int],
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
+    *,
+    flattened: bool,
 ) -> LoopProgram:
     """`draft` with its values renumbered, its buffers renamed and its size symbols called n0, n1, ...
 
     `positions` are the numbers by which the draft's operands refer to its values; `inputs` and `outputs` map the
-    names its loads and stores use to the kernel's own.
+    names its loads and stores use to the kernel's own. With `flattened` one number counts the points of all loops: it
+    is a size, too, which the launcher refuses where it does not fit.
 
     Raises:
         Unsupported: a size is not an integer.
@@ -52,7 +58,8 @@ def canonical(
     program = renaming.program(draft)
     extents = {buffer.extent for buffer in (*draft.inputs, *draft.outputs)}
     strides = {stride for store in draft.stores for stride in _strides(store)}
-    derived = [e for e in extents | strides if isinstance(e, sympy.Expr) and e not in sizes]
+    points = {_points(draft.axes), _points(draft.row)} if flattened else set()
+    derived = [e for e in extents | strides | points if isinstance(e, sympy.Expr) and e not in sizes]
     named = [Size(f"n{number}", symbols[symbol], symbol) for number, symbol in enumerate(sizes)]
     products = [
         Size(f"m{number}", renaming.expression(expression), expression)
@@ -67,6 +74,12 @@ def _strides(store: Store) -> Iterator[sympy.Expr]:
         coefficient = index.coeff(axis.symbol)
         if not coefficient.is_Integer:
             yield coefficient
+
+
+def _points(axes: Sequence[Axis]) -> Extent:
+    """Points of a nest with those beyond its end, or 0 if they are known."""
+    count = sympy.expand(sympy.prod([axis.extent for axis in axes]))
+    return 0 if count.is_Integer else count + _BEYOND
 
 
 def _indirect(position: int) -> sympy.Symbol:

@@ -40,10 +40,11 @@ class ProgramBuilder:
     """Mutable while the nodes of a group are recorded in program order.
 
     Buffers go by the name of their memory in the graph: a mutated input and the buffers that stand for its later
-    versions are one.
+    versions are one. `flattened` as of `canonical`.
     """
 
     row: tuple[Axis, ...]
+    flattened: bool = False
     values: list[Value] = field(default_factory=list)
     indirect: dict[sympy.Symbol, int] = field(default_factory=dict)
     reads: dict[str, str] = field(default_factory=dict)
@@ -209,7 +210,8 @@ class ProgramBuilder:
         )
         names = {memory: buffer.name for memory, buffer in zip(reads, inputs)}
         stored = {s.buffer: buffer.name for s, buffer in zip(kept.values(), outputs)}
-        return canonical(draft, order, names, stored), (*reads, *kept)
+        program = canonical(draft, order, names, stored, flattened=self.flattened)
+        return program, (*reads, *kept)
 
     def _dtype(self, name: str) -> str:
         return str(V.graph.get_dtype(name)).removeprefix("torch.")

@@ -103,7 +103,7 @@ class Recording:
 
 def _record(group: Sequence[NodeLoops], *, on_cpu: bool) -> ProgramBuilder:
     aligned, row = align(group, divided=not on_cpu)
-    builder = ProgramBuilder(row)
+    builder = ProgramBuilder(row, flattened=not on_cpu)
     for loops, over in zip(group, aligned):
         recorder = Recorder(builder, over.nest, corrects=on_cpu)
         with V.set_ops_handler(recorder):

@@ -130,12 +130,20 @@ static int halide_cuda_run(void *user_context, void *state, const char *name, in
                            int8_t is_buffer[]) {
     (void)user_context;
     (void)state;
+    if (!blocks_x || !blocks_y || !blocks_z) return 0; /* a dynamic size is 0; the driver refuses such a launch */
     struct kernel *kernel = find_kernel(current_module, name);
     if (!kernel) return HALIDE_ERROR_GENERIC;
     void *values[MOST_ARGUMENTS];
+    /* An empty tensor has no memory, but a masked load reads its place 0 where it uses nothing of it. Let that be the
+     * beginning of a piece of memory that another tensor lies in. */
+    uint64_t elsewhere = 0;
     for (int k = 0; sizes[k]; k++) {
         if (k == MOST_ARGUMENTS) return fail(HALIDE_ERROR_GENERIC, "a CUDA kernel has too many arguments");
         values[k] = is_buffer[k] ? &((halide_buffer_t *)arguments[k])->device : arguments[k];
+        if (is_buffer[k] && *(uint64_t *)values[k]) elsewhere = *(uint64_t *)values[k] & ~(uint64_t)255;
+    }
+    for (int k = 0; sizes[k]; k++) {
+        if (is_buffer[k] && !*(uint64_t *)values[k]) values[k] = &elsewhere;
     }
     CUresult code = driver.launch(kernel->function, (unsigned)blocks_x, (unsigned)blocks_y, (unsigned)blocks_z,
                                   (unsigned)threads_x, (unsigned)threads_y, (unsigned)threads_z, (unsigned)shared,

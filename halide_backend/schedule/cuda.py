@@ -8,11 +8,13 @@ are explained in docs/design/cuda.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from halide_backend.schedule.grid import grid
-from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, divisor, parts_of_a_thread
+from halide_backend.schedule.grid import blocks, grid, innermost, plane
+from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
 from halide_backend.schedule.patches import patches
+from halide_backend.schedule.rounds import ROUND, WALKED, round_alone, round_of_team
 from halide_backend.schedule.scans import scanned
 from halide_backend.schedule.scatters import scatters
 from halide_backend.schedule.schedule import Schedule
@@ -20,6 +22,7 @@ from halide_backend.schedule.squares import squares
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     Bound,
+    BoundExtent,
     ComputeAt,
     ComputeWith,
     Fuse,
@@ -38,18 +41,11 @@ from halide_backend.schedule.tiling import WARP, Team, Tiling
 #: Warps of a block where a warp has a row, or several.
 WARPS = 4
 
-#: Steps of a thread that are written out one after another, so that their loads are under way together.
-UNROLLED = 8
-
-#: The same where a thread reduces alone. Blocks of a warp leave each thread the registers for that (measured: column
-#: sum of 8192 x 2048 bfloat16 14.4 us with blocks of 128 threads and 16 steps, 13.1 us with 32 and 32).
-UNROLLED_ALONE = 32
-
-#: The same where there are so few threads that each waits for its loads alone.
-FEW_THREADS, UNROLLED_BY_FEW = 1 << 14, 64
-
 #: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type), and its bytes.
 LANES, VECTOR = 4, 16
+
+#: Stages that are computed inside the loops of the outputs.
+_PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.TEAM, Role.SCAN, Role.PACKED)
 
 
 def cuda_schedule(graph: StageGraph, tiling: Tiling) -> Schedule:
@@ -99,7 +95,8 @@ class _Rules:
         levels = self._levels(parent)
         for stage in outputs[1:]:
             same = self._walks(stage) and self._walks(parent)
-            self.add(ComputeWith(stage.name, parent.name, levels.step if same else levels.thread))
+            together = ("u" if self.tiling.team is not Team.THREAD else levels.step) if same else levels.thread
+            self.add(ComputeWith(stage.name, parent.name, together))
         for stage in self.graph.stages:
             match stage.role:
                 case Role.STAGED_LOAD:
@@ -112,12 +109,21 @@ class _Rules:
                     self.add(*scanned(stage, levels.parent, levels.thread))
                 case Role.PACKED:
                     self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
+            if len(outputs) > 1 and stage.role in _PLACED and not _are_fixed(self._rows(parent, parent)):
+                self._narrow(stage)
+
+    def _narrow(self, stage: Stage) -> None:
+        """Tell Halide that a thread needs one point of the row: of outputs that are computed together it sees that only
+        where the loops' steps are known."""
+        rows = [loop for loop in stage.loops if loop.axis in self.tiling.row and not self._is_element(loop)]
+        self.add(*(BoundExtent(stage.name, loop.name, 1) for loop in rows))
 
     def _levels(self, parent: Stage) -> _Levels:
         if self.tiling.team is Team.THREAD:
             return _Levels(parent.name, "block", "thread", "part" if self._parts(parent) > 1 else "thread")
-        row = self._rows(parent, parent)[0].name
-        step = "u" if self._walks(parent) else "t"
+        rows = self._rows(parent, parent)
+        row = innermost(rows).name if len(rows) == 1 or _are_fixed(rows) else "i"
+        step = ("part" if self.tiling.computed else "u") if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self._teams_of_a_block() > 1 else row, "t", step)
 
     def _parts(self, stage: Stage) -> int:
@@ -134,7 +140,8 @@ class _Rules:
         stored = self._stored(stage)
         steps = stage.points * max(stage.bits, 8) // 8 // stored
         parts = parts_of_a_thread(steps, stored, stage.reads)
-        if loads and stored >= VECTOR and not any(load.gathers for load in loads) and steps % (parts * self._block()):
+        whole = _are_fixed(stage.loops) and steps % (parts * self._block()) == 0
+        if loads and stored >= VECTOR and not any(load.gathers for load in loads) and not whole:
             return 1  # Each step would begin with a branch, and wait for the one before.
         return parts
 
@@ -209,7 +216,7 @@ class _Rules:
         serial = [loop.name for loop in stage.loops if loop not in rows and not self._is_element(loop)]
         self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
         if len(rows) > 1 and len(self.graph.outputs) > 1:
-            self._plane(stage, rows, [*order, *serial])
+            self.add(*plane(stage.name, rows, [*order, *serial], self._block()))
             return
         fused, block = self._fused(stage.name, rows, "i"), self._block()
         if (parts := self._parts(stage)) > 1:
@@ -221,7 +228,7 @@ class _Rules:
                 GpuThreads(stage.name, ("thread",)),
                 GpuBlocks(stage.name, ("block",)),
             )
-            whole = math.prod(loop.extent for loop in rows) % (parts * block) == 0
+            whole = _are_fixed(rows) and math.prod(loop.extent for loop in rows) % (parts * block) == 0
             if whole and any(other.role is Role.STAGED_LOAD for other in self.graph.stages):
                 self.add(NeverPartition(stage.name, "block"))
             return
@@ -233,29 +240,20 @@ class _Rules:
             GpuBlocks(stage.name, ("block",)),
         )
 
-    def _plane(self, stage: Stage, rows: list[Loop], within: list[str]) -> None:
-        """Blocks of two row axes. Halide loses the bounds of a fused loop where outputs are computed together."""
-        first, second, *rest = rows
-        block = self._block()
-        width = min(block, 1 << (first.extent - 1).bit_length())
-        self.add(
-            Split(stage.name, first.name, "block", "thread", width),
-            Split(stage.name, second.name, "block2", "thread2", block // width),
-            Reorder(stage.name, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
-            GpuThreads(stage.name, ("thread", "thread2")),
-        )
-        counts = [("block", -(-first.extent // width)), ("block2", -(-second.extent // (block // width)))]
-        self.add(grid(stage.name, [*counts, *((loop.name, loop.extent) for loop in rest)]))
-
     def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         tiling, rows = self.tiling, self._rows(stage, parent)
+        if not _are_fixed(rows):
+            points = math.prod(loop.extent for loop in rows)
+            rows = [Loop(self._fused(stage.name, rows, "i"), points, "i", fixed=False)]
         names = [loop.name for loop in rows]
         if self._walks(stage):
             if tiling.team is Team.BLOCK:
                 walk = self._walk(stage)
                 self.add(Reorder(stage.name, (*order, *(loop.name for loop in walk), *names)))
-                self.add(Split(stage.name, self._fused(stage.name, walk, "n"), "u", "t", tiling.threads))
-            if tiling.team is Team.REGISTERS or tiling.steps <= UNROLLED:
+                self.add(*self._shares(stage.name, self._fused(stage.name, walk, "n")))
+            if tiling.computed:
+                order = [*order, "part"]
+            elif tiling.team is Team.REGISTERS or tiling.steps <= ROUND:
                 self.add(Unroll(stage.name, "u"))
             order = [*order, "u"]
         threads = ("t", "w")[: 1 + (tiling.warps > 1)]
@@ -263,13 +261,22 @@ class _Rules:
         if (teams := self._teams_of_a_block()) > 1:
             first, *rest = rows
             self.add(Split(stage.name, first.name, "block", "y", teams), GpuThreads(stage.name, ("t", "y")))
-            if any(other.role is Role.SCAN for other in self.graph.stages):
+            if not first.fixed or any(other.role is Role.SCAN for other in self.graph.stages):
                 self.add(NeverPartition(stage.name, "block"))
-            counts = [("block", -(-first.extent // teams)), *((loop.name, loop.extent) for loop in rest)]
+            self.add(*grid(stage.name, [blocks(first, "block", teams), *rest]))
         else:
             self.add(GpuThreads(stage.name, threads))
-            counts = [(loop.name, loop.extent) for loop in rows]
-        self.add(grid(stage.name, counts))
+            self.add(*grid(stage.name, rows))
+
+    def _shares(self, func: str, row: str) -> Iterator[Step]:
+        """Share out the loop `row` among the threads of a team; of computed ones several steps are written out."""
+        threads = self.tiling.threads
+        if not self.tiling.computed:
+            yield Split(func, row, "u", "t", threads)
+            return
+        yield Split(func, row, "u", "round", threads * WALKED)
+        yield Split(func, "round", "part", "t", threads)
+        yield Unroll(func, "part")
 
     def _walk(self, stage: Stage) -> list[Loop]:
         """The loops along the row, in the order in which a team walks through them."""
@@ -324,11 +331,10 @@ class _Rules:
     def _beside(self, stage: Stage, reduction: Stage) -> ComputeAt:
         """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
         loop = reduction.updates[0 if self.tiling.team is Team.THREAD else 1]
-        most = self._unrolled()
-        count = divisor(loop.extent, most)
-        if loop.extent <= most or count == 1:
+        count = self._round(loop)
+        if (loop.fixed and loop.extent == count) or count == 1:
             return ComputeAt(stage.name, reduction.name, loop.name)
-        if self.tiling.team is not Team.THREAD:
+        if self.tiling.team is not Team.THREAD or not loop.fixed:
             return ComputeAt(stage.name, reduction.name, f"{loop.name}i")
         self.add(*(Unroll(stage.name, own.name) for own in stage.loops if own.axis == loop.axis))
         return ComputeAt(stage.name, reduction.name, f"{loop.name}o")
@@ -340,7 +346,7 @@ class _Rules:
         vector = self._elements(stage.name, [stage.loops[0]])
         fused = self._fused(stage.name, walk, "n")
         self.add(Split(stage.name, fused, "u", "t", self.tiling.threads))
-        if math.prod(loop.extent for loop in walk) <= self.tiling.threads * UNROLLED:
+        if math.prod(loop.extent for loop in walk) <= self.tiling.threads * ROUND:
             self.add(Unroll(stage.name, "u"))
         self.add(Reorder(stage.name, (*vector, "u", "t")), GpuThreads(stage.name, ("t",)))
 
@@ -363,20 +369,20 @@ class _Rules:
             self.add(ComputeAt(stage.name, levels.parent, levels.thread), Unroll(stage.name, step.name, update=True))
 
     def _unroll(self, stage: Stage, loop: Loop) -> None:
-        """Write out as many steps of a reduction's loop as divide it."""
-        most = self._unrolled()
-        if loop.extent <= most:
+        """Write out as many steps of a reduction's loop as divide it, or some of them if that is computed."""
+        count = self._round(loop)
+        if loop.fixed and loop.extent == count:
             self.add(Unroll(stage.name, loop.name, update=True))
-        elif (count := divisor(loop.extent, most)) > 1:
+        elif count > 1:
             inner = f"{loop.name}i"
             self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
             self.add(Unroll(stage.name, inner, update=True))
 
-    def _unrolled(self) -> int:
+    def _round(self, loop: Loop) -> int:
+        """Steps of a reduction's loop that are written out."""
         if self.tiling.team is not Team.THREAD:
-            return UNROLLED
-        few = max(stage.points for stage in self.graph.outputs) <= FEW_THREADS
-        return UNROLLED_BY_FEW if few else UNROLLED_ALONE
+            return round_of_team(loop)
+        return round_alone(loop, max(stage.points for stage in self.graph.outputs))
 
     def _together(self, stage: Stage, levels: _Levels) -> None:
         if self.tiling.team is Team.REGISTERS:
@@ -388,3 +394,7 @@ class _Rules:
             Bound(stage.name, "t", 0, self.tiling.threads),
             GpuThreads(stage.name, ("t",)),
         )
+
+
+def _are_fixed(loops: Iterable[Loop]) -> bool:
+    return all(loop.fixed for loop in loops)

@@ -1,25 +1,59 @@
-"""The grid of a CUDA kernel whose blocks are not counted by one fused loop."""
+"""Which loops become the dimensions of a CUDA grid."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.steps import GpuBlocks
+from halide_backend.schedule.stage import Loop
+from halide_backend.schedule.steps import GpuBlocks, GpuThreads, Reorder, Split, Step
 
 #: Blocks in the second and third dimension of a grid.
 MOST_BLOCKS = 65_535
 
 
-def grid(func: str, loops: Sequence[tuple[str, int]]) -> GpuBlocks:
-    """Give the (name, extent) loops of `func` to the dimensions of a grid, of which only the first may be long.
+def innermost(loops: Sequence[Loop]) -> Loop:
+    """Which of `loops`, innermost first, is the innermost in a grid: a long one, or one of computed length, if any."""
+    longest = min(loops, key=lambda loop: (loop.fixed, -loop.extent))
+    return loops[0] if longest.fixed and longest.extent <= MOST_BLOCKS else longest
+
+
+def grid(func: str, loops: Sequence[Loop]) -> tuple[Step, ...]:
+    """Give `loops`, innermost first, to the dimensions of a grid, of which only the innermost may be long.
 
     Loops of one step for which no dimension is left stay loops.
 
     Raises:
         Unsupported: they are too many, or too long.
     """
-    ordered = sorted(loops, key=lambda loop: -loop[1])
-    if any(extent > 1 for _, extent in ordered[3:]) or any(extent > MOST_BLOCKS for _, extent in ordered[1:]):
-        raise Unsupported(f"a CUDA grid of {' x '.join(str(extent) for _, extent in ordered)} blocks")
-    return GpuBlocks(func, tuple(name for name, _ in ordered[:3]))
+    inner = innermost(loops)
+    place = loops.index(inner)
+    others = [*loops[:place], *loops[place + 1 :]]
+    ordered = sorted(loops, key=lambda loop: -loop.extent)
+    long = any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in others)
+    if long or any(loop.extent > 1 for loop in ordered[3:]):
+        raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in loops)} blocks")
+    dimensions = GpuBlocks(func, tuple(loop.name for loop in ordered[:3]))
+    return (Reorder(func, (inner.name, *(loop.name for loop in others))), dimensions) if place else (dimensions,)
+
+
+def plane(func: str, rows: Sequence[Loop], within: Sequence[str], block: int) -> tuple[Step, ...]:
+    """Blocks of `block` threads over the first two of the loops `rows`, which have the loops `within` inside.
+
+    Halide loses the bounds of a fused loop where outputs are computed together.
+    """
+    first, second, *rest = rows
+    width = min(block, 1 << (first.extent - 1).bit_length())
+    return (
+        Split(func, first.name, "block", "thread", width),
+        Split(func, second.name, "block2", "thread2", block // width),
+        Reorder(func, (*within, "thread", "thread2", "block", "block2", *(loop.name for loop in rest))),
+        GpuThreads(func, ("thread", "thread2")),
+        *grid(func, [blocks(first, "block", width), blocks(second, "block2", block // width), *rest]),
+    )
+
+
+def blocks(loop: Loop, name: str, steps: int) -> Loop:
+    """The loop `name` that is left of `loop` where each block takes so many `steps` of it."""
+    return replace(loop, name=name, extent=-(-loop.extent // steps))

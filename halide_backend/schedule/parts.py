@@ -30,8 +30,3 @@ def parts_of_a_thread(steps: int, stored: int, reads: int = 1) -> int:
     while parts > 1 and (steps < parts * ENOUGH_THREADS or parts * reads > MOST_LOADS):
         parts //= 2
     return parts
-
-
-def divisor(number: int, most: int) -> int:
-    """The largest divisor of `number` that is no larger than `most`."""
-    return next(d for d in range(min(number, most), 0, -1) if number % d == 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halide_backend.schedule.grid import grid
+from halide_backend.schedule.grid import blocks, grid, innermost
 from halide_backend.schedule.stage import Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     AlignStorage,
@@ -48,10 +48,11 @@ def squares(graph: StageGraph, tiling: Tiling) -> tuple[Step, ...]:
         ]
         if len(outputs) > 1:
             # Halide loses the bounds of a fused loop where outputs are computed together.
-            extents = {loop.name: loop.extent for loop in stage.loops}
-            counts = [("along", extents[along] // side), ("down", extents[down] // tiling.lines)]
-            steps.append(grid(stage.name, [*counts, *((name, extents[name]) for name in rest)]))
-            block = "along"
+            loops = {loop.name: loop for loop in stage.loops}
+            sides = blocks(loops[along], "along", side), blocks(loops[down], "down", tiling.lines)
+            counts = [*sides, *(loops[name] for name in rest)]
+            steps += grid(stage.name, counts)
+            block = innermost(counts).name
         else:
             steps.append(Fuse(stage.name, "along", "down", "square"))
             block = "square"

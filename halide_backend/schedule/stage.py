@@ -28,12 +28,15 @@ class Role(Enum):
 class Loop:
     """A loop variable of a Func and its number of steps. RVars carry a "$" in their name, as Halide spells them.
 
-    `axis` is the program's name for the loop, equal in all Funcs that step through the same coordinates.
+    `axis` is the program's name for the loop, equal in all Funcs that step through the same coordinates. Where the
+    number is not `fixed` but computed when the kernel is called, `extent` is a typical one: it may decide what is fast,
+    never what is right.
     """
 
     name: str
     extent: int
     axis: str
+    fixed: bool = True
 
 
 def rvar(rdom: str, dimension: int) -> str:

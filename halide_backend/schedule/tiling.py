@@ -27,10 +27,11 @@ class Tiling:
     block of a TILE has `lines` elements of the first by `side` chunks of the second, a thread of a PATCH `lines`
     elements of the first by one chunk of the second.
 
-    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may lack `short`.
+    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may be `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
-    both outermost axis first. The threads of a team take turns at adjacent chunks; a team of several `warps`, each of
-    so many threads, gives each of them a stretch of the row.
+    both outermost axis first. Where that number is `computed` from sizes when the kernel is called, `chunks` is a
+    typical one. The threads of a team take turns at adjacent chunks; a team of several `warps`, each of so many
+    threads, gives each of them a stretch of the row.
     """
 
     team: Team
@@ -41,9 +42,10 @@ class Tiling:
     chunks: int = 1
     threads: int = 1
     warps: int = 1
-    short: int = 0
+    short: bool = False
     side: int = 0
     lines: int = 0
+    computed: bool = False
 
     @property
     def cuts(self) -> dict[str, int]:
@@ -53,10 +55,10 @@ class Tiling:
 
     @property
     def steps(self) -> int:
-        """Chunks that one thread does one after another."""
+        """Chunks that one thread does one after another, typically so many if their number is computed."""
         return -(-self.chunks // (self.threads * self.warps))
 
     @property
     def ragged(self) -> bool:
         """Whether some threads have less to do than others."""
-        return self.chunks % (self.threads * self.warps) != 0
+        return self.computed or self.chunks % (self.threads * self.warps) != 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
+from halide_backend.algorithm.extents import FloorDiv
 from halide_backend.algorithm.loop_program import Axis
 
 #: Bits of a word, and of the widest memory instruction.
@@ -25,6 +26,14 @@ def is_contiguous(index: sympy.Expr, name: str) -> bool:
     index = plain(index)
     rest = sympy.expand(index - symbol)
     return symbol in index.free_symbols and symbol not in rest.free_symbols
+
+
+def runs_along(index: sympy.Expr, name: str) -> bool:
+    """Whether `index` steps by one element along the axis `name`, but for jumps where one of several lines ends."""
+    symbol = Axis(name, 1, 1).symbol
+    line = plain(index).replace(lambda e: isinstance(e, FloorDiv) and e.args[0] == symbol, lambda e: sympy.Integer(0))
+    line = line.replace(lambda e: isinstance(e, sympy.Mod) and e.args[0] == symbol, lambda e: symbol)
+    return is_contiguous(line, name)
 
 
 def words_of(dtype: str, elements: int) -> int:

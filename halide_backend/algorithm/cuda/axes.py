@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from halide_backend.algorithm.loop_program import LoopProgram
+from halide_backend.algorithm.extents import factor_text, is_multiple, pieces, product
+from halide_backend.algorithm.index_text import index_text
+from halide_backend.algorithm.loop_program import Extent, LoopProgram
 from halide_backend.algorithm.placement import OutputLayout
+from halide_backend.errors import Unsupported
+from halide_backend.schedule.rounds import ROUND
 from halide_backend.schedule.stage import Loop
 from halide_backend.schedule.tiling import Team, Tiling
 
@@ -18,11 +22,13 @@ CHUNK, INSIDE = "c", "ci"
 
 
 class TiledAxes:
-    """The axes of `program` as `tiling` cuts them; every extent is known."""
+    """The axes of `program` as `tiling` cuts them."""
 
     def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
         self.tiling = tiling
-        self.extents = {axis.name: axis.hint for axis in program.axes}
+        self.extents = {axis.name: axis.extent for axis in program.axes}
+        self._hints = {axis.name: axis.hint for axis in program.axes}
+        self._sizes = {size.value: size.name for size in program.sizes}
 
     def definitions(self) -> list[str]:
         """Statements that define a Python variable for every axis: a Var, or an expression over several."""
@@ -42,35 +48,60 @@ class TiledAxes:
             number = f"{name}_c" if name in tiling.cuts else name
             if self.exceeds(name):
                 # Beyond the end the last one is taken again; nothing of it is used.
-                lines += [var(f"{name}_p"), f"{number} = hl.min({name}_p, {self.chunks(name) - 1})"]
+                lines += [var(f"{name}_p"), f"{number} = hl.min({name}_p, {index_text(self.chunks(name) - 1)})"]
             else:
                 lines.append(f"{number} = {places[number]}" if number in places else var(number))
             if name in tiling.cuts:
                 lines += [var(f"{name}_e"), f"{name} = {name}_c*{tiling.cuts[name]} + {name}_e"]
         return lines
 
-    def _coordinates(self) -> list[tuple[str, int]]:
+    def _coordinates(self) -> list[tuple[str, Extent]]:
         """The (name, extent) pairs of a chunk's place in the row, outermost first."""
         return [
             (f"{name}_c", self.chunks(name)) if name == self.tiling.chunk else (name, self.extents[name])
             for name in self.tiling.inner
         ]
 
-    def chunks(self, name: str) -> int:
+    @property
+    def row_chunks(self) -> Extent:
+        """Chunks of a row, which the threads of its team share out among themselves."""
+        return product(extent for _, extent in self._coordinates()) if self.tiling.computed else self.tiling.chunks
+
+    @property
+    def row_steps(self) -> Extent:
+        """Chunks that one thread of a team does one after another; computed ones are whole rounds of several."""
+        if not self.tiling.computed:
+            return self.tiling.steps
+        return pieces(self.row_chunks, self.tiling.threads * ROUND) * ROUND
+
+    def chunks(self, name: str) -> Extent:
         """Steps along the axis `name`: chunks if it is cut into such, of which the last may be short."""
-        return -(-self.extents[name] // self.tiling.cuts.get(name, 1))
+        return pieces(self.extents[name], self.tiling.cuts.get(name, 1))
 
     def exceeds(self, name: str) -> bool:
         """Whether whole squares go beyond the end of the axis `name`."""
-        return self._steps(name) > self.chunks(name)
+        return not is_multiple(self.chunks(name), self._square(name))
 
-    def _steps(self, name: str) -> int:
-        """Steps along the axis `name` with those beyond its end, up to which a square goes."""
+    def _square(self, name: str) -> int:
+        """Steps along the axis `name` that belong to a square, 1 if nothing does."""
         tiling = self.tiling
         if tiling.team is not Team.TILE or name not in tiling.inner:
-            return self.chunks(name)
-        square = tiling.side if name == tiling.inner[1] else tiling.lines
-        return -(-self.chunks(name) // square) * square
+            return 1
+        return tiling.side if name == tiling.inner[1] else tiling.lines
+
+    def _steps(self, name: str, extent: Extent) -> Extent:
+        """Steps along the axis `name`, had it `extent`, with those beyond its end up to which a square goes."""
+        square = self._square(name)
+        return pieces(pieces(extent, self.tiling.cuts.get(name, 1)), square) * square
+
+    def loop(self, name: str, axis: str) -> Loop:
+        """The loop Var `name` that counts the steps along `axis`."""
+        steps = self._steps(axis, self.extents[axis])
+        if isinstance(steps, int):
+            return Loop(name, steps, axis)
+        typical = self._steps(axis, self._hints[axis])
+        assert isinstance(typical, int)
+        return Loop(name, typical, axis, fixed=False)
 
     def loops(self, axes: Iterable[str], *, without: str = "", team: bool = False) -> list[Loop]:
         """The Vars of a Func over program axes, innermost first, but not that of the elements of axis `without`.
@@ -86,7 +117,7 @@ class TiledAxes:
             found += [self.thread, Loop(STEP, tiling.steps, STEP), *self._warps()]
         elif team and held:
             found.append(self.thread)
-        found += [Loop(self._number(name), self._steps(name), name) for name in names if name not in held]
+        found += [self.loop(self._number(name), name) for name in names if name not in held]
         return found
 
     def _number(self, name: str) -> str:
@@ -108,32 +139,34 @@ class TiledAxes:
         """Where element `element` of the chunk lies that thread `t` of a team has in its step `step`.
 
         Returns statements and, for every Var of the row, its text. Beyond the row's end the last chunk is taken, and
-        `<step>_c` tells.
+        `<step>_c` tells; of a computed number of chunks the steps of RDom `<step>` end there.
         """
         tiling = self.tiling
-        number = f"{step.partition('[')[0]}_c"
+        region = step.partition("[")[0]
+        number = f"{region}_c"
         lines = [f"{number} = {step}*{tiling.threads} + {THREAD}"]
         if tiling.team is Team.REGISTERS:
             return lines if tiling.ragged else [], {f"{tiling.chunk}_e": element, STEP: step}
         inside = number
-        if tiling.ragged:
+        if tiling.computed:
+            lines.append(f"{region}.where(hl.likely({number} < {index_text(self.row_chunks)}))")
+        elif tiling.ragged:
             inside = f"{number}i"
             lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
         return lines, {f"{tiling.chunk}_e": element, **digits(inside, self._coordinates())}
 
-    def output(self, layout: OutputLayout, *, without: str) -> tuple[list[Loop], list[tuple[int, int]]]:
+    def output(self, layout: OutputLayout, *, without: str) -> tuple[list[Loop], list[tuple[Extent, Extent]]]:
         """The Vars of an output and, one for each, its (extent, stride) in elements; `without` as of `loops`."""
         tiling = self.tiling
         found: list[Loop] = []
-        dims: list[tuple[int, int]] = []
+        dims: list[tuple[Extent, Extent]] = []
         held = tiling.inner if tiling.team is Team.REGISTERS else ()
         for name, (_, stride) in zip(layout.variables, layout.dims):
-            assert isinstance(stride, int)
             if name in held and name != tiling.chunk:
                 continue  # The row is one line of memory (see tiling.py).
             for loop in self.loops([name], without=without):
                 found.append(loop)
-                dims.append((loop.extent, stride * self._elements_of(loop)))
+                dims.append((self._extent_of(loop), stride * self._elements_of(loop)))
         if tiling.team in (Team.REGISTERS, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
             # All threads of the team write the one value.
             found.insert(0, self.thread)
@@ -142,6 +175,22 @@ class TiledAxes:
             found.append(Loop(SINGLE, 1, SINGLE))
             dims.append((1, 1))
         return found, dims
+
+    def dims_text(self, dims: Sequence[tuple[Extent, Extent]]) -> str:
+        """The (extent, stride) pairs of an output as a Python list.
+
+        Raises:
+            Unsupported: a stride for which the kernel has no argument; Halide knows no other that is not a number.
+        """
+        return f"[{', '.join(f'({index_text(extent)}, {self._stride(stride)})' for extent, stride in dims)}]"
+
+    def _stride(self, stride: Extent) -> str:
+        if not isinstance(stride, int) and stride not in self._sizes:
+            raise Unsupported(f"an output of stride {stride} on CUDA")
+        return str(stride) if isinstance(stride, int) else self._sizes[stride]
+
+    def _extent_of(self, loop: Loop) -> Extent:
+        return loop.extent if loop.fixed else self._steps(loop.axis, self.extents[loop.axis])
 
     def _elements_of(self, loop: Loop) -> int:
         """Elements between two points of a loop along a cut axis."""
@@ -162,12 +211,12 @@ def inner_first(axes: Iterable[str]) -> list[str]:
     return sorted(set(axes), key=lambda name: int(name[1:]), reverse=True)
 
 
-def digits(number: str, coordinates: Sequence[tuple[str, int]]) -> dict[str, str]:
+def digits(number: str, coordinates: Sequence[tuple[str, Extent]]) -> dict[str, str]:
     """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first."""
     places: dict[str, str] = {}
-    divisor = 1
+    divisor: Extent = 1
     for name, extent in reversed(coordinates):
-        quotient = number if divisor == 1 else f"({number} // {divisor})"
-        places[name] = quotient if name == coordinates[0][0] else f"{quotient} % {extent}"
-        divisor *= extent
+        quotient = number if divisor == 1 else f"({number} // {factor_text(divisor)})"
+        places[name] = quotient if name == coordinates[0][0] else f"{quotient} % {factor_text(extent)}"
+        divisor = product((divisor, extent))
     return places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halide_backend.algorithm.cuda.access import VECTOR
 from halide_backend.algorithm.cuda.axes import CHUNK, WORD, TiledAxes
+from halide_backend.algorithm.index_text import index_text
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.schedule.tiling import Team
 
@@ -25,7 +26,7 @@ class Guards:
         if tiling.team is Team.REGISTERS and tiling.ragged and tiling.chunk in layout.variables:
             return f"{CHUNK} < {tiling.chunks}"
         beyond = [name for name in tiling.inner if self._axes.exceeds(name)]
-        return " & ".join(f"({name}_p < {self._axes.chunks(name)})" for name in beyond)
+        return " & ".join(f"({name}_p < {index_text(self._axes.chunks(name))})" for name in beyond)
 
     def stored(self, text: str, layout: OutputLayout, bits: int) -> str:
         """The text of what is stored, a word or an element of `bits` bits, marked where not every thread stores it."""
@@ -36,7 +37,8 @@ class Guards:
             return text
         number, elements = f"{tiling.chunk}_c", tiling.elements
         last = self._axes.chunks(tiling.chunk) - 1
-        count = f"hl.select({number} < {last}, {elements}, {elements - tiling.short})"
+        rest = self._axes.extents[tiling.chunk] - elements * last
+        count = f"hl.select({number} < {index_text(last)}, {elements}, {index_text(rest)})"
         if elements * bits < VECTOR:
             # Each word has a store of its own, and begins after those before it.
             count = f"hl.max({count} - {WORD}*{32 // bits}, 0)"

@@ -6,7 +6,8 @@ import math
 
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.chunks import chunk_elements, contiguous_axis, element_bytes, is_a_line, row_loads
-from halide_backend.algorithm.loop_program import LoopProgram, Reduction, Scan
+from halide_backend.algorithm.extents import is_multiple
+from halide_backend.algorithm.loop_program import Extent, LoopProgram, Reduction, Scan
 from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.errors import Unsupported
@@ -19,7 +20,7 @@ _MOST_WORDS, _WORDS = 32, 16
 _MOST_WARPS = 32
 
 
-def scan_tiling(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout]) -> Tiling:
+def scan_tiling(program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout]) -> Tiling:
     """Teams that hold their rows, each of their warps a stretch of it.
 
     Raises:
@@ -34,10 +35,13 @@ def scan_tiling(program: LoopProgram, extents: dict[str, int], layouts: dict[str
         raise Unsupported("a scan beside a reduction or a recurrence in one CUDA kernel")
     (inner,) = orders
     row = tuple(axis.name for axis in program.stores[0].nest.axes if axis.name not in inner)
-    last, points = inner[-1], math.prod(extents[name] for name in inner)
+    lengths = [length for name in inner if isinstance(length := extents[name], int)]
+    if len(lengths) < len(inner):
+        raise Unsupported("a scan of a dynamic length")
+    last, points = inner[-1], math.prod(lengths)
     if any(layout.scattered or not is_a_line(layout, inner, extents) for layout in layouts.values()):
         raise Unsupported("a scan whose results are no line of memory")
-    if contiguous_axis(program, extents) != last:
+    if contiguous_axis(program) != last:
         raise Unsupported("a scan across memory")
     elements = chunk_elements(program, last, extents[last])
     chunks = points // elements
@@ -45,7 +49,7 @@ def scan_tiling(program: LoopProgram, extents: dict[str, int], layouts: dict[str
     read, kept = ([element_bytes(program, load) for load in row_loads(program, walk, uses)] for uses in (1, 2))
     scanned = sum(ELEMENT[value.dtype][1] // 8 for value in scans)
     words = -(-elements * max([*read, scanned + sum(kept)]) // 4)
-    shared = [n for n in (8, 16) if chunks <= n and row and all(extents[name] % (WARP // n) == 0 for name in row)]
+    shared = [n for n in (8, 16) if chunks <= n and row and all(is_multiple(extents[name], WARP // n) for name in row)]
     lanes = min([*shared, WARP])
     if -(-chunks // lanes) * words <= _MOST_WORDS:
         return Tiling(Team.REGISTERS, row, inner, last, elements, chunks, lanes)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from halide_backend.algorithm.arguments import Output
+from halide_backend.algorithm.arguments import Output, known
 from halide_backend.algorithm.cuda.axes import digits
 from halide_backend.algorithm.cuda.text import call_text
+from halide_backend.algorithm.extents import pieces, product
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import Store
 from halide_backend.algorithm.placement import OutputLayout
@@ -38,10 +39,11 @@ def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str
     at = with_indirect(index_text(position), operands)
     writer.func(where, Role.INLINE, loops, f"ops.position('int32', {at})", writer.calls_of(operands))
     region = writer.fresh("r")
-    tiling, extents = writer.tiling, writer.axes.extents
-    points = math.prod(extents[name] for name in names) // tiling.elements
-    writer.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {points})], "{region}")')
-    coordinates = [(loop.name, loop.extent) for loop in reversed(loops) if loop.name != f"{tiling.chunk}_e"]
+    tiling = writer.tiling
+    points = pieces(product(writer.axes.extents[name] for name in names), tiling.elements)
+    writer.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {index_text(points)})], "{region}")')
+    steps = [loop for loop in reversed(loops) if loop.name != f"{tiling.chunk}_e"]
+    coordinates = [(loop.name, writer.axes.chunks(loop.axis)) for loop in steps]
     places = {f"{tiling.chunk}_e": f"{region}[0]", **digits(f"{region}[1]", coordinates)}
     arguments = [places[loop.name] for loop in loops]
     if tiling.chunk:
@@ -61,10 +63,10 @@ def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str
         f'{store.buffer} = hl.Func("{store.buffer}")',
         f"{call_text(store.buffer, variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
         f"{element} = {stored}",
-        f"memory.target({store.buffer}, [{', '.join(variables)}], {list(layout.dims)})",
+        f"memory.target({store.buffer}, [{', '.join(variables)}], {writer.axes.dims_text(layout.dims)})",
     ]
-    updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", points, region))
-    pure = tuple(Loop(name, int(extent), name) for name, (extent, _) in zip(variables, layout.dims))
-    writer.stages.append(Stage(store.buffer, Role.SCATTER, pure, calls=(what, where), updates=updates))
-    known = tuple((int(extent), int(stride)) for extent, stride in layout.dims)
-    return Output(store.buffer, dtype, known, layout.offset)
+    typical, fixed = math.prod(loop.extent for loop in steps), all(loop.fixed for loop in steps)
+    updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", typical, region, fixed))
+    writer.stages.append(Stage(store.buffer, Role.SCATTER, (), calls=(what, where), updates=updates))
+    dims = tuple((known(extent), known(stride)) for extent, stride in layout.dims)
+    return Output(store.buffer, dtype, dims, layout.offset)

@@ -12,12 +12,14 @@ from dataclasses import replace
 
 import sympy
 
-from halide_backend.algorithm.arguments import ELEMENT, Input, Output
-from halide_backend.algorithm.cuda.axes import STEP, WORD, TiledAxes, inner_first, var
+from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, known
+from halide_backend.algorithm.cuda.axes import WORD, TiledAxes, var
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
 from halide_backend.algorithm.cuda.division import Divisions
+from halide_backend.algorithm.cuda.flattening import flattened
 from halide_backend.algorithm.cuda.guards import Guards
 from halide_backend.algorithm.cuda.precision import constants, exact_values, rounded_indices
+from halide_backend.algorithm.cuda.reduce import write_reduction
 from halide_backend.algorithm.cuda.scan_stages import beside_scans, write_scan
 from halide_backend.algorithm.cuda.scatter import write_scatter
 from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
@@ -31,7 +33,7 @@ from halide_backend.algorithm.sharing import old_values, sinks_of, strided_loads
 from halide_backend.algorithm.source import Algorithm
 from halide_backend.algorithm.value_text import value_text
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.tiling import Team, Tiling
 
 
@@ -41,10 +43,9 @@ def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
     Raises:
         Unsupported: something has no form on CUDA yet.
     """
-    if program.sizes:
-        raise Unsupported("a dynamic size in a CUDA kernel")
     if any(old_values(program)):
         raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
+    program = flattened(program)
     writer = Writer(program, tile(program))
     return writer.write(), writer.tiling
 
@@ -92,11 +93,11 @@ class Writer:
 
     def write(self) -> Algorithm:
         program = self.program
+        arguments = [Input(buffer.name, buffer.dtype, known(buffer.extent)) for buffer in program.inputs]
+        sizes = [Size(size.name) for size in program.sizes]
+        self.lines += [f"{s.name} = memory.size(ARGUMENTS[{k}])" for k, s in enumerate(sizes, len(arguments))]
         self.lines += self.axes.definitions()
-        inputs = []
         for number, buffer in enumerate(program.inputs):
-            assert isinstance(buffer.extent, int)
-            inputs.append(Input(buffer.name, buffer.dtype, buffer.extent))
             loads = buffer.name in self.words.buffers
             if loads:
                 self.aligned.append(buffer.name)
@@ -105,7 +106,7 @@ class Writer:
         outputs = tuple(self._output(store) for store in program.stores)
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
         streamed = is_streamed(program, self.tiling)
-        return Algorithm(tuple(self.lines), tuple(inputs), outputs, graph, tuple(self.aligned), streamed)
+        return Algorithm(tuple(self.lines), (*arguments, *sizes), outputs, graph, tuple(self.aligned), streamed)
 
     def declare(self, name: str) -> None:
         line = var(name)
@@ -164,7 +165,7 @@ class Writer:
     def _write_value(self, position: int) -> None:
         value = self.program.values[position]
         if isinstance(value.attribute, Reduction):
-            text = self._reduction(position, value, value.attribute)
+            text = write_reduction(self, position, value, value.attribute)
         elif isinstance(value.attribute, Scan):
             text = write_scan(self, position, value, value.attribute)
         elif position in self.words.loads:
@@ -247,87 +248,6 @@ class Writer:
             for k in chosen
         )
 
-    # -- reductions --------------------------------------------------------------------------------------------
-
-    def _reduction(self, position: int, value: Value, reduction: Reduction) -> str:
-        kind = reduction.kind
-        (operand,) = value.operands
-        text, roots = self._checked(position, self.reference(operand), [operand])
-        axes = {axis.name for axis in reduction.axes}.union(*(self.program.values[root].axes for root in roots))
-        loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
-        encoded = self.fresh(f"{kind}_operand")
-        self.func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", self.calls_of(roots))
-        total, best = self._reduce(kind, kind, encoded, loops, reduction, value)
-        self.calls[position] = best
-        if kind not in ("argmax", "argmin"):
-            return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
-        assert reduction.position is not None
-        at = f"hl.cast(hl.Int(32), {index_text(reduction.position)})"
-        candidate = self.fresh(f"{kind}_position")
-        key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
-        text = f"reductions.candidate({kind!r}, {key}, {total}, {at})"
-        # The best key is a value of the team: in a warp every lane has its own copy.
-        loops = self.axes.loops(axes, team=True)
-        self.func(candidate, Role.INLINE, loops, text, [encoded, best])
-        first, self.calls[position] = self._reduce(f"{kind}_first", "min", candidate, loops, reduction, value)
-        return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
-
-    def _reduce(
-        self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
-    ) -> tuple[str, str]:
-        """Write the reduction of Func `operand`; returns the text of its result, and the Func that has it."""
-        if self.tiling.team is Team.THREAD:
-            return self._reduce_alone(stem, kind, operand, loops, reduction, value)
-        tiling = self.tiling
-        region = self.fresh("r")
-        self.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {tiling.steps})], "{region}")')
-        updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", tiling.steps, STEP))
-        lines, places = self.axes.share(f"{region}[1]", f"{region}[0]")
-        self.lines += lines
-        kept = [self.axes.thread, *self.axes.loops(value.axes)]
-        partial, names = self.fresh(stem), [loop.name for loop in kept]
-        own = call_text(partial, names)
-        element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
-        start = f"reductions.initial({kind!r}, {element})"
-        if tiling.ragged:
-            element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
-        self.lines += [
-            f'{partial} = hl.Func("{partial}")',
-            f"{own} = {start}",
-            f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
-        ]
-        self.stages.append(
-            Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind)
-        )
-        whole = f"{partial}_team"
-        if tiling.team is Team.REGISTERS:
-            number = sum(stage.role is Role.TEAM for stage in self.stages)
-            text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
-            return self.func(whole, Role.TEAM, kept, text, [partial]), whole
-        self.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
-        return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
-
-    def _reduce_alone(
-        self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
-    ) -> tuple[str, str]:
-        names = inner_first(axis.name for axis in reduction.axes)
-        region = self.fresh("r")
-        extents = ", ".join(f"(0, {self.axes.extents[name]})" for name in names)
-        self.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
-        places = {name: f"{region}[{k}]" for k, name in enumerate(names)}
-        updates = tuple(Loop(rvar(region, k), self.axes.extents[name], name) for k, name in enumerate(names))
-        kept = self.axes.loops(value.axes)
-        func = self.fresh(stem)
-        own = call_text(func, [loop.name for loop in kept])
-        element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
-        self.lines += [
-            f'{func} = hl.Func("{func}")',
-            f"{own} = reductions.initial({kind!r}, {element})",
-            f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
-        ]
-        self.stages.append(Stage(func, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind))
-        return f"hl.Expr({own})", func
-
     # -- outputs -----------------------------------------------------------------------------------------------
 
     def _output(self, store: Store) -> Output:
@@ -354,10 +274,10 @@ class Writer:
         bits = 32 if words else bits
         self.func(store.buffer, Role.OUTPUT, variables, text, calls, bits=bits, reads=self._reads())
         names = ", ".join(loop.name for loop in variables)
-        self.lines.append(f"memory.target({store.buffer}, [{names}], {shape})")
-        extent = 1 + sum((int(extent) - 1) * int(stride) for extent, stride in layout.dims)
-        beyond = self.guards.partial(layout)
-        return Output(store.buffer, buffer.dtype, tuple(dims), layout.offset, extent if beyond else 0)
+        self.lines.append(f"memory.target({store.buffer}, [{names}], {self.axes.dims_text(shape)})")
+        told = tuple((known(extent), known(stride)) for extent, stride in dims)
+        reach = known(1 + sum((extent - 1) * stride for extent, stride in layout.dims))
+        return Output(store.buffer, buffer.dtype, told, layout.offset, reach if self.guards.partial(layout) else 0)
 
     def _reads(self) -> int:
         """Elements that one step of a thread loads one by one."""
@@ -388,9 +308,9 @@ class Writer:
             # Storing rounds; the value need not be rounded before.
             source = value.operands[0]
             root = source if self.program.values[source].dtype in ("float32", dtype) else root
-        return self._checked(store.buffer, beside_scans(self, root), [root])
+        return self.checked(store.buffer, beside_scans(self, root), [root])
 
-    def _checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
+    def checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
         conditions = self.checks.get(sink, [])
         if not conditions:
             return text, roots

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import sympy
-
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
 from halide_backend.algorithm.cuda.chunks import (
@@ -15,15 +13,21 @@ from halide_backend.algorithm.cuda.chunks import (
     element_bytes,
     is_a_line,
     row_loads,
+    typical_extents,
 )
+from halide_backend.algorithm.cuda.flattening import flattened
 from halide_backend.algorithm.cuda.scan_tiling import scan_tiling
 from halide_backend.algorithm.cuda.words import WordAccess
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan
+from halide_backend.algorithm.extents import is_multiple
+from halide_backend.algorithm.loop_program import Extent, Load, LoopProgram, Reduction, Scan
 from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
 from halide_backend.algorithm.sharing import sinks_of, strided_loads
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.tiling import WARP, Team, Tiling
+
+#: Bytes of one memory instruction.
+_VECTOR = 16
 
 #: Words of a row that one lane of a warp keeps in registers: 32 of 255 (half-filled warps spill from four times that).
 _LANE_WORDS = 32
@@ -76,7 +80,7 @@ def tile(program: LoopProgram) -> Tiling:
     Raises:
         Unsupported: its loops fit no tiling, or one that would leave the GPU idle.
     """
-    extents = {axis.name: _static(axis.extent) for axis in program.axes}
+    extents = {axis.name: axis.extent for axis in program.axes}
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     scattered = any(layout.scattered for layout in layouts.values())
     if any(isinstance(value.attribute, Scan) for value in program.values):
@@ -97,7 +101,8 @@ def tile(program: LoopProgram) -> Tiling:
         return _scattering(program, extents, layouts, Tiling(Team.THREAD, row))
     if any(value.operation in RECURRENCES for value in program.values):
         return Tiling(Team.THREAD, row)
-    if (square := _square(program, layouts)) is not None:
+    square = _square(program, layouts)
+    if square is not None and not any(_is_dynamic(extents[name]) for name in square):
         return _tiled(program, extents, layouts, Tiling(Team.TILE, row, square))
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
 
@@ -121,10 +126,8 @@ def fits_one_tiling(program: LoopProgram) -> bool:
     reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
     if len({frozenset(axis.name for axis in reduction.axes) for reduction in reductions}) > 1:
         return False
-    if any(isinstance(axis.extent, sympy.Expr) for axis in program.axes):
-        return True
     try:
-        tile(program)
+        tile(flattened(program))
     except Unsupported:
         return False
     return True
@@ -142,7 +145,7 @@ def _square(program: LoopProgram, layouts: dict[str, OutputLayout]) -> tuple[str
 
 
 def _scattering(
-    program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling
+    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling
 ) -> Tiling:
     """Chunks along the row that is added to, if that takes fewer instructions."""
     (store,) = program.stores
@@ -151,11 +154,13 @@ def _scattering(
     most = ADDED_AT_ONCE.get(buffer.dtype, 1)
     if store.mode != "atomic_add" or not buffer.aligned or along not in tiling.row:
         return tiling
-    elements = next(count for count in (most, most // 2, 1) if count and extents[along] % count == 0)
+    elements = next(count for count in (most, most // 2, 1) if count and is_multiple(extents[along], count))
     return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
 
 
-def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling) -> Tiling:
+def _tiled(
+    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling
+) -> Tiling:
     """Squares of single elements, or of pairs if all that is stored has 16 bits and they fill their squares."""
     across, along = tiling.inner
     patch = _patch(program, extents, tiling)
@@ -163,21 +168,22 @@ def _tiled(program: LoopProgram, extents: dict[str, int], layouts: dict[str, Out
         return patch
     narrow = {ELEMENT[buffer.dtype][1] for buffer in program.outputs} == {16}
     for side in (_SMALL_SIDE, _SMALL_SIDE // 2):
-        if narrow and extents[along] % (2 * side) == 0:
+        if narrow and is_multiple(extents[along], 2 * side):
             return replace(tiling, chunk=along, elements=2, side=side, lines=_LARGE_SIDE)
     shared, whole = 0, True
     for position in strided_loads(program, layouts):
         load = program.values[position].attribute
         assert isinstance(load, Load)
         shared += _LARGE_SIDE * (_LARGE_SIDE + 4) * element_bytes(program, load)
-        whole = whole and extents[across] * element_bytes(program, load) % _SECTOR == 0
-    count = math.prod(-(-extents[name] // (_LARGE_SIDE if name in tiling.inner else 1)) for name in tiling.row)
+        whole = whole and is_multiple(extents[across] * element_bytes(program, load), _SECTOR)
+    hints = typical_extents(program)
+    count = math.prod(-(-hints[name] // (_LARGE_SIDE if name in tiling.inner else 1)) for name in tiling.row)
     large = not whole and shared <= _SHARED_BYTES and count >= _ENOUGH_SQUARES
     lines = _LARGE_SIDE if count >= _ENOUGH_SQUARES else _SMALL_SIDE
     return replace(tiling, side=_LARGE_SIDE if large else _SMALL_SIDE, lines=lines)
 
 
-def _patch(program: LoopProgram, extents: dict[str, int], tiling: Tiling) -> Tiling:
+def _patch(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling) -> Tiling:
     """A vector of elements of each axis for every thread."""
     across, along = tiling.inner
     elements, lines = (chunk_elements(program, name, extents[name]) for name in (along, across))
@@ -202,13 +208,11 @@ def _moves_vectors(program: LoopProgram, layouts: dict[str, OutputLayout], patch
     return all(count and count % words == 0 for count in stored)
 
 
-def _static(extent: object) -> int:
-    if not isinstance(extent, int):
-        raise Unsupported("a dynamic size in a CUDA kernel")
-    return extent
+def _is_dynamic(extent: Extent) -> bool:
+    return not isinstance(extent, int)
 
 
-def _reducing(program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout]) -> Tiling:
+def _reducing(program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout]) -> Tiling:
     row = tuple(axis.name for axis in program.row)
     inner = tuple(name for name in extents if name not in row)
     reductions = [v.attribute for v in program.values if isinstance(v.attribute, Reduction)]
@@ -216,8 +220,9 @@ def _reducing(program: LoopProgram, extents: dict[str, int], layouts: dict[str, 
     nests = [frozenset(axis.name for axis in store.nest.iteration) for store in program.stores]
     flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
     order = _order(program, inner)
-    points = math.prod(extents[name] for name in inner)
-    along = contiguous_axis(program, extents, inner)
+    hints = typical_extents(program)
+    points = math.prod(hints[name] for name in inner)
+    along = contiguous_axis(program, inner)
     if whole and flat and order and points >= WARP and along not in row:
         return _team(program, extents, layouts, Tiling(Team.BLOCK, row, order), points)
     if points > _SERIAL_POINTS:
@@ -236,18 +241,19 @@ def _order(program: LoopProgram, inner: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _team(
-    program: LoopProgram, extents: dict[str, int], layouts: dict[str, OutputLayout], tiling: Tiling, points: int
+    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling, points: int
 ) -> Tiling:
     last = tiling.inner[-1]
     elements = chunk_elements(program, last, extents[last])
     chunks = points // elements
     shared = sum(element_bytes(program, load) for load in row_loads(program, tiling, uses=2))
-    if all(is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
+    computed = any(_is_dynamic(extents[name]) for name in tiling.inner)
+    if not computed and all(is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
         threads = _holders(program, tiling, extents, elements, chunks)
         # Through long rows whose numbers are used but once threads had better walk.
         if 0 < threads <= (_MOST_THREADS_OF_A_BLOCK if shared else _MOST_THREADS):
             return replace(tiling, team=Team.REGISTERS, chunk=last, elements=elements, chunks=chunks, threads=threads)
-    if points * shared > _SHARED_BYTES:
+    if points * shared > _SHARED_BYTES or (computed and shared):
         # Read again from the cache, each time adjacent threads adjacent elements.
         elements = 1
     chunks = points // elements
@@ -255,10 +261,10 @@ def _team(
     wanted = 1 << max(chunks // _THREAD_VECTORS, 1).bit_length() - 1
     threads = min(max(wanted, _FEWEST_THREADS), _MOST_THREADS)
     threads = min(threads, -(-chunks // WARP) * WARP)
-    return Tiling(Team.BLOCK, tiling.row, tiling.inner, chunk, elements, chunks, threads)
+    return Tiling(Team.BLOCK, tiling.row, tiling.inner, chunk, elements, chunks, threads, computed=computed)
 
 
-def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elements: int, chunks: int) -> int:
+def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, Extent], elements: int, chunks: int) -> int:
     """Threads of a team that holds a row in registers, 0 if there is none."""
 
     def words(uses: int) -> list[int]:
@@ -267,11 +273,14 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elem
     widest, together = max(words(uses=1), default=1), sum(words(uses=2))
     threads = WARP
     while (
-        threads > 8 and 2 * chunks <= threads and all(extents[name] % (2 * WARP // threads) == 0 for name in tiling.row)
+        threads > 8
+        and 2 * chunks <= threads
+        and all(is_multiple(extents[name], 2 * WARP // threads) for name in tiling.row)
     ):
         threads //= 2
     if -(-chunks // threads) * widest > _LANE_WORDS:
-        many = math.prod(extents[name] for name in tiling.row) >= _MULTIPROCESSORS
+        hints = typical_extents(program)
+        many = math.prod(hints[name] for name in tiling.row) >= _MULTIPROCESSORS
         shares = (_MANY_WORDS if together else _PASSING_WORDS) if many else _THREAD_WORDS
         teams = [-(-chunks // max(1, words // widest)) for words in shares]
         wanted = next((team for team in teams if team <= _MOST_THREADS), teams[-1])
@@ -281,17 +290,19 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, int], elem
     return threads if steps * together <= room and steps * elements <= _MOST_ELEMENTS else 0
 
 
-def _chunked(program: LoopProgram, extents: dict[str, int], tiling: Tiling, candidates: tuple[str, ...]) -> Tiling:
+def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, candidates: tuple[str, ...]) -> Tiling:
     """Cut the axis along which memory is contiguous, if every store runs along it."""
-    along = contiguous_axis(program, extents)
+    along = contiguous_axis(program)
     everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in program.stores)
     if along not in candidates or not everywhere:
         return tiling
     elements = chunk_elements(program, along, extents[along])
     whole = chunk_elements(program, along, 0)
-    if not tiling.inner and extents[along] > whole > elements and _may_be_short(program, along, whole):
-        return replace(tiling, chunk=along, elements=whole, short=-extents[along] % whole)
-    if tiling.inner and math.prod(extents[name] for name in tiling.row) < elements * _BUSY:
+    hints = typical_extents(program)
+    long = _is_dynamic(extents[along]) or hints[along] > whole
+    if not tiling.inner and long and whole > elements and _may_be_short(program, along, whole):
+        return replace(tiling, chunk=along, elements=whole, short=True)
+    if tiling.inner and math.prod(hints[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
     if elements == 1:

@@ -8,7 +8,8 @@ import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import VECTOR, WORD, first_word, plain, words_of
-from halide_backend.algorithm.loop_program import Axis, Buffer, Load, LoopProgram, Value
+from halide_backend.algorithm.extents import is_multiple, pieces
+from halide_backend.algorithm.loop_program import Axis, Buffer, Extent, Load, LoopProgram, Value
 from halide_backend.algorithm.placement import OutputLayout
 from halide_backend.schedule.tiling import Tiling
 
@@ -30,7 +31,7 @@ class WordLoad:
     first: sympy.Expr
     words: int
     unit: int
-    last: int | None = None
+    last: Extent | None = None
     step: int = 1
     skip: int = 0
 
@@ -72,10 +73,9 @@ class WordAccess:
             found = WordLoad(buffer.name, along, first, words, min(words, VECTOR // WORD))
             if unmasked:
                 return found
-            assert isinstance(buffer.extent, int)
             # In a buffer of whole pieces one with any element inside lies inside as a whole: clamping changes no other.
-            last = words_of(buffer.dtype, buffer.extent) - words
-            return None if buffer.extent % elements else replace(found, last=last)
+            last = words * (pieces(buffer.extent, elements) - 1)
+            return replace(found, last=last) if is_multiple(buffer.extent, elements) else None
         if not unmasked or not tiling.chunk or tiling.elements == 1:
             return None
         windows = (self._window(load, buffer, unit) for unit in (VECTOR, WORD))
@@ -89,11 +89,10 @@ class WordAccess:
         index = sympy.expand(plain(load.index))
         step, constant = index.coeff(symbol), index.as_coeff_Add()[0]
         in_unit = unit // ELEMENT[buffer.dtype][1]
-        assert isinstance(buffer.extent, int)
         if (
             in_unit < 2
             or not (step.is_Integer and step != 0 and -1 <= step <= _WIDEST_STEP and constant.is_Integer)
-            or buffer.extent % in_unit
+            or not is_multiple(buffer.extent, in_unit)
         ):
             return None
         # From the element with the lowest address to the chunk's first one.
@@ -119,7 +118,8 @@ class WordAccess:
         step = min(words * WORD, VECTOR)
         bits = ELEMENT[buffer.dtype][1]
         for name, (_, stride) in zip(layout.variables, layout.dims):
-            assert isinstance(stride, int)
-            if not words or (stride != 1 if name == tiling.chunk else stride * bits % step):
+            if not words or (stride != 1 if name == tiling.chunk else not is_multiple(stride * bits, step)):
                 return 0
+            if not isinstance(stride, int) and bits != WORD:
+                return 0  # Counted in words it would be no argument of the kernel.
         return words if layout.offset * bits % step == 0 else 0

@@ -54,7 +54,7 @@ class Ptx:
         return self.count(r"st\.global\S*\.v4\.b32|st\.global\S*\.v2\.b64")
 
 
-def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[LoopProgram]:
+def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynamic: bool = False) -> list[LoopProgram]:
     """The programs that compiling `function` for the CPU captures, with the alignment that CUDA memory has."""
     found: list[LoopProgram] = []
     compile_program = scheduling.compile_program
@@ -71,7 +71,7 @@ def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> lis
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduling, "compile_program", recorded)
         with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
-            torch.compile(function, dynamic=False)(*arguments)
+            torch.compile(function, dynamic=dynamic)(*arguments)
     return found
 
 
@@ -89,8 +89,8 @@ def _need_intrinsics() -> None:
 
 @pytest.fixture
 def programs() -> Callable[..., list[LoopProgram]]:
-    """programs(function, *arguments): the captured programs."""
-    return lambda function, *arguments: programs_of(function, arguments)
+    """programs(function, *arguments, dynamic=False): the captured programs."""
+    return lambda function, *arguments, dynamic=False: programs_of(function, arguments, dynamic)
 
 
 @pytest.fixture

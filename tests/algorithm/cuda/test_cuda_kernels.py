@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halide_backend.algorithm.loop_program import Size
 from halide_backend.build import ptx
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_text import cuda_kernel_text
@@ -379,11 +378,3 @@ def test_a_recurrence_ends_where_its_degree_says(compiled_ptx: Compile, name: st
     assert code.wide_loads == 0
     # The loop's end is the smaller of the degree and the largest one.
     assert code.count(r"min\.u32.*, 2147483646;") == 1
-
-
-def test_dynamic_sizes_are_refused_wherever_they_occur(programs: Compile) -> None:
-    """In the number of elements that a mean divides by, too, which is no loop's extent."""
-    (first, *_) = programs(lambda x: x.sum() * 2, rand(8, 8))
-    size = Size("n0", 8, "s0")
-    with pytest.raises(Unsupported, match="a dynamic size"):
-        cuda_kernel_text(replace(first, sizes=(size,)))

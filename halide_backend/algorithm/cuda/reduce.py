@@ -1,0 +1,103 @@
+"""Reductions: by a thread alone, or by the threads of a team, each its share and then together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from halide_backend.algorithm.cuda.axes import STEP, inner_first
+from halide_backend.algorithm.cuda.text import call_text, tuple_text
+from halide_backend.algorithm.index_text import index_text
+from halide_backend.algorithm.loop_program import Reduction, Value
+from halide_backend.schedule.stage import Loop, Role, Stage, rvar
+from halide_backend.schedule.tiling import Team
+
+if TYPE_CHECKING:
+    from halide_backend.algorithm.cuda.source import Writer
+
+
+def write_reduction(writer: Writer, position: int, value: Value, reduction: Reduction) -> str:
+    """Write the Funcs that reduce `value`; returns the text of its result."""
+    kind = reduction.kind
+    (operand,) = value.operands
+    text, roots = writer.checked(position, writer.reference(operand), [operand])
+    axes = {axis.name for axis in reduction.axes}.union(*(writer.program.values[root].axes for root in roots))
+    loops = writer.axes.loops(axes, team=not writer.team_made.isdisjoint(roots))
+    fixed = all(loop.fixed for loop in loops)
+    if not fixed and kind in ("max", "min") and writer.program.values[operand].dtype == "int32":
+        text = f"hl.cast(hl.Int(64), {text})"  # As positions below: it may be one.
+    encoded = writer.fresh(f"{kind}_operand")
+    writer.func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", writer.calls_of(roots))
+    total, best = _reduce(writer, kind, kind, encoded, loops, reduction, value)
+    writer.calls[position] = best
+    if kind not in ("argmax", "argmin"):
+        return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
+    assert reduction.position is not None
+    # Where steps are computed Halide would end the loop at the least position so far, beyond which int32 may overflow.
+    at = f"hl.cast(hl.{'Int' if fixed else 'UInt'}(32), {index_text(reduction.position)})"
+    candidate = writer.fresh(f"{kind}_position")
+    key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
+    text = f"reductions.candidate({kind!r}, {key}, {total}, {at})"
+    # The best key is a value of the team: in a warp every lane has its own copy.
+    loops = writer.axes.loops(axes, team=True)
+    writer.func(candidate, Role.INLINE, loops, text, [encoded, best])
+    first, writer.calls[position] = _reduce(writer, f"{kind}_first", "min", candidate, loops, reduction, value)
+    return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
+
+
+def _reduce(
+    writer: Writer, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
+) -> tuple[str, str]:
+    """Write the reduction of Func `operand`; returns the text of its result, and the Func that has it."""
+    if writer.tiling.team is Team.THREAD:
+        return _reduce_alone(writer, stem, kind, operand, loops, reduction, value)
+    tiling = writer.tiling
+    region = writer.fresh("r")
+    steps = index_text(writer.axes.row_steps)
+    writer.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
+    step = Loop(f"{region}$y", tiling.steps, STEP, fixed=not tiling.computed)
+    updates = (Loop(f"{region}$x", tiling.elements, "e"), step)
+    lines, places = writer.axes.share(f"{region}[1]", f"{region}[0]")
+    writer.lines += lines
+    kept = [writer.axes.thread, *writer.axes.loops(value.axes)]
+    partial, names = writer.fresh(stem), [loop.name for loop in kept]
+    own = call_text(partial, names)
+    element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
+    start = f"reductions.initial({kind!r}, {element})"
+    if tiling.ragged and not tiling.computed:
+        element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
+    writer.lines += [
+        f'{partial} = hl.Func("{partial}")',
+        f"{own} = {start}",
+        f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
+    ]
+    writer.stages.append(Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind))
+    whole = f"{partial}_team"
+    if tiling.team is Team.REGISTERS:
+        number = sum(stage.role is Role.TEAM for stage in writer.stages)
+        text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
+        return writer.func(whole, Role.TEAM, kept, text, [partial]), whole
+    writer.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
+    return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
+
+
+def _reduce_alone(
+    writer: Writer, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
+) -> tuple[str, str]:
+    names = inner_first(axis.name for axis in reduction.axes)
+    region = writer.fresh("r")
+    extents = ", ".join(f"(0, {index_text(writer.axes.extents[name])})" for name in names)
+    writer.lines.append(f'{region} = hl.RDom([{extents}], "{region}")')
+    places = {name: f"{region}[{k}]" for k, name in enumerate(names)}
+    updates = tuple(writer.axes.loop(rvar(region, k), name) for k, name in enumerate(names))
+    kept = writer.axes.loops(value.axes)
+    func = writer.fresh(stem)
+    own = call_text(func, [loop.name for loop in kept])
+    element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
+    writer.lines += [
+        f'{func} = hl.Func("{func}")',
+        f"{own} = reductions.initial({kind!r}, {element})",
+        f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
+    ]
+    writer.stages.append(Stage(func, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind))
+    return f"hl.Expr({own})", func

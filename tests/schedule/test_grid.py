@@ -1,0 +1,42 @@
+"""Which loop is the first dimension of a grid: only that one may be long."""
+
+from __future__ import annotations
+
+import pytest
+
+from halide_backend.errors import Unsupported
+from halide_backend.schedule.grid import blocks, grid, innermost
+from halide_backend.schedule.rounds import round_alone, round_of_team
+from halide_backend.schedule.stage import Loop
+from halide_backend.schedule.steps import GpuBlocks, Reorder
+
+SHORT, LONG = Loop("x1", 3, "x1"), Loop("x0", 140_000, "x0")
+DYNAMIC = Loop("x2", 2, "x2", fixed=False)
+
+
+def test_halide_gives_the_first_dimension_to_the_innermost_loop() -> None:
+    assert grid("f", [LONG, SHORT]) == (GpuBlocks("f", ("x0", "x1")),)
+    assert grid("f", [SHORT, LONG])[0] == Reorder("f", ("x0", "x1"))
+    assert grid("f", [SHORT, DYNAMIC])[0] == Reorder("f", ("x2", "x1"))
+    assert innermost([SHORT, LONG]) == LONG
+    assert innermost([SHORT, Loop("x0", 60_000, "x0")]) == SHORT
+
+
+def test_two_long_dimensions_are_refused() -> None:
+    for loops in ([LONG, DYNAMIC], [LONG, LONG], [SHORT] * 4):
+        with pytest.raises(Unsupported, match="a CUDA grid of"):
+            grid("f", loops)
+
+
+def test_blocks_of_a_dynamic_loop_are_dynamic() -> None:
+    assert blocks(DYNAMIC, "block", 4) == Loop("block", 1, "x2", fixed=False)
+    assert blocks(LONG, "block", 4).extent == 35_000
+
+
+def test_rounds_divide_what_is_known() -> None:
+    assert round_of_team(Loop("r", 30, "r")) == 6
+    assert round_alone(Loop("r", 30, "r"), threads=1 << 20) == 30
+    assert round_alone(Loop("r", 300, "r"), threads=1 << 20) == 30
+    # Of a typical number nothing follows for the number itself.
+    assert round_of_team(Loop("r", 30, "r", fixed=False)) == 8
+    assert round_alone(Loop("r", 3, "r", fixed=False), threads=1) == 2
