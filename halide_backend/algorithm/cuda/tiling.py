@@ -313,12 +313,12 @@ def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, c
     if along not in candidates or not everywhere:
         return tiling
     elements = _elements(program, along, extents[along])
-    whole = _elements(program, along, 0)
+    whole = min(_elements(program, along, 0), _VECTOR // max(_widths(program, along)))
     # Within one chunk nothing but constants may be left, and those Halide computes on the host, which cannot mark them.
     hints = _hints(program)
     long = _is_dynamic(extents[along]) or hints[along] > whole
     if not tiling.inner and long and whole > elements and _may_be_short(program, along, whole):
-        return replace(tiling, chunk=along, elements=whole, short=True)
+        return replace(tiling, chunk=along, elements=whole, short=not is_multiple(extents[along], whole))
     if tiling.inner and math.prod(hints[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
@@ -328,8 +328,9 @@ def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, c
 
 
 def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
-    """Whether the axis `along` may end within a chunk: all memory is moved in words along it, and nothing else depends
-    on what is read beyond the end, inside the vector that the tensor ends in."""
+    """Whether the axis `along` may end within a chunk, of no more than one vector of any number: all memory is moved in
+    words along it, and nothing else depends on what is read beyond the end, inside the vector that the tensor ends in.
+    """
     if program.checks or any(value.operation == "indirect" for value in program.values):
         return False
     for value in program.values:
@@ -349,15 +350,20 @@ def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
 
 def _elements(program: LoopProgram, along: str, extent: Extent) -> int:
     """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
-    widths = [ELEMENT[dtype][1] // 8 for dtype, index in _accesses(program) if is_contiguous(index, along)]
+    widths = _widths(program, along)
     # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
-    narrowest = min([width for width in widths if width > 1] or widths or [_VECTOR])
+    narrowest = min([width for width in widths if width > 1] or widths)
     elements = _VECTOR // max(narrowest, 2)
     if is_multiple(extent, elements):
         return elements
     # Two words are two instructions, each of which leaves out every other word: better one word, or one element.
     elements = max(1, WORD // 8 // max(narrowest, 2))
     return elements if is_multiple(extent, elements) else 1
+
+
+def _widths(program: LoopProgram, along: str) -> list[int]:
+    """Bytes of the numbers that are adjacent along the axis, of a vector if there are none."""
+    return [ELEMENT[dtype][1] // 8 for dtype, index in _accesses(program) if is_contiguous(index, along)] or [_VECTOR]
 
 
 def _contiguous(program: LoopProgram, over: Sequence[str] = ()) -> str:
