@@ -51,7 +51,7 @@ def run(request: Request) -> int:
         if time.perf_counter() - begin > request.seconds:
             print(f"{len(chosen) - len(results)} cases left out after {request.seconds:g} s")
             break
-        results.append(_told(case, request))
+        results.append(_told(case, request, against_first=len(results) % 2 == 1))
     print(_summary(results, request.against))
     if request.json_file:
         document = {
@@ -76,8 +76,8 @@ def _possible(request: Request) -> None:
         )
 
 
-def _told(case: Case, request: Request) -> Result:
-    result = evaluate(case, request.against, timing=request.timing)
+def _told(case: Case, request: Request, *, against_first: bool) -> Result:
+    result = evaluate(case, request.against, timing=request.timing, against_first=against_first)
     times = ""
     if result.samples:
         times = f"{result.median(NAME):10.1f} us {result.median(request.against):10.1f} us "
@@ -100,6 +100,10 @@ def _summary(results: Sequence[Result], against: str) -> str:
             f"geometric mean of {against}'s time over ours {mean:.3f}; {enough} of {len(ratios)} at least 0.97"
         )
         lines.append(f"the lowest is {least:.3f}")
+    first = [(result.compile_s[against], result.compile_s[NAME]) for result in results if against in result.compile_s]
+    if first and against != "eager":
+        theirs, ours = map(sum, zip(*first, strict=True))
+        lines.append(f"first calls took {theirs:.1f} s with {against}, {ours:.1f} s with ours")
     return "; ".join(lines)
 
 

@@ -128,6 +128,29 @@ def test_an_odd_length_changes_nothing_beyond_its_end(native: Native, count: int
     assert native() >= 1
 
 
+@pytest.mark.parametrize("count", [5, 1001, 4097, 100_003])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_odd_length_of_two_widths_changes_nothing_beyond_its_end(native: Native, count: int, dynamic: bool) -> None:
+    def update(x: Tensor, y: Tensor) -> None:
+        y.copy_(x * 2)
+        x.add_(3)
+
+    narrow, whole = normal(count + 64).bfloat16(), normal(count + 64)
+    wanted = narrow.clone(), whole.clone()
+    update(wanted[1][:count], wanted[0][:count])
+    torch.compile(update, dynamic=dynamic)(whole[:count], narrow[:count])
+    assert torch.equal(narrow, wanted[0])
+    assert torch.equal(whole, wanted[1])
+    assert native() >= 1
+
+
+def test_more_rows_than_the_second_dimension_of_a_grid_has(native: Native) -> None:
+    x = normal(3, 70_000, 2, 40)
+    found = compiled(lambda x: torch.softmax(x.permute(1, 2, 0, 3), -1))(x)
+    torch.testing.assert_close(found, torch.softmax(x.permute(1, 2, 0, 3), -1))
+    assert native() >= 1
+
+
 @pytest.mark.parametrize("columns", [250, 1000, 1536, 3000, 6272, 50257])
 def test_a_ragged_row_changes_nothing_beyond_its_end(native: Native, columns: int) -> None:
     whole = normal(9, columns)

@@ -22,15 +22,20 @@ _VECTOR = 16
 
 def chunk_elements(program: LoopProgram, along: str, extent: Extent) -> int:
     """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
-    widths = [ELEMENT[dtype][1] // 8 for dtype, index in accesses(program) if is_contiguous(index, along)]
+    widths = adjacent_bytes(program, along)
     # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
-    narrowest = min([width for width in widths if width > 1] or widths or [_VECTOR])
+    narrowest = min([width for width in widths if width > 1] or widths)
     elements = _VECTOR // max(narrowest, 2)
     if is_multiple(extent, elements):
         return elements
     # Two words are two instructions, each of which leaves out every other word: better one word, or one element.
     elements = max(1, WORD // 8 // max(narrowest, 2))
     return elements if is_multiple(extent, elements) else 1
+
+
+def adjacent_bytes(program: LoopProgram, along: str) -> list[int]:
+    """Bytes of the numbers that are adjacent along the axis, of a vector if there are none."""
+    return [ELEMENT[dtype][1] // 8 for dtype, index in accesses(program) if is_contiguous(index, along)] or [_VECTOR]
 
 
 def typical_extents(program: LoopProgram) -> dict[str, int]:

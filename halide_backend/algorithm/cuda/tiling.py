@@ -8,6 +8,7 @@ from dataclasses import replace
 from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.cuda.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
 from halide_backend.algorithm.cuda.chunks import (
+    adjacent_bytes,
     chunk_elements,
     contiguous_axis,
     element_bytes,
@@ -297,11 +298,11 @@ def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, c
     if along not in candidates or not everywhere:
         return tiling
     elements = chunk_elements(program, along, extents[along])
-    whole = chunk_elements(program, along, 0)
+    whole = min(chunk_elements(program, along, 0), VECTOR // 8 // max(adjacent_bytes(program, along)))
     hints = typical_extents(program)
     long = _is_dynamic(extents[along]) or hints[along] > whole
     if not tiling.inner and long and whole > elements and _may_be_short(program, along, whole):
-        return replace(tiling, chunk=along, elements=whole, short=True)
+        return replace(tiling, chunk=along, elements=whole, short=not is_multiple(extents[along], whole))
     if tiling.inner and math.prod(hints[name] for name in tiling.row) < elements * _BUSY:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
@@ -311,8 +312,9 @@ def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, c
 
 
 def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
-    """Whether the axis `along` may end within a chunk: all memory is moved in words along it, and nothing else depends
-    on what is read beyond the end, inside the vector that the tensor ends in."""
+    """Whether the axis `along` may end within a chunk, of no more than one vector of any number: all memory is moved in
+    words along it, and nothing else depends on what is read beyond the end, inside the vector that the tensor ends in.
+    """
     if program.checks or any(value.operation == "indirect" for value in program.values):
         return False
     for value in program.values:
