@@ -15,6 +15,8 @@ from minimax import Function, minimax
 from rounding import rounded
 from special_fits import SPECIAL_FITS
 
+from halide_backend.algorithm.mathematics import trigonometric
+
 LN2_HALF = float(mp.log(2) / 2) * 1.002
 QUARTER_PI_SQUARED = float((mp.pi / 4 * 1.01) ** 2)
 LOG_S_SQUARED = float(((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2) * 1.001
@@ -43,6 +45,10 @@ def odd(f: Function, tail: int = 3, radius: float = 1e-3) -> Function:
         return (f(x) - sum(c[i] * x**i for i in range(1, tail, 2))) / x**tail
 
     return quotient
+
+
+def less(c: float, f: Function) -> Function:
+    return lambda z: f(z) - c
 
 
 def of_odd(f: Function) -> Function:
@@ -190,16 +196,15 @@ FITS = (
         *(0, LOG_S_SQUARED, 5, 0, -45.1, lambda z: mp.mpf(1) / 3),
     ),
     Fit("trigonometric", "SIN_32", odd(mp.sin), 0, QUARTER_PI_SQUARED, 2, 0, -27.9, lambda z: z),
-    Fit("trigonometric", "SIN_64", odd(mp.sin), 0, QUARTER_PI_SQUARED, 5, 0, -56.6, lambda z: z),
+    Fit(
+        *("trigonometric", "SIN_64", less(trigonometric.SIN_CUBIC, odd(mp.sin)), 0, QUARTER_PI_SQUARED),
+        *(5, 0, -57.7, lambda z: z),
+    ),
     Fit("trigonometric", "COS_32", cosine_rest, 0, QUARTER_PI_SQUARED, 2, 0, -33.1, lambda z: z * z),
     Fit("trigonometric", "COS_64", cosine_rest, 0, QUARTER_PI_SQUARED, 5, 0, -59.4, lambda z: z * z),
     Fit(
         *("trigonometric", "TAN_32_P", tangent_ratio, 0, 0.618, 2, 2, -35.3),
         *(relative(tangent_ratio), "TAN_32_Q"),
-    ),
-    Fit(
-        *("trigonometric", "TAN_64_P", odd(mp.tan, radius=1e-6), 0, 0.618, 3, 3, -55.6),
-        *(of_odd(mp.tan), "TAN_64_Q"),
     ),
     Fit("hyperbolic", "TANH_32", odd(mp.tanh), 0, 1.002, 6, 0, -27.6, of_odd(mp.tanh), fixed=2),
     Fit(

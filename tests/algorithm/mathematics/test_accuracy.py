@@ -45,7 +45,7 @@ BOUNDS = {
     "atan": Bound(0.51, 1.0),
     "atan2": Bound(0.51, 0.9, arity=2),
     "atanh": Bound(0.51, 1.5),
-    "cos": Bound(1.6, 1.0),
+    "cos": Bound(1.6, 0.6),
     "cosh": Bound(1.6, 1.5),
     "digamma": Bound(0.6, 1.6, floor=1.0),
     "erf": Bound(1.3, 1.0),
@@ -65,14 +65,14 @@ BOUNDS = {
     "pow": Bound(0.51, 0.95, arity=2),
     "rsqrt": Bound(1.5, 1.5),
     "sigmoid": Bound(2.0, 2.0),
-    "sin": Bound(1.6, 1.0),
+    "sin": Bound(1.6, 0.6),
     "sinh": Bound(1.7, 1.6),
     "sqrt": Bound(0.51, 0.51),
-    "tan": Bound(0.51, 1.2),
+    "tan": Bound(0.51, 0.65),
     "tanh": Bound(1.2, 1.2),
 }
 #: float64: what sixteen million arguments find beyond the bound above.
-OF_VERY_MANY = {"sinh": 1.65, "tan": 1.45}
+OF_VERY_MANY = {"sinh": 1.65}
 #: torch.fmod yields NaN for large quotients, torch.log1p yields 0 for denormals; numpy asks the C library.
 EAGER_IS_WRONG: dict[str, Callable[..., Floats]] = {"fmod": np.fmod, "log1p": np.log1p}
 TARGETS = {"host": HOST, "without_fma": WITHOUT_FMA}
