@@ -15,7 +15,7 @@ from minimax import Function, minimax
 from rounding import rounded
 from special_fits import SPECIAL_FITS
 
-from halide_backend.algorithm.mathematics import trigonometric
+from halide_backend.algorithm.mathematics import hyperbolic, trigonometric
 
 LN2_HALF = float(mp.log(2) / 2) * 1.002
 QUARTER_PI_SQUARED = float((mp.pi / 4 * 1.01) ** 2)
@@ -208,8 +208,8 @@ FITS = (
     ),
     Fit("hyperbolic", "TANH_32", odd(mp.tanh), 0, 1.002, 6, 0, -27.6, of_odd(mp.tanh), fixed=2),
     Fit(
-        *("hyperbolic", "TANH_64_P", odd(mp.tanh), 0, 0.6255**2, 2, 3, -56.9, lambda z: z),
-        "TANH_64_Q",
+        *("hyperbolic", "TANH_64_P", less(hyperbolic.TANH_CUBIC, odd(mp.tanh)), 0, 0.6255**2, 3, 2, -57.6),
+        *(lambda z: z, "TANH_64_Q"),
     ),
     Fit("hyperbolic", "SINH_64", odd(mp.sinh), 0, 1.01, 6, 0, -56.4, of_odd(mp.sinh)),
     Fit(

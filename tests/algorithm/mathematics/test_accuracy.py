@@ -69,7 +69,7 @@ BOUNDS = {
     "sinh": Bound(1.7, 1.6),
     "sqrt": Bound(0.51, 0.51),
     "tan": Bound(0.51, 0.65),
-    "tanh": Bound(1.2, 1.2),
+    "tanh": Bound(1.2, 0.8),
 }
 #: float64: what sixteen million arguments find beyond the bound above.
 OF_VERY_MANY = {"sinh": 1.65}
