@@ -127,24 +127,33 @@ def sum_in_two_parts(large: hl.Expr, small: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     return total, small - (total - large)
 
 
+def remainder(a: hl.Expr, q: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a - q b, where q is a/b to a few last places."""
+    q_head, b_head = head(q), head(b)
+    return ((a - q_head * b_head) - q_head * (b - b_head)) - (q - q_head) * b
+
+
 def quotient_of_sums(a: hl.Expr, a_rest: hl.Expr, b: hl.Expr, b_rest: hl.Expr) -> hl.Expr:
     """(a + a_rest) / (b + b_rest), a_rest far below a and b_rest below the last place of b.
 
-    A remainder makes the quotient of its head; a contraction could take a rounded product, which has no head, unrounded.
+    A remainder makes the quotient of its head; of a rounded product a contraction could take what is not rounded.
     """
     reciprocal = quotient(float_format(b).value(1), b)
     q, b_head = head(a * reciprocal), head(b)
     return q + (((a - q * b_head) - q * (b - b_head)) + (a_rest - q * b_rest)) * reciprocal
 
 
-def odd_series(x: hl.Expr, cubic: float, rest: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """x + cubic x**3 + rest in two parts; cubic has at most 13 bits, |cubic x**2| <= 1 and x is in binary64.
+def cube_in_two_parts(x: hl.Expr, factor: float) -> tuple[hl.Expr, hl.Expr]:
+    """(high, low): factor x**3 to 2**-64 of it, high exact in binary64; factor has at most 13 bits."""
+    h, f = head(x, 4), float_format(x).value(factor)
+    return (h * h) * (h * f), (x - h) * f * (x * x + h * (x + h))
 
-    Of the cube only what the head of x lacks has rounding errors.
-    """
-    h = head(x, 4)
-    total, missing = sum_in_two_parts(x, (h * h) * (h * hl.f64(cubic)))
-    return total, missing + ((x - h) * hl.f64(cubic) * (x * x + h * (x + h)) + rest)
+
+def odd_series(x: hl.Expr, cubic: float, rest: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """x + cubic x**3 + rest in two parts, the second as small as rest; |cubic x**2| <= 1, see `cube_in_two_parts`."""
+    high, low = cube_in_two_parts(x, cubic)
+    total, missing = sum_in_two_parts(x, high)
+    return total, missing + (low + rest)
 
 
 def at_most(x: hl.Expr, bound: float) -> hl.Expr:

@@ -12,7 +12,7 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.floating_point import head, negate, quotient, sum_in_two_parts
+from halide_backend.algorithm.mathematics.floating_point import head, negate, quotient, remainder, sum_in_two_parts
 from halide_backend.algorithm.mathematics.logarithm import log_in_two_parts
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
@@ -195,7 +195,7 @@ def digamma_64(x: hl.Expr) -> hl.Expr:
     f = a - hl.round(a)
     divisor = hl.select(negative, f, a)
     pole = quotient(one, divisor)
-    pole_rest = pole * _one_less_product(pole, divisor)
+    pole_rest = pole * remainder(one, pole, divisor)
     used = negative | small
     sign = hl.select(negative, one, hl.f64(-1))
     pole, pole_rest = hl.select(used, pole * sign, zero), hl.select(used, pole_rest * sign, zero)
@@ -214,12 +214,6 @@ def digamma_64(x: hl.Expr) -> hl.Expr:
     result = hl.select(a < hl.f64(2.0**-60), quotient(hl.f64(-1), x), result)
     result = hl.select(negative & (f == zero), hl.f64(math.nan), result)
     return hl.select(x == hl.f64(math.inf), x, result)
-
-
-def _one_less_product(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """1 - a b, where it is below the last place of 1."""
-    a_head, b_head = head(a), head(b)
-    return ((hl.f64(1) - a_head * b_head) - a_head * (b - b_head)) - (a - a_head) * b
 
 
 def digamma_near(a: hl.Expr) -> hl.Expr:

@@ -15,7 +15,7 @@ from minimax import Function, minimax
 from rounding import rounded
 from special_fits import SPECIAL_FITS
 
-from halide_backend.algorithm.mathematics import hyperbolic, trigonometric
+from halide_backend.algorithm.mathematics import error_function, hyperbolic, trigonometric
 
 LN2_HALF = float(mp.log(2) / 2) * 1.002
 QUARTER_PI_SQUARED = float((mp.pi / 4 * 1.01) ** 2)
@@ -71,6 +71,10 @@ def erf_ratio(z: mp.mpf) -> mp.mpf:
     if z < 1e-8:
         return 2 / mp.sqrt(mp.pi) * (1 - z / 3 + z * z / 10) - 1
     return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
+
+
+def erf_rest(z: mp.mpf) -> mp.mpf:
+    return erf_ratio(z) - error_function.ERF_CUBIC * z - mp.mpf(1) / 8
 
 
 def scaled_erfc(t: mp.mpf) -> mp.mpf:
@@ -217,7 +221,7 @@ FITS = (
         lambda z: 1 / (1 + erf_ratio(z)),
     ),
     Fit(
-        *("error_function", "ERF_64_P", erf_ratio, 0, 0.7226, 5, 5, -56.1),
+        *("error_function", "ERF_64_P", erf_rest, 0, 0.7226, 5, 4, -57.8),
         *(lambda z: 1 / (1 + erf_ratio(z)), "ERF_64_Q"),
     ),
     Fit(
