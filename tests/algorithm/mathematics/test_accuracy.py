@@ -29,12 +29,16 @@ from halide_backend.build.target import Target
 
 @dataclass(frozen=True)
 class Bound:
-    """Largest error in ulps. floor: below this size of the result the ulp of the floor counts (see gamma.py)."""
+    """Largest error in ulps. without_fma: of binary32 where the target has no FMA, if larger.
+
+    floor: below this size of the result the ulp of the floor counts (see gamma.py).
+    """
 
     binary32: float
     binary64: float
     arity: int = 1
     floor: float = 0.0
+    without_fma: float = 0.0
 
 
 BOUNDS = {
@@ -60,8 +64,8 @@ BOUNDS = {
     "lgamma": Bound(0.6, 1.2, floor=1.0),
     "log": Bound(0.67, 0.8),
     "log1p": Bound(0.75, 0.8),
-    "log2": Bound(0.78, 0.6),
-    "log10": Bound(0.72, 0.6),
+    "log2": Bound(0.61, 0.6, without_fma=0.77),
+    "log10": Bound(0.59, 0.6, without_fma=0.7),
     "pow": Bound(0.51, 0.95, arity=2),
     "rsqrt": Bound(1.5, 1.5),
     "sigmoid": Bound(2.0, 2.0),
@@ -106,7 +110,8 @@ def test_binary32(name: str, target: str) -> None:
     x = inputs_of(name, 32, 1 << (18 if target == "host" else 14), stride)
     values = kernel(name, 32, TARGETS[target])(*x)
     bound = BOUNDS[name]
-    assert_within(bound.binary32, errors_in_ulps(values, float64_truth(name, *x), bound.floor), values, *x)
+    largest = bound.binary32 if target == "host" else max(bound.binary32, bound.without_fma)
+    assert_within(largest, errors_in_ulps(values, float64_truth(name, *x), bound.floor), values, *x)
 
 
 @pytest.mark.long
