@@ -102,14 +102,29 @@ def sine_and_cosine(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     )
 
 
+def sine_in_two_parts(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """sin |x| in binary64, x finite; of a binary32 x to 2**-27 of it, and in one part."""
+    zero = hl.f64(0)
+    if float_format(x) is BINARY32:
+        quadrant, r = reduce_angle_32(hl.abs(x))
+        sine, cosine = (_sine_32(r), zero), (_cosine_32(r), zero)
+    else:
+        quadrant, r, low = reduce_angle_64(x)
+        sine, cosine = _sine_64(r, low), _cosine_64(r, low)
+    odd, flip = (quadrant & hl.u64(1)) != hl.u64(0), (quadrant & hl.u64(2)) << hl.u64(62)
+    high, rest = (from_bits(to_bits(hl.select(odd, c, s)) ^ flip) for s, c in zip(sine, cosine, strict=True))
+    return high, rest
+
+
 def _sine_32(r: hl.Expr) -> hl.Expr:
+    """sin(r) as accurate as binary32 needs it, in the format of r."""
     z = r * r
     return r * z * polynomial(z, SIN_32) + r
 
 
 def _cosine_32(r: hl.Expr) -> hl.Expr:
     z = r * r
-    return (z * z * polynomial(z, COS_32) - z * hl.f32(0.5)) + 1
+    return (z * z * polynomial(z, COS_32) - z * float_format(r).value(0.5)) + 1
 
 
 def _sine_64(r: hl.Expr, low: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
