@@ -15,7 +15,7 @@ from minimax import Function, minimax
 from rounding import rounded
 from special_fits import SPECIAL_FITS
 
-from halide_backend.algorithm.mathematics import error_function, hyperbolic, trigonometric
+from halide_backend.algorithm.mathematics import error_function, gamma_64, hyperbolic, trigonometric
 
 LN2_HALF = float(mp.log(2) / 2) * 1.002
 QUARTER_PI_SQUARED = float((mp.pi / 4 * 1.01) ** 2)
@@ -125,10 +125,9 @@ def sine_pi(z: mp.mpf) -> mp.mpf:
     return mp.sinpi(mp.sqrt(z)) / mp.sqrt(z) if z > 1e-20 else mp.mpf(mp.pi)
 
 
-def sine_pi_rest(z: mp.mpf) -> mp.mpf:
-    if z < 1e-10:
-        return mp.pi**2 * (mp.pi**2 * z / 120 - mp.mpf(1) / 6)
-    return (sine_pi(z) / mp.pi - 1) / z
+def sine_pi_rest(w: mp.mpf) -> mp.mpf:
+    z = w + gamma_64.SIN_PI_MIDDLE
+    return (sine_pi(z) / mp.pi - 1) / z - gamma_64.SIN_PI_CUBIC
 
 
 def cotangent_rest(z: mp.mpf) -> mp.mpf:
@@ -290,7 +289,10 @@ FITS = (
         denominator="NEAR_Q",
     ),
     Fit(*("gamma_64", "STIRLING_FROM_TWO_AND_A_HALF", stirling, 0, 0.1602, 12, 0, -57.9), mp.sqrt),
-    Fit("gamma_64", "SIN_PI_REST", sine_pi_rest, 0, 0.25, 7, 0, -54.0, lambda z: z * mp.pi / sine_pi(z)),
+    Fit(
+        *("gamma_64", "SIN_PI_REST", sine_pi_rest, 5e-5 - gamma_64.SIN_PI_MIDDLE, 1 / 32, 7, 0, -60.0),
+        lambda w: (w + gamma_64.SIN_PI_MIDDLE) * mp.pi / sine_pi(w + gamma_64.SIN_PI_MIDDLE),
+    ),
     Fit(
         *("gamma_64", "DIGAMMA_P", lambda y: digamma_ratio(y) - 1, 0, 2.0001, 6, 6, -54.0),
         denominator="DIGAMMA_Q",

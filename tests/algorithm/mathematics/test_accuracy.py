@@ -61,7 +61,7 @@ BOUNDS = {
     "expm1": Bound(1.5, 1.5),
     "fmod": Bound(0.0, 0.0, arity=2),
     "hypot": Bound(0.51, 0.51, arity=2),
-    "lgamma": Bound(0.6, 1.2, floor=1.0),
+    "lgamma": Bound(0.6, 0.53, floor=1.0),
     "log": Bound(0.67, 0.8),
     "log1p": Bound(0.75, 0.8),
     "log2": Bound(0.61, 0.6, without_fma=0.77),
