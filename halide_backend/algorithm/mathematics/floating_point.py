@@ -127,6 +127,13 @@ def sum_in_two_parts(large: hl.Expr, small: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     return total, small - (total - large)
 
 
+def two_sum(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(sum, rounding error of it), either the larger (Knuth's two-sum)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
 def remainder(a: hl.Expr, q: hl.Expr, b: hl.Expr) -> hl.Expr:
     """a - q b, where q is a/b to a few last places."""
     q_head, b_head = head(q), head(b)

@@ -19,6 +19,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     quotient,
     remainder,
     sum_in_two_parts,
+    two_sum,
 )
 from halide_backend.algorithm.mathematics.logarithm import log_in_two_parts
 from halide_backend.algorithm.mathematics.polynomial import polynomial
@@ -153,11 +154,11 @@ def lgamma_64(x: hl.Expr) -> hl.Expr:
     u = quotient(hl.f64(1), a)
     series = u * polynomial(u * u, STIRLING_FROM_TWO_AND_A_HALF) + start_rest
     near_high, near_low = _near(a)
-    total, rest = _sum(high, hl.select(near, near_high, start))
+    total, rest = two_sum(high, hl.select(near, near_high, start))
     rest = rest + (missing + hl.select(near, near_low, series))
     distance = hl.abs(a - hl.round(a))
     sine_high, sine_low = _log_of_sine(distance)
-    both, last = _sum(total, sine_high)
+    both, last = two_sum(total, sine_high)
     reflected = both + (last + (rest + sine_low))
     reflected = hl.select(distance == hl.f64(0), hl.f64(math.inf), negate(reflected))
     result = hl.select(negative, reflected, total + rest)
@@ -173,13 +174,6 @@ def _near(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     h, t, half = head(y, 4), y * (y - 1), hl.f64(0.5)
     bend = t * (polynomial(y, NEAR_P) / polynomial(y, NEAR_Q))
     return (h * h - y) * half, (y - h) * (y + h) * half + bend
-
-
-def _sum(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """(sum, rounding error of it), either the larger (Knuth's two-sum)."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
 
 
 def _product(a: hl.Expr, high: hl.Expr, low: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
@@ -221,7 +215,7 @@ def digamma_64(x: hl.Expr) -> hl.Expr:
     series = (log_low + u * hl.select(negative, hl.f64(0.5), hl.f64(-0.5))) - v * polynomial(
         v, DIGAMMA_FROM_TWO_AND_A_HALF
     )
-    total, rest = _sum(hl.select(near, digamma_near(a), log_high), start)
+    total, rest = two_sum(hl.select(near, digamma_near(a), log_high), start)
     rest = rest + (start_rest + (pole_rest + hl.select(negative, bend, zero)))
     result = total + (rest + hl.select(near, hl.select(negative & hl.logical_not(small), u, zero), series))
     result = hl.select(a < hl.f64(2.0**-60), quotient(hl.f64(-1), x), result)

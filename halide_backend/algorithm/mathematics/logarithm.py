@@ -24,6 +24,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     split_positive,
     sum_in_two_parts,
     to_bits,
+    two_sum,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
@@ -142,11 +143,8 @@ def log1p(x: hl.Expr) -> hl.Expr:
     _, e = split_exponent(x + 1, START[f])
     scale = _quarter_scale(e)
     quarter = f.value(0.25)
-    scaled, shift = (x * quarter) * scale, scale * quarter - 1
-    g = scaled + shift
-    # The rounding error of g (Knuth's two-sum: either part may be the larger) over 1 + g, to a tenth of it.
-    part = g - scaled
-    rest = ((scaled - (g - part)) + (shift - part)) * (f.value(1) - g)
+    g, lost = two_sum((x * quarter) * scale, scale * quarter - 1)
+    rest = lost * (f.value(1) - g)  # lost / (1 + g), to a tenth of it
     start = e == f.value(0)
     y = _times_ln2_plus(e, hl.select(start, x, g), hl.select(start, f.value(0), rest))
     y = hl.select(hl.abs(x) < f.value(2.0 ** -(f.mantissa + 2)), x, y)

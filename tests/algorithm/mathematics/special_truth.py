@@ -147,10 +147,10 @@ SPECIALS = {
     "zeta": Special(_zeta, 5.0, floor=_zeta_terms),
     **{
         f"{shift}chebyshev_polynomial_{kind}": Special(
-            _chebyshev(kind, bool(shift)), 60.0, usual=1.0, floor=lambda *x: 1.0
+            _chebyshev(kind, bool(shift)), bound, usual=1.0, floor=lambda *x: 1.0
         )
         for shift in ("", "shifted_")
-        for kind in "tuvw"
+        for kind, bound in (("t", 28.0), ("u", 30.0), ("v", 50.0), ("w", 50.0))
     },
 }
 #: Functions of two arguments.
