@@ -13,10 +13,17 @@ import math
 import halide as hl
 
 from halide_backend.algorithm.mathematics.cephes import denominator
-from halide_backend.algorithm.mathematics.floating_point import float_format, is_infinite, negate, quotient
+from halide_backend.algorithm.mathematics.floating_point import (
+    BINARY32,
+    float_format,
+    is_infinite,
+    negate,
+    quotient,
+    quotient_of_sums,
+)
 from halide_backend.algorithm.mathematics.logarithm import log
 from halide_backend.algorithm.mathematics.polynomial import polynomial
-from halide_backend.algorithm.mathematics.trigonometric import sin, sine_and_cosine
+from halide_backend.algorithm.mathematics.trigonometric import sine_and_cosine, sine_in_two_parts
 
 # J_n(x) / x**n without its zeros below 8, in x**2 - 32, relative errors 2**-60.2 and 2**-63.0.
 J0 = (
@@ -204,10 +211,12 @@ def bessel_y1(x: hl.Expr) -> hl.Expr:
 
 
 def spherical_bessel_j0(x: hl.Expr) -> hl.Expr:
-    """sin(x) / x; 1 at 0, 0 at infinity."""
-    f = float_format(x)
-    ratio = hl.select(x == f.value(0), f.value(1), quotient(sin(x), x))
-    return hl.select(is_infinite(x), f.value(0), ratio)
+    """sin(x) / x; 1 at 0, 0 at infinity. The sine is not rounded before the division."""
+    f, a = float_format(x), _wide(hl.abs(x))
+    sine, rest = sine_in_two_parts(x)
+    ratio = quotient(sine, a) if f is BINARY32 else quotient_of_sums(sine, rest, a, hl.f64(0))
+    ratio = hl.select(a < hl.f64(2.0**-27), hl.f64(1), ratio)
+    return _rounded(x, hl.select(is_infinite(x), hl.f64(0), ratio))
 
 
 def _wide(x: hl.Expr) -> hl.Expr:

@@ -13,7 +13,16 @@ from typing import Literal
 import halide as hl
 
 from halide_backend.algorithm.mathematics.exponential import expm1
-from halide_backend.algorithm.mathematics.floating_point import at_least, at_most, head, in_binary64
+from halide_backend.algorithm.mathematics.floating_point import (
+    at_least,
+    at_most,
+    from_bits,
+    head,
+    in_binary64,
+    sign_bits,
+    to_bits,
+    two_sum,
+)
 from halide_backend.algorithm.mathematics.inverse_hyperbolic import acosh
 from halide_backend.algorithm.mathematics.inverse_trigonometric import acos
 from halide_backend.algorithm.mathematics.power import pow
@@ -30,47 +39,48 @@ LARGEST = 1e40
 
 @in_binary64
 def chebyshev_polynomial_t(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("T", x, n)
+    return _chebyshev("T", x, hl.f64(0), n)
 
 
 @in_binary64
 def chebyshev_polynomial_u(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("U", x, n)
+    return _chebyshev("U", x, hl.f64(0), n)
 
 
 @in_binary64
 def chebyshev_polynomial_v(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("V", x, n)
+    return _chebyshev("V", x, hl.f64(0), n)
 
 
 @in_binary64
 def chebyshev_polynomial_w(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("W", x, n)
+    return _chebyshev("W", x, hl.f64(0), n)
 
 
 @in_binary64
 def shifted_chebyshev_polynomial_t(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("T", x + x - 1, n)
+    return _chebyshev("T", *two_sum(x + x, hl.f64(-1)), n)
 
 
 @in_binary64
 def shifted_chebyshev_polynomial_u(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("U", x + x - 1, n)
+    return _chebyshev("U", *two_sum(x + x, hl.f64(-1)), n)
 
 
 @in_binary64
 def shifted_chebyshev_polynomial_v(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("V", x + x - 1, n)
+    return _chebyshev("V", *two_sum(x + x, hl.f64(-1)), n)
 
 
 @in_binary64
 def shifted_chebyshev_polynomial_w(x: hl.Expr, n: hl.Expr) -> hl.Expr:
-    return _chebyshev("W", x + x - 1, n)
+    return _chebyshev("W", *two_sum(x + x, hl.f64(-1)), n)
 
 
-def _chebyshev(kind: Kind, x: hl.Expr, n: hl.Expr) -> hl.Expr:
+def _chebyshev(kind: Kind, x: hl.Expr, low: hl.Expr, n: hl.Expr) -> hl.Expr:
+    """The polynomial at x + low; low, below the last place of x, matters where it grows as x**n does."""
     degree = hl.trunc(n)
-    value = hl.select(degree <= hl.f64(SMALL), _small_degree(kind, x, degree), _large_degree(kind, x, degree))
+    value = hl.select(degree <= hl.f64(SMALL), _small_degree(kind, x, degree), _large_degree(kind, x, low, degree))
     return hl.select((degree >= hl.f64(0)) & (degree < hl.f64(DEGREE_END)), value, hl.f64(0))
 
 
@@ -84,13 +94,13 @@ def _small_degree(kind: Kind, x: hl.Expr, degree: hl.Expr) -> hl.Expr:
     return value
 
 
-def _large_degree(kind: Kind, x: hl.Expr, degree: hl.Expr) -> hl.Expr:
+def _large_degree(kind: Kind, x: hl.Expr, low: hl.Expr, degree: hl.Expr) -> hl.Expr:
     """cos((n + s) t) / cos(s t) for T (s = 0) and V (1/2), sin((n + s) t) / sin(s t) for U (1) and W (1/2).
 
     t = acos |x|. For |x| > 1 the same with cosh, sinh and acosh, freed of what overflows early; a sine's quotient has
     the limit (n + s) / s at 1.
     """
-    a = hl.abs(x)
+    a, a_low = hl.abs(x), from_bits(to_bits(low) ^ sign_bits(x))
     negative = x < hl.f64(0)
     shift = hl.f64({"T": 0.0, "U": 1.0, "V": 0.5, "W": 0.5}[kind])
     sines = (
@@ -105,15 +115,15 @@ def _large_degree(kind: Kind, x: hl.Expr, degree: hl.Expr) -> hl.Expr:
     growing = acosh(at_least(a, 1.0))
     above, below = expm1(growing * multiple * -2), expm1(growing * shift * -2)
     one_over = hl.select(sines, above, above + 2) / hl.select(sines, below, below + 2)
-    value = hl.select(inside, wave, _growth(at_least(a, 1.0), degree) * one_over)
+    value = hl.select(inside, wave, _growth(at_least(a, 1.0), a_low, degree) * one_over)
     half = degree * hl.f64(0.5)
     return hl.select(negative & (hl.floor(half) != half), hl.f64(0) - value, value)
 
 
-def _growth(a: hl.Expr, degree: hl.Expr) -> hl.Expr:
-    """exp(degree acosh(a)) = (a + sqrt(a**2 - 1))**degree, a >= 1, degree > SMALL.
+def _growth(a: hl.Expr, a_low: hl.Expr, degree: hl.Expr) -> hl.Expr:
+    """exp(degree acosh(a + a_low)) = (a + sqrt(a**2 - 1))**degree of that, a >= 1, degree > SMALL.
 
-    What the rounded base w lacks is put right by a factor 1 + degree low / w.
+    What the rounded base w lacks, and a_low adds to it, is put right by a factor 1 + degree low / w.
     """
     a = at_most(a, LARGEST)
     root = hl.sqrt((a - 1) * (a + 1))
@@ -122,7 +132,8 @@ def _growth(a: hl.Expr, degree: hl.Expr) -> hl.Expr:
     missing = ((a_head * a_head - 1) - root_head * root_head) + (
         (a - a_head) * (a + a_head) - (root - root_head) * (root + root_head)
     )
-    low = (root - (w - a)) + hl.select(root == hl.f64(0), hl.f64(0), missing * hl.f64(0.5) / root)
+    bend = missing * hl.f64(0.5) + a_low * w
+    low = (root - (w - a)) + hl.select(root == hl.f64(0), hl.f64(0), bend / root)
     power = pow(w, degree)
     return hl.select(power < hl.f64(math.inf), power + power * (degree * low / w), power)
 

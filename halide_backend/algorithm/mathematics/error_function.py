@@ -19,13 +19,17 @@ from halide_backend.algorithm.mathematics.exponential import (
 )
 from halide_backend.algorithm.mathematics.floating_point import (
     BINARY32,
+    BINARY64,
     at_most,
+    cube_in_two_parts,
     float_format,
     head,
     in_binary64,
     negate,
     power_of_two,
     quotient,
+    remainder,
+    sum_in_two_parts,
     times_power_of_two,
     with_sign_of,
 )
@@ -34,7 +38,8 @@ from halide_backend.algorithm.mathematics.polynomial import polynomial
 # Below them erf, and erfc and erfcx (binary32: erfc), come from erf(x)/x, above from the tail.
 CENTER = 0.85
 TAIL, TAIL_32 = 0.7, 0.5
-# (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); z <= 0.7226: 2**-65 (P/Q).
+# (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); less ERF_CUBIC z + 1/8, z <= 0.7226: 2**-58.0
+# (P/Q).
 ERF_32 = (
     -0.000609022424758399,
     0.005011941708961833,
@@ -44,21 +49,15 @@ ERF_32 = (
     0.12837915380378148,
 )
 ERF_64_P = (
-    -1.9857600869482022e-05,
-    -0.00047608946851658416,
-    -0.008689369725788624,
-    -0.04751738438364071,
-    -0.31733519119387243,
-    0.1283791670955126,
+    8.019050721323891e-05,
+    0.0021180773088699443,
+    0.01912633332892349,
+    0.11261374195722233,
+    0.00025269753165166786,
+    0.00337916709551257,
 )
-ERF_64_Q = (
-    1.9770003603867312e-05,
-    0.0006691971928423602,
-    0.01046113047619439,
-    0.09262917622874696,
-    0.45794967492058225,
-    1.0,
-)
+ERF_64_Q = (0.0002226470909714716, 0.005989199289189353, 0.06969787590572099, 0.408114344306748, 1.0)
+ERF_CUBIC = -0.375
 # -log(erfc(a)) on [0.9, 4], error of erfc relative to erf: 2**-26.2.
 LOG_ERFC_32 = (
     1.6362289927838434e-05,
@@ -116,29 +115,41 @@ ERFC_SERIES = tuple((-0.5) ** n * math.prod(range(1, 2 * n, 2)) for n in range(7
 
 def erf(x: hl.Expr) -> hl.Expr:
     """x + x P(x**2) near 0, else 1 - erfc(|x|)."""
-    f = float_format(x)
     a = hl.abs(x)
-    if f is BINARY32:
-        complement = small_exponential(negate(polynomial(at_most(a, 4.0), LOG_ERFC_32)))
-    else:
-        bounded = at_most(a, 6.0)
-        complement = erfc_tail(bounded, *square_in_two_parts(bounded))
-    large = with_sign_of(f.value(1) - complement, x)
-    return hl.select(a < f.value(0.9 if f is BINARY32 else CENTER), x * _erf_ratio(x) + x, large)
+    if float_format(x) is BINARY64:
+        return with_sign_of(_erf_64(a), x)
+    complement = small_exponential(negate(polynomial(at_most(a, 4.0), LOG_ERFC_32)))
+    large = with_sign_of(hl.f32(1) - complement, x)
+    return hl.select(a < hl.f32(0.9), x * polynomial(x * x, ERF_32) + x, large)
 
 
-def _erf_ratio(x: hl.Expr) -> hl.Expr:
-    """erf(x)/x - 1 for |x| < 0.9 (binary64: CENTER)."""
+def _erf_64(a: hl.Expr) -> hl.Expr:
+    """erf(a) for a >= 0; a part of a denormal number would be rounded, so those next to them are scaled."""
+    tiny, scale = a < hl.f64(2.0**-900), 2.0**200
+    center, rest = _erf_center(hl.select(tiny, a * hl.f64(scale), a))
+    bounded = at_most(a, 6.0)
+    tail, tail_rest, k = _erfc_tail(bounded, *square_in_two_parts(bounded))
+    power = power_of_two(k)
+    large, missing = sum_in_two_parts(hl.f64(1), tail * negate(power))
+    near = a < hl.f64(CENTER)
+    y = hl.select(near, center, large) + hl.select(near, rest, missing - tail_rest * power)
+    return hl.select(tiny, y * hl.f64(1 / scale), y)
+
+
+def _erf_center(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """erf(x) in two parts for |x| < CENTER; binary64. x + x/8 + ERF_CUBIC x**3 keeps its rounding errors."""
     z = x * x
-    if float_format(x) is BINARY32:
-        return polynomial(z, ERF_32)
-    return polynomial(z, ERF_64_P) / polynomial(z, ERF_64_Q)
+    start, lost = sum_in_two_parts(x, x * hl.f64(0.125))
+    high, low = cube_in_two_parts(x, ERF_CUBIC)
+    total, missing = sum_in_two_parts(start, high)
+    return total, (lost + missing) + (low + x * (polynomial(z, ERF_64_P) / polynomial(z, ERF_64_Q)))
 
 
 def erfc_center(x: hl.Expr) -> hl.Expr:
-    """erfc(x) for |x| < CENTER; binary64. 1 - x is exact in two parts, x ratio is small."""
-    difference = hl.f64(1) - x
-    return difference + (((hl.f64(1) - difference) - x) - x * _erf_ratio(x))
+    """erfc(x) for |x| < CENTER; binary64."""
+    center, rest = _erf_center(x)
+    total, missing = sum_in_two_parts(hl.f64(1), negate(center))
+    return total + (missing - rest)
 
 
 def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
@@ -152,14 +163,18 @@ def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     small, constant = t * polynomial(t, SCALED_ERFC_64[:-1]), hl.f64(SCALED_ERFC_64[-1])
     s = small + constant
     y = s / d
-    y_head, d_head = head(y), head(d)
-    missing = ((s - y_head * d_head) - y_head * (d - d_head)) - (y - y_head) * d
     rest = (small - (s - constant)) + hl.f64(SCALED_ERFC_REST)
-    return y * half, (half - (d - a)) / d - (missing + rest) / s
+    return y * half, (half - (d - a)) / d - (remainder(s, y, d) + rest) / s
 
 
 def erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> hl.Expr:
-    """erfc(a) for 0.5 <= a <= 28; binary64. square + rest is a**2, beyond the format.
+    """erfc(a) for 0.5 <= a <= 28; binary64. square + rest is a**2, beyond the format."""
+    total, missing, k = _erfc_tail(a, square, rest)
+    return times_power_of_two(total + missing, k)
+
+
+def _erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
+    """(total, missing, k): `erfc_tail` is (total + missing) 2**k, k as two's complement bits.
 
     One rounding of the size of the result: y exp(r) = y + y r + y (expm1(r) - r), the first sum and product in two
     parts.
@@ -173,7 +188,7 @@ def erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> hl.Expr:
     total = y + product
     r_rest = (coarse - r_head) - fine
     missing = (product - (total - y)) + ((y - y_head) * r_head + y * (r_rest + (bend - (bend + r + 1) * c)))
-    return times_power_of_two(total + missing, k)
+    return total, missing, k
 
 
 def erfc(x: hl.Expr) -> hl.Expr:

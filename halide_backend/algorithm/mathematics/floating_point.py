@@ -21,14 +21,12 @@ ROOT_HALF = math.sqrt(0.5)
 class FloatFormat:
     """An IEEE binary format.
 
-    width: bits in all. mantissa: stored mantissa bits. bias: of the exponent field. head: mantissa bits of `head()`,
-    so few that the product of two heads is exact.
+    width: bits in all. mantissa: stored mantissa bits. bias: of the exponent field.
     """
 
     width: int
     mantissa: int
     bias: int
-    head: int
 
     def value(self, number: float) -> hl.Expr:
         """A constant of this format, rounded to nearest."""
@@ -71,8 +69,8 @@ class FloatFormat:
         return float(2**self.mantissa + self.bias)
 
 
-BINARY32 = FloatFormat(width=32, mantissa=23, bias=127, head=12)
-BINARY64 = FloatFormat(width=64, mantissa=52, bias=1023, head=26)
+BINARY32 = FloatFormat(width=32, mantissa=23, bias=127)
+BINARY64 = FloatFormat(width=64, mantissa=52, bias=1023)
 
 
 def float_format(x: hl.Expr) -> FloatFormat:
@@ -116,16 +114,53 @@ def with_sign_of(magnitude: hl.Expr, sign: hl.Expr) -> hl.Expr:
     return from_bits(to_bits(magnitude) | sign_bits(sign))
 
 
-def head(x: hl.Expr) -> hl.Expr:
-    """x truncated to `FloatFormat.head` mantissa bits; x - head(x) is exact, so is the product of two heads."""
+def head(x: hl.Expr, factors: int = 2) -> hl.Expr:
+    """x truncated to so few mantissa bits that the product of `factors` heads is exact; x - head(x) is exact too."""
     f = float_format(x)
-    return from_bits(to_bits(x) & f.word(-1 << (f.mantissa + 1 - f.head)))
+    bits = (f.mantissa + 1) // factors
+    return from_bits(to_bits(x) & f.word(-1 << (f.mantissa + 1 - bits)))
 
 
 def sum_in_two_parts(large: hl.Expr, small: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(sum, rounding error of it) where large is 0 or above small in size (Dekker's fast two-sum)."""
     total = large + small
     return total, small - (total - large)
+
+
+def two_sum(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(sum, rounding error of it), either the larger (Knuth's two-sum)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def remainder(a: hl.Expr, q: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a - q b, where q is a/b to a few last places."""
+    q_head, b_head = head(q), head(b)
+    return ((a - q_head * b_head) - q_head * (b - b_head)) - (q - q_head) * b
+
+
+def quotient_of_sums(a: hl.Expr, a_rest: hl.Expr, b: hl.Expr, b_rest: hl.Expr) -> hl.Expr:
+    """(a + a_rest) / (b + b_rest), a_rest far below a and b_rest below the last place of b.
+
+    A remainder makes the quotient of its head; of a rounded product a contraction could take what is not rounded.
+    """
+    reciprocal = quotient(float_format(b).value(1), b)
+    q, b_head = head(a * reciprocal), head(b)
+    return q + (((a - q * b_head) - q * (b - b_head)) + (a_rest - q * b_rest)) * reciprocal
+
+
+def cube_in_two_parts(x: hl.Expr, factor: float) -> tuple[hl.Expr, hl.Expr]:
+    """(high, low): factor x**3 to 2**-64 of it, high exact in binary64; factor has at most 13 bits."""
+    h, f = head(x, 4), float_format(x).value(factor)
+    return (h * h) * (h * f), (x - h) * f * (x * x + h * (x + h))
+
+
+def odd_series(x: hl.Expr, cubic: float, rest: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """x + cubic x**3 + rest in two parts, the second as small as rest; |cubic x**2| <= 1, see `cube_in_two_parts`."""
+    high, low = cube_in_two_parts(x, cubic)
+    total, missing = sum_in_two_parts(x, high)
+    return total, missing + (low + rest)
 
 
 def at_most(x: hl.Expr, bound: float) -> hl.Expr:

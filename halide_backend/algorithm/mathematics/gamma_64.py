@@ -1,7 +1,7 @@
-"""lgamma and digamma of binary64, to 1.0 and 1.5 ulps, of 1 where the result is less.
+"""lgamma and digamma of binary64, to 0.53 and 1.5 ulps, of 1 where the result is less.
 
 Large terms that may cancel are sums in two parts: logarithms, the sine's or cotangent's part of a reflection, the first
-products of a series.
+products of a series, the parabola between the zeros of lgamma.
 Rational minimax approximations for |x| < 2.5, Stirling's series (DLMF 5.11.1, 5.11.2) with minimax coefficients beyond,
 reflection (5.5.3, 5.5.4) for negative arguments. Coefficients by tests/algorithm/mathematics/fits.py.
 """
@@ -12,7 +12,15 @@ import math
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.floating_point import head, negate, quotient, sum_in_two_parts
+from halide_backend.algorithm.mathematics.floating_point import (
+    head,
+    negate,
+    odd_series,
+    quotient,
+    remainder,
+    sum_in_two_parts,
+    two_sum,
+)
 from halide_backend.algorithm.mathematics.logarithm import log_in_two_parts
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
@@ -52,17 +60,20 @@ STIRLING_FROM_TWO_AND_A_HALF = (
     -0.0027777777776724624,
     0.0833333333333332,
 )
-# (sin(pi f) / (pi f) - 1) / f**2 in f**2 <= 1/4, error relative to the sine 2**-61.6.
+# (sin(pi f) / (pi f) - 1) / f**2 - SIN_PI_CUBIC in f**2 - SIN_PI_MIDDLE, f <= 1/2, error relative to the sine 2**-61.6.
+# From there on, so that it is small where the sine bends most.
 SIN_PI_REST = (
-    2.4499341748516494e-07,
-    -6.972067701703572e-06,
-    0.00014842783061366703,
-    -0.002346080893812563,
-    0.0261478478054657,
-    -0.19075182412150163,
-    0.8117424252833401,
-    -1.6449340668482264,
+    2.4499360602337353e-07,
+    -6.596921400059314e-06,
+    0.00013952318145972256,
+    -0.002188652562424793,
+    0.02416461208732237,
+    -0.17425058098131951,
+    0.731945596232788,
+    9.358018371283995e-05,
 )
+SIN_PI_CUBIC = -1.476318359375
+SIN_PI_MIDDLE = 0.21875
 # The positive zero of digamma, and digamma(1 + y) / (1 + y - zero) - 1 on [0, 2], error 2**-55.7 (P/Q).
 DIGAMMA_ZERO = (1.4616321449683622, 9.549995429965697e-17)
 DIGAMMA_P = (
@@ -142,29 +153,27 @@ def lgamma_64(x: hl.Expr) -> hl.Expr:
     start_rest = hl.select(negative, hl.f64(CONSTANT_AND_ONE[1]), hl.f64(CONSTANT[1]))
     u = quotient(hl.f64(1), a)
     series = u * polynomial(u * u, STIRLING_FROM_TWO_AND_A_HALF) + start_rest
-    total, rest = sum_in_two_parts(high, hl.select(near, _near(a), start))
-    rest = rest + (missing + hl.select(near, hl.f64(0), series))
+    near_high, near_low = _near(a)
+    total, rest = two_sum(high, hl.select(near, near_high, start))
+    rest = rest + (missing + hl.select(near, near_low, series))
     distance = hl.abs(a - hl.round(a))
     sine_high, sine_low = _log_of_sine(distance)
-    both, last = _sum(total, sine_high)
+    both, last = two_sum(total, sine_high)
     reflected = both + (last + (rest + sine_low))
     reflected = hl.select(distance == hl.f64(0), hl.f64(math.inf), negate(reflected))
     result = hl.select(negative, reflected, total + rest)
     return hl.select((a > hl.f64(LARGEST)) | (a == hl.f64(0)), hl.f64(math.inf), result)
 
 
-def _near(a: hl.Expr) -> hl.Expr:
-    """lgamma(a), or lgamma(1 + a) for a < 1; a < 2.5. Of the quotient only what is beside 1/2 has rounding errors."""
+def _near(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """lgamma(a), or lgamma(1 + a) for a < 1, in two parts; a < 2.5.
+
+    y (y - 1)/2 is exact but for what the head of y lacks, and the quotient beside the half is small.
+    """
     y = hl.select(a < hl.f64(1), a, a - 1)
-    t = y * (y - 1)
-    return t * (polynomial(y, NEAR_P) / polynomial(y, NEAR_Q)) + t * hl.f64(0.5)
-
-
-def _sum(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """(sum, rounding error of it), either the larger (Knuth's two-sum)."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
+    h, t, half = head(y, 4), y * (y - 1), hl.f64(0.5)
+    bend = t * (polynomial(y, NEAR_P) / polynomial(y, NEAR_Q))
+    return (h * h - y) * half, (y - h) * (y + h) * half + bend
 
 
 def _product(a: hl.Expr, high: hl.Expr, low: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
@@ -176,12 +185,10 @@ def _product(a: hl.Expr, high: hl.Expr, low: hl.Expr) -> tuple[hl.Expr, hl.Expr]
 def _log_of_sine(f: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """log(sin(pi f) / pi) in two parts, 0 < f <= 1/2."""
     z = f * f
-    ratio, ratio_low = sum_in_two_parts(hl.f64(1), z * polynomial(z, SIN_PI_REST))
-    sine = f * ratio
-    f_head, ratio_head = head(f), head(ratio)
-    missing = ((f_head * ratio_head - sine) + f_head * (ratio - ratio_head)) + (f - f_head) * ratio
+    bend = f * z * polynomial(z - hl.f64(SIN_PI_MIDDLE), SIN_PI_REST)
+    sine, rest = sum_in_two_parts(*odd_series(f, SIN_PI_CUBIC, bend))
     high, low = log_in_two_parts(sine)
-    return high, low + quotient(missing + f * ratio_low, sine)
+    return high, low + quotient(rest, sine)
 
 
 def digamma_64(x: hl.Expr) -> hl.Expr:
@@ -195,7 +202,7 @@ def digamma_64(x: hl.Expr) -> hl.Expr:
     f = a - hl.round(a)
     divisor = hl.select(negative, f, a)
     pole = quotient(one, divisor)
-    pole_rest = pole * _one_less_product(pole, divisor)
+    pole_rest = pole * remainder(one, pole, divisor)
     used = negative | small
     sign = hl.select(negative, one, hl.f64(-1))
     pole, pole_rest = hl.select(used, pole * sign, zero), hl.select(used, pole_rest * sign, zero)
@@ -208,18 +215,12 @@ def digamma_64(x: hl.Expr) -> hl.Expr:
     series = (log_low + u * hl.select(negative, hl.f64(0.5), hl.f64(-0.5))) - v * polynomial(
         v, DIGAMMA_FROM_TWO_AND_A_HALF
     )
-    total, rest = _sum(hl.select(near, digamma_near(a), log_high), start)
+    total, rest = two_sum(hl.select(near, digamma_near(a), log_high), start)
     rest = rest + (start_rest + (pole_rest + hl.select(negative, bend, zero)))
     result = total + (rest + hl.select(near, hl.select(negative & hl.logical_not(small), u, zero), series))
     result = hl.select(a < hl.f64(2.0**-60), quotient(hl.f64(-1), x), result)
     result = hl.select(negative & (f == zero), hl.f64(math.nan), result)
     return hl.select(x == hl.f64(math.inf), x, result)
-
-
-def _one_less_product(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """1 - a b, where it is below the last place of 1."""
-    a_head, b_head = head(a), head(b)
-    return ((hl.f64(1) - a_head * b_head) - a_head * (b - b_head)) - (a - a_head) * b
 
 
 def digamma_near(a: hl.Expr) -> hl.Expr:

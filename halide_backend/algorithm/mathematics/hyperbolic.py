@@ -5,21 +5,27 @@ from __future__ import annotations
 import halide as hl
 
 from halide_backend.algorithm.mathematics.exponential import (
+    EXP_64,
     growth_of_remainder,
     reduce_exponential,
+    reduce_exponential_exactly,
     unscaled_exponential,
 )
 from halide_backend.algorithm.mathematics.floating_point import (
     BINARY32,
+    BINARY64,
     at_most,
     float_format,
+    odd_series,
     power_of_two,
+    sum_in_two_parts,
     times_power_of_two,
     with_sign_of,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
-# (tanh(x) - x) / x**3 in z = x**2, error relative to tanh(x): 2**-27.6 for z <= 1 (P), 2**-60.6 for z <= 0.391 (P/Q).
+# (tanh(x) - x) / x**3 in z = x**2, error relative to tanh(x): 2**-27.6 for z <= 1 (P); less TANH_CUBIC 2**-58.2 for
+# z <= 0.391 (P/Q).
 TANH_32 = (
     -0.00035772984847426414,
     0.0022992007434368134,
@@ -29,8 +35,9 @@ TANH_32 = (
     0.13332343101501465,
     -0.33333295583724976,
 )
-TANH_64_P = (-0.00019909081686801214, -0.020496829205033804, -0.33333333333333326)
-TANH_64_Q = (0.00020644032464109353, 0.02328870559213139, 0.4614904876150867, 1.0)
+TANH_64_P = (7.443680239248998e-08, 0.005988732382473104, 0.13332418456737513, -2.0345052082835287e-05)
+TANH_64_Q = (0.017992785539862128, 0.44968014310829324, 1.0)
+TANH_CUBIC = -0.33331298828125
 # (sinh(x) - x) / x**3 in z = x**2 <= 1, error of sinh 2**-63.
 SINH_64 = (
     7.759864718999408e-13,
@@ -45,18 +52,31 @@ SINH_32 = SINH_64[3:]
 
 
 def tanh(x: hl.Expr) -> hl.Expr:
-    """Odd polynomial for |x| < 1, rational for 0.625 (binary64), 1 - 2/(exp(2|x|) + 1) beyond."""
-    f = float_format(x)
+    """Odd polynomial for |x| < 1, 1 - 2/(exp(2|x|) + 1) beyond."""
     a = hl.abs(x)
+    if float_format(x) is BINARY64:
+        return with_sign_of(_tanh_64(a), x)
     z = a * a
-    if f is BINARY32:
-        small = a * z * polynomial(z, TANH_32) + a
-    else:
-        small = a * z * (polynomial(z, TANH_64_P) / polynomial(z, TANH_64_Q)) + a
+    small = a * z * polynomial(z, TANH_32) + a
     k, r = reduce_exponential(at_most(a, 22.0) * 2)
     power = power_of_two(k)
-    large = f.value(1) - f.value(2) / (growth_of_remainder(r) * power + (power + 1))
-    return with_sign_of(hl.select(a < f.value(1 if f is BINARY32 else 0.625), small, large), x)
+    large = hl.f32(1) - hl.f32(2) / (growth_of_remainder(r) * power + (power + 1))
+    return with_sign_of(hl.select(a < hl.f32(1), small, large), x)
+
+
+def _tanh_64(a: hl.Expr) -> hl.Expr:
+    """The same for a >= 0, rational for a < 0.625; what the sums before and behind the division lack is put right."""
+    z = a * a
+    k, coarse, fine = reduce_exponential_exactly(at_most(a, 22.0) * 2)
+    r, power = coarse - fine, power_of_two(k)
+    total, missing = sum_in_two_parts(power + 1, coarse * power)
+    divisor, last = sum_in_two_parts(total, (r * r * polynomial(r, EXP_64) - fine) * power)
+    near = a < hl.f64(0.625)
+    ratio = hl.select(near, polynomial(z, TANH_64_P), hl.f64(2)) / hl.select(near, polynomial(z, TANH_64_Q), divisor)
+    small, small_rest = odd_series(a, TANH_CUBIC, a * z * ratio)
+    large = hl.f64(1) - ratio
+    large_rest = ((hl.f64(1) - large) - ratio) + ratio * ratio * hl.f64(0.5) * (missing + last)
+    return hl.select(near, small, large) + hl.select(near, small_rest, large_rest)
 
 
 def sinh(x: hl.Expr) -> hl.Expr:

@@ -6,6 +6,7 @@ Minimax polynomials on |r| <= pi/4 by tests/algorithm/mathematics/fits.py, after
 from __future__ import annotations
 
 import math
+from operator import add
 
 import halide as hl
 
@@ -16,12 +17,15 @@ from halide_backend.algorithm.mathematics.floating_point import (
     from_bits,
     head,
     negate,
+    odd_series,
+    quotient_of_sums,
     sign_bits,
+    sum_in_two_parts,
     to_bits,
 )
 from halide_backend.algorithm.mathematics.polynomial import polynomial
 
-# (sin(r) - r) / r**3 in z = r**2 <= 0.63, relative error 2**-27.9 and 2**-57.8.
+# (sin(r) - r) / r**3 (binary64: less SIN_CUBIC) in z = r**2 <= 0.63, relative error 2**-27.9 and 2**-57.8.
 SIN_32 = (-0.0001951080809774966, 0.008332131168672253, -0.16666654217720483)
 SIN_64 = (
     1.5893595102991658e-10,
@@ -29,8 +33,9 @@ SIN_64 = (
     2.7557313357219948e-06,
     -0.00019841269828873507,
     0.008333333333321289,
-    -0.16666666666666627,
+    -1.017252604127701e-05,
 )
+SIN_CUBIC = -0.166656494140625
 # (cos(r) - 1 + r**2/2) / r**4 in z, error of cos 2**-33 and 2**-64.
 COS_32 = (2.443135778753422e-05, -0.0013887307960469115, 0.04166664571074384)
 COS_64 = (
@@ -44,14 +49,6 @@ COS_64 = (
 # tan(r) / r in z, relative error 2**-35 (P/Q).
 TAN_32_P = (0.0010751896194867308, -0.1113619472722574, 1.0000000000223344)
 TAN_32_Q = (0.01597359585767495, -0.44469527892960065, 1.0)
-# (tan(r) - r) / r**3 in z, error of tan 2**-65 (P/Q).
-TAN_64_P = (
-    -1.7897016840239855e-08,
-    0.0002448922637486465,
-    -0.021442828901351706,
-    0.3333333333333333,
-)
-TAN_64_Q = (-0.0002560500413139422, 0.02456130956810201, -0.4643284867040548, 1.0)
 
 
 def sin(x: hl.Expr) -> hl.Expr:
@@ -68,7 +65,7 @@ def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
         quadrant, wide = reduce_angle_32(hl.abs(x))
         return sine_of(x, hl.cast(hl.UInt(32), quadrant), hl.cast(hl.Float(32), wide), turn)
     quadrant, r, low = reduce_angle_64(x)
-    return _turned(x, quadrant, _sine_64(r, low), _cosine_64(r, low), turn)
+    return _turned(x, quadrant, add(*_sine_64(r, low)), add(*_cosine_64(r, low)), turn)
 
 
 def sine_of(x: hl.Expr, quadrant: hl.Expr, r: hl.Expr, turn: int) -> hl.Expr:
@@ -95,7 +92,7 @@ def sine_and_cosine(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
         low = hl.f64(0)
     else:
         quadrant, r, low = reduce_angle_64(x)
-    sine, cosine = _sine_64(r, low), _cosine_64(r, low)
+    sine, cosine = add(*_sine_64(r, low)), add(*_cosine_64(r, low))
     odd = (quadrant & hl.u64(1)) != hl.u64(0)
     flip_sine = (quadrant & hl.u64(2)) << hl.u64(62)
     flip_cosine = ((quadrant + 1) & hl.u64(2)) << hl.u64(62)
@@ -105,54 +102,63 @@ def sine_and_cosine(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     )
 
 
+def sine_in_two_parts(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """sin |x| in binary64, x finite; of a binary32 x to 2**-27 of it, and in one part."""
+    zero = hl.f64(0)
+    if float_format(x) is BINARY32:
+        quadrant, r = reduce_angle_32(hl.abs(x))
+        sine, cosine = (_sine_32(r), zero), (_cosine_32(r), zero)
+    else:
+        quadrant, r, low = reduce_angle_64(x)
+        sine, cosine = _sine_64(r, low), _cosine_64(r, low)
+    odd, flip = (quadrant & hl.u64(1)) != hl.u64(0), (quadrant & hl.u64(2)) << hl.u64(62)
+    high, rest = (from_bits(to_bits(hl.select(odd, c, s)) ^ flip) for s, c in zip(sine, cosine, strict=True))
+    return high, rest
+
+
 def _sine_32(r: hl.Expr) -> hl.Expr:
+    """sin(r) as accurate as binary32 needs it, in the format of r."""
     z = r * r
     return r * z * polynomial(z, SIN_32) + r
 
 
 def _cosine_32(r: hl.Expr) -> hl.Expr:
     z = r * r
-    return (z * z * polynomial(z, COS_32) - z * hl.f32(0.5)) + 1
+    return (z * z * polynomial(z, COS_32) - z * float_format(r).value(0.5)) + 1
 
 
-def _sine_64(r: hl.Expr, low: hl.Expr) -> hl.Expr:
+def _sine_64(r: hl.Expr, low: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """sin(r + low) in two parts."""
     z = r * r
-    return (r * z * polynomial(z, SIN_64) + (low - z * hl.f64(0.5) * low)) + r
+    return odd_series(r, SIN_CUBIC, r * z * polynomial(z, SIN_64) + (low - z * hl.f64(0.5) * low))
 
 
-def _cosine_64(r: hl.Expr, low: hl.Expr) -> hl.Expr:
-    """1 - z/2 keeps its rounding error: near pi/4 it would be half an ulp."""
-    z = r * r
-    half = z * hl.f64(0.5)
-    w = hl.f64(1) - half
-    return w + (((hl.f64(1) - w) - half) + (z * z * polynomial(z, COS_64) - r * low))
+def _cosine_64(r: hl.Expr, low: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """cos(r + low) in two parts; the head of r has an exact square."""
+    z, h = r * r, head(r, 4)
+    total, missing = sum_in_two_parts(hl.f64(1), h * h * hl.f64(-0.5))
+    return total, missing + (z * z * polynomial(z, COS_64) - ((r - h) * (r + h) * hl.f64(0.5) + r * low))
 
 
 def tan(x: hl.Expr) -> hl.Expr:
-    """tan r, or -1/tan r in the odd quadrants."""
+    """sine / cosine, or -cosine / sine in the odd quadrants."""
     f = float_format(x)
     if f is BINARY32:
         quadrant, r = reduce_angle_32(x)
         z = r * r
         over, under = r * polynomial(z, TAN_32_P), polynomial(z, TAN_32_Q)
         odd = (quadrant & hl.u64(1)) != hl.u64(0)
-        quotient = hl.select(odd, negate(under), over) / hl.select(odd, over, under)
-        y = hl.cast(hl.Float(32), quotient)
+        y = hl.cast(hl.Float(32), hl.select(odd, negate(under), over) / hl.select(odd, over, under))
     else:
-        quadrant, r, low = reduce_angle_64(x)
-        odd = (quadrant & hl.u64(1)) != hl.u64(0)
-        positive = _tangent_64(r, low, odd)
-        y = from_bits(to_bits(positive) ^ sign_bits(x))
+        y = _tangent_64(x)
     return hl.select(hl.abs(x) < f.value(math.inf), y, f.value(math.nan))
 
 
-def _tangent_64(r: hl.Expr, low: hl.Expr, odd: hl.Expr) -> hl.Expr:
-    """tan(r + low), or minus its reciprocal where odd: its head, then a correction (fdlibm's k_tan.c)."""
-    z = r * r
-    w = r * z * (polynomial(z, TAN_64_P) / polynomial(z, TAN_64_Q)) + (z * low + low)
-    t = r + w
-    h = head(t)
-    rest = w - (h - r)
-    reciprocal = hl.f64(-1) / t
-    g = head(reciprocal)
-    return hl.select(odd, reciprocal * ((g * h + 1) + g * rest) + g, t)
+def _tangent_64(x: hl.Expr) -> hl.Expr:
+    """tan(x) of a finite x."""
+    quadrant, r, low = reduce_angle_64(x)
+    (sine, sine_rest), (cosine, cosine_rest) = _sine_64(r, low), _cosine_64(r, low)
+    odd = (quadrant & hl.u64(1)) != hl.u64(0)
+    under = sum_in_two_parts(hl.select(odd, sine, cosine), hl.select(odd, sine_rest, cosine_rest))
+    y = quotient_of_sums(hl.select(odd, cosine, sine), hl.select(odd, cosine_rest, sine_rest), *under)
+    return from_bits(to_bits(y) ^ sign_bits(x) ^ (quadrant << hl.u64(63)))

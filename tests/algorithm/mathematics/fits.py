@@ -15,6 +15,8 @@ from minimax import Function, minimax
 from rounding import rounded
 from special_fits import SPECIAL_FITS
 
+from halide_backend.algorithm.mathematics import error_function, gamma_64, hyperbolic, trigonometric
+
 LN2_HALF = float(mp.log(2) / 2) * 1.002
 QUARTER_PI_SQUARED = float((mp.pi / 4 * 1.01) ** 2)
 LOG_S_SQUARED = float(((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) ** 2) * 1.001
@@ -45,6 +47,10 @@ def odd(f: Function, tail: int = 3, radius: float = 1e-3) -> Function:
     return quotient
 
 
+def less(c: float, f: Function) -> Function:
+    return lambda z: f(z) - c
+
+
 def of_odd(f: Function) -> Function:
     """Weight that turns an error of odd(f) into a relative error of f."""
     return lambda z: z * mp.sqrt(z) / f(mp.sqrt(z)) if z else mp.mpf(0)
@@ -65,6 +71,10 @@ def erf_ratio(z: mp.mpf) -> mp.mpf:
     if z < 1e-8:
         return 2 / mp.sqrt(mp.pi) * (1 - z / 3 + z * z / 10) - 1
     return mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1
+
+
+def erf_rest(z: mp.mpf) -> mp.mpf:
+    return erf_ratio(z) - error_function.ERF_CUBIC * z - mp.mpf(1) / 8
 
 
 def scaled_erfc(t: mp.mpf) -> mp.mpf:
@@ -115,10 +125,9 @@ def sine_pi(z: mp.mpf) -> mp.mpf:
     return mp.sinpi(mp.sqrt(z)) / mp.sqrt(z) if z > 1e-20 else mp.mpf(mp.pi)
 
 
-def sine_pi_rest(z: mp.mpf) -> mp.mpf:
-    if z < 1e-10:
-        return mp.pi**2 * (mp.pi**2 * z / 120 - mp.mpf(1) / 6)
-    return (sine_pi(z) / mp.pi - 1) / z
+def sine_pi_rest(w: mp.mpf) -> mp.mpf:
+    z = w + gamma_64.SIN_PI_MIDDLE
+    return (sine_pi(z) / mp.pi - 1) / z - gamma_64.SIN_PI_CUBIC
 
 
 def cotangent_rest(z: mp.mpf) -> mp.mpf:
@@ -190,21 +199,20 @@ FITS = (
         *(0, LOG_S_SQUARED, 5, 0, -45.1, lambda z: mp.mpf(1) / 3),
     ),
     Fit("trigonometric", "SIN_32", odd(mp.sin), 0, QUARTER_PI_SQUARED, 2, 0, -27.9, lambda z: z),
-    Fit("trigonometric", "SIN_64", odd(mp.sin), 0, QUARTER_PI_SQUARED, 5, 0, -56.6, lambda z: z),
+    Fit(
+        *("trigonometric", "SIN_64", less(trigonometric.SIN_CUBIC, odd(mp.sin)), 0, QUARTER_PI_SQUARED),
+        *(5, 0, -57.7, lambda z: z),
+    ),
     Fit("trigonometric", "COS_32", cosine_rest, 0, QUARTER_PI_SQUARED, 2, 0, -33.1, lambda z: z * z),
     Fit("trigonometric", "COS_64", cosine_rest, 0, QUARTER_PI_SQUARED, 5, 0, -59.4, lambda z: z * z),
     Fit(
         *("trigonometric", "TAN_32_P", tangent_ratio, 0, 0.618, 2, 2, -35.3),
         *(relative(tangent_ratio), "TAN_32_Q"),
     ),
-    Fit(
-        *("trigonometric", "TAN_64_P", odd(mp.tan, radius=1e-6), 0, 0.618, 3, 3, -55.6),
-        *(of_odd(mp.tan), "TAN_64_Q"),
-    ),
     Fit("hyperbolic", "TANH_32", odd(mp.tanh), 0, 1.002, 6, 0, -27.6, of_odd(mp.tanh), fixed=2),
     Fit(
-        *("hyperbolic", "TANH_64_P", odd(mp.tanh), 0, 0.6255**2, 2, 3, -56.9, lambda z: z),
-        "TANH_64_Q",
+        *("hyperbolic", "TANH_64_P", less(hyperbolic.TANH_CUBIC, odd(mp.tanh)), 0, 0.6255**2, 3, 2, -57.6),
+        *(lambda z: z, "TANH_64_Q"),
     ),
     Fit("hyperbolic", "SINH_64", odd(mp.sinh), 0, 1.01, 6, 0, -56.4, of_odd(mp.sinh)),
     Fit(
@@ -212,7 +220,7 @@ FITS = (
         lambda z: 1 / (1 + erf_ratio(z)),
     ),
     Fit(
-        *("error_function", "ERF_64_P", erf_ratio, 0, 0.7226, 5, 5, -56.1),
+        *("error_function", "ERF_64_P", erf_rest, 0, 0.7226, 5, 4, -57.8),
         *(lambda z: 1 / (1 + erf_ratio(z)), "ERF_64_Q"),
     ),
     Fit(
@@ -281,7 +289,10 @@ FITS = (
         denominator="NEAR_Q",
     ),
     Fit(*("gamma_64", "STIRLING_FROM_TWO_AND_A_HALF", stirling, 0, 0.1602, 12, 0, -57.9), mp.sqrt),
-    Fit("gamma_64", "SIN_PI_REST", sine_pi_rest, 0, 0.25, 7, 0, -54.0, lambda z: z * mp.pi / sine_pi(z)),
+    Fit(
+        *("gamma_64", "SIN_PI_REST", sine_pi_rest, 5e-5 - gamma_64.SIN_PI_MIDDLE, 1 / 32, 7, 0, -60.0),
+        lambda w: (w + gamma_64.SIN_PI_MIDDLE) * mp.pi / sine_pi(w + gamma_64.SIN_PI_MIDDLE),
+    ),
     Fit(
         *("gamma_64", "DIGAMMA_P", lambda y: digamma_ratio(y) - 1, 0, 2.0001, 6, 6, -54.0),
         denominator="DIGAMMA_Q",

@@ -142,15 +142,15 @@ SPECIALS = {
     "ndtri": Special(_ndtri, 2.5, 1.0, usual=1.0),
     "scaled_modified_bessel_k0": Special(_positive(lambda x: mp.exp(x) * mp.besselk(0, x)), 2.2, 1e4),
     "scaled_modified_bessel_k1": Special(_positive(lambda x: mp.exp(x) * mp.besselk(1, x)), 2.2, 1e4),
-    "spherical_bessel_j0": Special(lambda x: mp.sin(x) / x, 1.6, binary32=1.6),
+    "spherical_bessel_j0": Special(lambda x: mp.sin(x) / x, 0.6, binary32=0.58),
     "trigamma": Special(lambda x: mp.psi(1, x), 3.2, 1e6, error_32=lambda x: x < 0),
     "zeta": Special(_zeta, 5.0, floor=_zeta_terms),
     **{
         f"{shift}chebyshev_polynomial_{kind}": Special(
-            _chebyshev(kind, bool(shift)), 60.0, usual=1.0, floor=lambda *x: 1.0
+            _chebyshev(kind, bool(shift)), bound, usual=1.0, floor=lambda *x: 1.0
         )
         for shift in ("", "shifted_")
-        for kind in "tuvw"
+        for kind, bound in (("t", 28.0), ("u", 30.0), ("v", 50.0), ("w", 50.0))
     },
 }
 #: Functions of two arguments.

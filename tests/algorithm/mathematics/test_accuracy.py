@@ -29,12 +29,16 @@ from halide_backend.build.target import Target
 
 @dataclass(frozen=True)
 class Bound:
-    """Largest error in ulps. floor: below this size of the result the ulp of the floor counts (see gamma.py)."""
+    """Largest error in ulps. without_fma: of binary32 where the target has no FMA, if larger.
+
+    floor: below this size of the result the ulp of the floor counts (see gamma.py).
+    """
 
     binary32: float
     binary64: float
     arity: int = 1
     floor: float = 0.0
+    without_fma: float = 0.0
 
 
 BOUNDS = {
@@ -45,10 +49,10 @@ BOUNDS = {
     "atan": Bound(0.51, 1.0),
     "atan2": Bound(0.51, 0.9, arity=2),
     "atanh": Bound(0.51, 1.5),
-    "cos": Bound(1.6, 1.0),
+    "cos": Bound(1.6, 0.6),
     "cosh": Bound(1.6, 1.5),
     "digamma": Bound(0.6, 1.6, floor=1.0),
-    "erf": Bound(1.3, 1.0),
+    "erf": Bound(1.3, 0.63),
     "erfc": Bound(0.7, 0.85),
     "erfcx": Bound(0.51, 2.0),  # torch: 440
     "erfinv": Bound(0.51, 1.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
@@ -57,22 +61,22 @@ BOUNDS = {
     "expm1": Bound(1.5, 1.5),
     "fmod": Bound(0.0, 0.0, arity=2),
     "hypot": Bound(0.51, 0.51, arity=2),
-    "lgamma": Bound(0.6, 1.2, floor=1.0),
+    "lgamma": Bound(0.6, 0.53, floor=1.0),
     "log": Bound(0.67, 0.8),
     "log1p": Bound(0.75, 0.8),
-    "log2": Bound(0.78, 0.6),
-    "log10": Bound(0.72, 0.6),
+    "log2": Bound(0.61, 0.6, without_fma=0.77),
+    "log10": Bound(0.59, 0.6, without_fma=0.7),
     "pow": Bound(0.51, 0.95, arity=2),
     "rsqrt": Bound(1.5, 1.5),
     "sigmoid": Bound(2.0, 2.0),
-    "sin": Bound(1.6, 1.0),
+    "sin": Bound(1.6, 0.6),
     "sinh": Bound(1.7, 1.6),
     "sqrt": Bound(0.51, 0.51),
-    "tan": Bound(0.51, 1.2),
-    "tanh": Bound(1.2, 1.2),
+    "tan": Bound(0.51, 0.65),
+    "tanh": Bound(1.2, 0.8),
 }
 #: float64: what sixteen million arguments find beyond the bound above.
-OF_VERY_MANY = {"sinh": 1.65, "tan": 1.45}
+OF_VERY_MANY = {"sinh": 1.65}
 #: torch.fmod yields NaN for large quotients, torch.log1p yields 0 for denormals; numpy asks the C library.
 EAGER_IS_WRONG: dict[str, Callable[..., Floats]] = {"fmod": np.fmod, "log1p": np.log1p}
 TARGETS = {"host": HOST, "without_fma": WITHOUT_FMA}
@@ -106,7 +110,8 @@ def test_binary32(name: str, target: str) -> None:
     x = inputs_of(name, 32, 1 << (18 if target == "host" else 14), stride)
     values = kernel(name, 32, TARGETS[target])(*x)
     bound = BOUNDS[name]
-    assert_within(bound.binary32, errors_in_ulps(values, float64_truth(name, *x), bound.floor), values, *x)
+    largest = bound.binary32 if target == "host" else max(bound.binary32, bound.without_fma)
+    assert_within(largest, errors_in_ulps(values, float64_truth(name, *x), bound.floor), values, *x)
 
 
 @pytest.mark.long

@@ -78,6 +78,14 @@ def test_accuracy_of_many(name: str, bits: int) -> None:
     check(name, bits, 5000, HOST)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", [name for name in SPECIALS if name.startswith("shifted")])
+def test_a_shifted_polynomial_grows_from_an_argument_that_is_not_rounded(name: str, target: str) -> None:
+    x, truth = problem(name, 64, 400)
+    found = errors(name, kernel(name, 64, TARGETS[target])(*x), x, truth)
+    assert found[(x[0] < 0) | (x[0] > 1)].max() <= 12
+
+
 @pytest.mark.parametrize("name", [name for name in SPECIALS if name.startswith(("airy", "bessel"))])
 def test_binary64_has_the_error_of_torch(name: str) -> None:
     """To the tolerance of torch's own operator tests, which is finer than that error."""
