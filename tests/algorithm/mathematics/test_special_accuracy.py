@@ -19,8 +19,9 @@ from halide_backend.build.target import Target
 TARGETS = {"host": HOST, "without_fma": WITHOUT_FMA}
 #: Where torch has NaN.
 AT_INFINITY: dict[str, Callable[[Floats], Floats]] = {"i0": np.abs, "i1": lambda x: x}
-#: Milliseconds that one function may take to compile, eight or sixteen lanes wide, by processor time.
-COMPILE_LIMIT = 400.0
+#: Milliseconds that one function may take to compile, eight or sixteen lanes wide, by processor time: twice what the
+#: longest takes where other work shares the cores.
+COMPILE_LIMIT = 1000.0
 
 
 @cache
