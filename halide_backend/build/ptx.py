@@ -30,10 +30,24 @@ _STORED_BY_THE_FIRST_LANE = (
     "bar.sync 0;"
 )
 
+#: Functions of libdevice that Halide's own expressions call -> the instruction for a type.
+_OF_HALIDE = {
+    "ceil": "cvt.rpi.{0}.{0}",
+    "fabs": "abs.{0}",
+    "floor": "cvt.rmi.{0}.{0}",
+    "sqrt": "sqrt.rn.{0}",
+    "trunc": "cvt.rzi.{0}.{0}",
+}
+
 #: Function that a kernel calls (see `algorithm.cuda.intrinsics`) -> the instructions that take its place.
 _INSTRUCTIONS = {
     "halide_backend_angle": REDUCTION,
     "halide_backend_divide": "div.full.f32 {result}, {0}, {1};",
+    **{
+        f"__nv_{function}{ending}": f"{instruction.format(kind)} {{result}}, {{0}};"
+        for function, instruction in _OF_HALIDE.items()
+        for ending, kind in (("f", "f32"), ("", "f64"))
+    },
     "halide_backend_bfloat16_pair": "cvt.rn.bf16x2.f32 {result}, {1}, {0};",
     "halide_backend_float16_pair": "cvt.rn.f16x2.f32 {result}, {1}, {0};",
     **{f"{ADDEND}{kind}": f"mov.b{64 if '64' in kind else 32} {{result}}, {{0}};" for kind in _ADDENDS},
@@ -59,10 +73,10 @@ _NO_ALLOCATE = "7.4"
 
 _REPORT = "Please report it with the kernel's text."
 
-_DECLARATION = re.compile(r"\.extern \.func[^;]*?\bhalide_backend_\w+\s*\([^;]*?\)\s*;\n", re.DOTALL)
+_DECLARATION = re.compile(r"\.extern \.func[^;]*?\b(?:halide_backend|__nv)_\w+\s*\([^;]*?\)\s*;\n", re.DOTALL)
 _CALL = re.compile(r"[ \t]*\{ // callseq (?P<body>(?:(?!// callseq).)*?)\} // callseq [^\n]*\n", re.DOTALL)
 _ARGUMENT = re.compile(r"st\.param\.b(32|64)\s+\[param(\d+)\], ([^;]+);")
-_CALLED = re.compile(r"call\.uni \(retval0\),\s*(halide_backend_\w+),")
+_CALLED = re.compile(r"call\.uni \(retval0\),\s*((?:halide_backend|__nv)_\w+),")
 _RESULT = re.compile(r"ld\.param\.b(?:32|64)\s+(%\w+), \[retval0\];")
 _RETURN = re.compile(r"^[ \t]*ret;", re.MULTILINE)
 _BRANCH = re.compile(r"\bbra\b")

@@ -59,6 +59,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     control = socket.socket(fileno=os.dup(0))
     _import_everything()
+    with contextlib.suppress(ImportError):
+        importlib.import_module("halide_backend.build.libdevice").leave_out_libdevice()
     control.sendall(READY)
     # The first requests wait meanwhile; without it, every fork would take that time again.
     with contextlib.suppress(HalideBackendError):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import traceback
 
 import numpy as np
@@ -109,7 +110,9 @@ def test_halide_still_writes_the_attributes_that_are_replaced(
     monkeypatch.setattr(compiler, "emit_object", lambda ir, *rest: (seen.append(ir), emit(ir, *rest))[1])
     compile_kernel(ROW_SUMS, HOST, "k")
     assert seen[0].count(f'"target-cpu"="{HOST.cpu}" "target-features"=') >= 2
-    assert seen[0].count('"target-cpu"=') == seen[0].count(f'"target-features"="{HOST.features}"')
+    # Halide's own tuning, which it writes for AVX-512, is kept before them.
+    ours = re.findall(rf'"target-features"="(?:[+-]prefer-[^,"]+,)*{re.escape(HOST.features)}"', seen[0])
+    assert seen[0].count('"target-cpu"=') == len(ours)
     assert "tune-cpu" not in seen[0]
     assert "fadd contract" in seen[0] and "= fadd <" not in seen[0]
 

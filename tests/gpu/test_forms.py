@@ -213,3 +213,11 @@ def test_both_halves_of_a_rotary_embedding(native: Native) -> None:
         assert torch.equal(found, wanted)
     assert native() >= 1
     assert halide_backend.stats()["unfused_groups"] == 0
+
+
+def test_denormals_are_rounded_like_other_numbers(native: Native) -> None:
+    """libdevice's floor takes them for zeros."""
+    x = torch.tensor([1e-41, -1e-41, 1e-45, -0.0, 0.0, -1.5, 2.5], device="cuda")
+    for rounded in (torch.floor, torch.ceil, torch.trunc, torch.frac):
+        torch.testing.assert_close(torch.compile(rounded)(x), rounded(x), rtol=0, atol=0)
+    assert native() == 4

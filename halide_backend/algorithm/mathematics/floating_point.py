@@ -7,12 +7,12 @@ Every function here is exact or rounds once, whether or not the code generator c
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 
 import halide as hl
-import numpy as np
 
 ROOT_HALF = math.sqrt(0.5)
 
@@ -240,7 +240,7 @@ def split_positive(x: hl.Expr, start: float = ROOT_HALF) -> tuple[hl.Expr, hl.Ex
 def _split(x: hl.Expr, offset: hl.Expr, start: float) -> tuple[hl.Expr, hl.Expr]:
     """`split_exponent` of x; offset is added to 2**mantissa + bias + e."""
     f = float_format(x)
-    first = int(np.array(start, f"float{f.width}").view(f"uint{f.width}"))
+    first = int.from_bytes(struct.pack("<f" if f.width == 32 else "<d", start), "little")
     one = f.bias << f.mantissa
     shifted = to_bits(x) + f.word(one - first)
     m = from_bits((shifted & f.word((1 << f.mantissa) - 1)) + f.word(first))

@@ -14,6 +14,7 @@ from torch._inductor import config as inductor_config
 from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.build import ptx, ptxas
 from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.libdevice import leave_out_libdevice
 from halide_backend.build.target import Target
 from halide_backend.capture import scheduling
 from halide_backend.kernel_text import cuda_kernel_text
@@ -77,8 +78,12 @@ def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynami
 
 def ptx_of(program: LoopProgram) -> Ptx:
     text = cuda_kernel_text(program)
+    # As workers do it.
+    assert leave_out_libdevice()
     kernel = compile_kernel(text, TARGET, "kernel_under_test")
-    return Ptx(text, ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability), kernel.image)
+    code = ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability)
+    assert ".ftz" not in code, "denormals are flushed"
+    return Ptx(text, code, kernel.image)
 
 
 def _need_intrinsics() -> None:

@@ -386,3 +386,12 @@ def test_a_recurrence_ends_where_its_degree_says(compiled_ptx: Compile, name: st
     assert code.wide_loads == 0
     # The loop's end is the smaller of the degree and the largest one.
     assert code.count(r"min\.u32.*, 2147483646;") == 1
+
+
+@pytest.mark.parametrize("dtype, kind", [(torch.float32, "f32"), (torch.float64, "f64")])
+def test_rounding_and_roots_are_one_instruction_each(compiled_ptx: Compile, dtype: torch.dtype, kind: str) -> None:
+    x = torch.rand(64, 1024, dtype=dtype)
+    code = compiled_ptx(lambda x: x.floor() + x.ceil() * x.trunc() - x.sqrt(), x)
+    for instruction in ("cvt.rmi", "cvt.rpi", "cvt.rzi"):
+        assert code.count(rf"{instruction}\.{kind}\.{kind}") == 16 * 8 // torch.finfo(dtype).bits
+    assert code.count(rf"sqrt\.rn\.{kind}") == 16 * 8 // torch.finfo(dtype).bits
