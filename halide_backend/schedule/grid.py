@@ -32,7 +32,7 @@ def grid(func: str, loops: Sequence[Loop]) -> tuple[Step, ...]:
     others = [*loops[:place], *loops[place + 1 :]]
     ordered = sorted(loops, key=lambda loop: -loop.extent)
     long = any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in others)
-    if long or any(loop.extent > 1 for loop in ordered[3:]):
+    if long or any(loop.extent > 1 or not loop.fixed for loop in ordered[3:]):
         raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in loops)} blocks")
     dimensions = GpuBlocks(func, tuple(loop.name for loop in ordered[:3]))
     return (Reorder(func, (inner.name, *(loop.name for loop in others))), dimensions) if place else (dimensions,)

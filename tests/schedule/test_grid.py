@@ -28,6 +28,14 @@ def test_two_long_dimensions_are_refused() -> None:
             grid("f", loops)
 
 
+def test_only_a_loop_of_one_step_needs_no_dimension() -> None:
+    once, unknown = Loop("x3", 1, "x3"), Loop("x4", 1, "x4", fixed=False)
+    assert grid("f", [SHORT, SHORT, once, SHORT]) == (GpuBlocks("f", ("x1", "x1", "x1")),)
+    with pytest.raises(Unsupported, match="a CUDA grid of"):
+        # Typically one step, but nobody knows.
+        grid("f", [SHORT, SHORT, SHORT, unknown])
+
+
 def test_blocks_of_a_dynamic_loop_are_dynamic() -> None:
     assert blocks(DYNAMIC, "block", 4) == Loop("block", 1, "x2", fixed=False)
     assert blocks(LONG, "block", 4).extent == 35_000

@@ -66,12 +66,8 @@ def _reduce(
     start = f"reductions.initial({kind!r}, {element})"
     if tiling.ragged and not tiling.computed:
         element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
-    writer.lines += [
-        f'{partial} = hl.Func("{partial}")',
-        f"{own} = {start}",
-        f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
-    ]
-    writer.stages.append(Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind))
+    stage = Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind)
+    _define(writer, stage, own, start, element)
     whole = f"{partial}_team"
     if tiling.team is Team.REGISTERS:
         number = sum(stage.role is Role.TEAM for stage in writer.stages)
@@ -94,10 +90,16 @@ def _reduce_alone(
     func = writer.fresh(stem)
     own = call_text(func, [loop.name for loop in kept])
     element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
-    writer.lines += [
-        f'{func} = hl.Func("{func}")',
-        f"{own} = reductions.initial({kind!r}, {element})",
-        f"{own} = reductions.combine({kind!r}, hl.Expr({own}), {element})",
-    ]
-    writer.stages.append(Stage(func, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind))
+    stage = Stage(func, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind)
+    _define(writer, stage, own, f"reductions.initial({kind!r}, {element})", element)
     return f"hl.Expr({own})", func
+
+
+def _define(writer: Writer, stage: Stage, own: str, start: str, element: str) -> None:
+    """Write the Func of `stage`, which is `own` at its Vars: `start`, then combined with each `element`."""
+    writer.lines += [
+        f'{stage.name} = hl.Func("{stage.name}")',
+        f"{own} = {start}",
+        f"{own} = reductions.combine({stage.operator!r}, hl.Expr({own}), {element})",
+    ]
+    writer.stages.append(stage)
