@@ -1,6 +1,6 @@
 """NVIDIA's libdevice, which Halide links into every CUDA kernel, left out.
 
-libdevice is 470 KB of bitcode. LLVM reads it, links it and optimizes 450 functions away for every kernel: three quarters
+libdevice is 470 KB of bitcode. LLVM reads it, links it and optimizes 450 functions away for each kernel: three quarters
 of what a pointwise kernel takes to compile (benchmarks/libdevice.py). Our mathematics calls none of them; what Halide
 itself calls for its expressions is replaced by instructions in `ptx`, and keeps denormals, which libdevice flushes.
 """
