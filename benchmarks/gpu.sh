@@ -11,6 +11,7 @@
 #   kernels    more kernels against Triton (benchmarks/gpu.py)                     -> kernels.json
 #   launch     what a launch costs the host                                        -> launch.json
 #   models     a transformer's training and inference                              -> models.json
+#   optimizer  a step of AdamW for many parameters                                 -> optimizer.json
 #   opinfo     torch's operator tests, forward and gradients, against Triton       -> opinfo.json
 #   memcheck, racecheck   our kernels of benchmarks/gpu.py under compute-sanitizer -> memcheck.log, racecheck.log
 set -uo pipefail
@@ -48,6 +49,7 @@ PY
   kernels) $python benchmarks/gpu.py --out "$out/kernels.json" "$@" ;;
   launch) $python benchmarks/gpu_launch.py --out "$out/launch.json" "$@" ;;
   models) $python benchmarks/gpu_models.py --out "$out/models.json" "$@" ;;
+  optimizer) $python benchmarks/gpu_optimizer.py --out "$out/optimizer.json" "$@" ;;
   opinfo)
     $command opinfo --device cuda --dtypes float32 bfloat16 float16 int64 bool --gradients --against triton \
       --jobs "$(nproc)" --output "$out/opinfo.json" "$@" ;;

@@ -82,7 +82,7 @@ def render(algorithm: Algorithm, schedule: Schedule, vocabulary: str = _CPU) -> 
         vocabulary=vocabulary,
         functions="memory, operations as ops, reductions" + ("" if on_cpu else ", scans"),
         release_gil=on_cpu and total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
-        aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\nSTREAMED = {algorithm.streamed}\n",
+        aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\nLOADS = {algorithm.loads!r}\n",
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),
         inputs=f"[{', '.join(argument.name for argument in algorithm.inputs)}]",
         outputs=f"[{', '.join(outputs)}]",

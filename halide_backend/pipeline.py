@@ -12,20 +12,24 @@ or, from Inductor's own cache, in another one: the kernel's text is all it has.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from halide_backend.algorithm.loop_program import LoopProgram
-from halide_backend.build.artifacts import Artifact, Limits, obtain, worker_pool
+from halide_backend.build.artifacts import Artifact, Limits, obtain, obtain_joint, worker_pool
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
+from halide_backend.errors import HalideBackendError
 from halide_backend.kernel_text import cuda_kernel_text, kernel_text
 from halide_backend.launch import launcher
 
 if TYPE_CHECKING:
     import torch
+
+log = logging.getLogger("halide_backend")
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,17 @@ def start_workers() -> None:
 
 
 def load_kernel(
-    name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity: int, device: torch.device | str = "cpu"
+    name: str,
+    pipelines: Sequence[tuple[str, Sequence[int]]],
+    arity: int,
+    device: torch.device | str = "cpu",
+    together: bool = False,
 ) -> Any:
     """The kernel `name` as a callable of `arity` arguments: tensors, and on a GPU the stream last.
 
     `pipelines` holds, for each Halide pipeline that one call runs, its text and which of the arguments it takes. All
-    of them start to build at once; the first call waits for them.
+    of them start to build at once; the first call waits for them. `together` says that none of them needs what another
+    one makes: a GPU runs as many as it can in one launch.
     """
     target = current_target(device)
     limits = _limits()
@@ -67,7 +76,9 @@ def load_kernel(
     positions = [tuple(places) for _, places in pipelines]
 
     def resolve() -> list[launcher.Pipeline]:
-        return [_loaded(artifact.result(), places) for artifact, places in zip(artifacts, positions)]
+        built = [artifact.result() for artifact in artifacts]
+        found = [_loaded(artifact, places) for artifact, places in zip(built, positions)]
+        return _joined(found, built, target, name) if together else found
 
     if all(artifact.done() and not artifact.exception() for artifact in artifacts):
         return launcher.make_launcher(name, resolve(), arity)
@@ -100,6 +111,22 @@ def _limits() -> Limits:
     from halide_backend import config
 
     return Limits(config.compile_workers, config.compile_time_limit, config.compile_memory_limit_mb)
+
+
+def _joined(
+    pipelines: list[launcher.Pipeline], artifacts: list[Artifact], target: Target, name: str
+) -> list[launcher.Pipeline]:
+    """The same pipelines, those that can as variants of one kernel."""
+    try:
+        image, variants = obtain_joint(artifacts, target, name)
+    except HalideBackendError as refusal:
+        log.warning("the pipelines of %s are launched one by one: %s", name, refusal)
+        return pipelines
+    module = launcher.native().CudaModule(image)
+    return [
+        pipeline if variant < 0 else pipeline._replace(module=module, variant=variant)
+        for pipeline, variant in zip(pipelines, variants)
+    ]
 
 
 def _loaded(artifact: Artifact, positions: tuple[int, ...]) -> launcher.Pipeline:

@@ -2,9 +2,9 @@
 
 Registering replaces, per device, the function that makes a scheduling object: it makes ours while
 `torch._inductor.config.cpu_backend` (or `cuda_backend`) is "halide_backend", and otherwise calls
-the one that was there. Under the same condition a pass of the device "cuda" sees to how long
-reductions are split, and one of the device "cpu" to the lowering of flex attention. Nothing else in
-torch is touched, so the built-in backends keep working in the same process.
+the one that was there. Under the same condition passes of the device "cuda" see to how long
+reductions are split and to the type of some sums, and one of the device "cpu" to the lowering of
+flex attention. Nothing else in torch is touched, so the built-in backends keep working in the same process.
 """
 
 from __future__ import annotations
@@ -31,10 +31,14 @@ def register() -> None:
     from torch._inductor.codegen import common
 
     from halide_backend import config
+    from halide_backend.capture.accumulations import AccumulateInFloat32
     from halide_backend.capture.flex_attention import LowerFlexAttention
     from halide_backend.capture.reduction_splits import ChooseEvenSplits
 
-    passes = {"cpu": LowerFlexAttention, "cuda": ChooseEvenSplits}
+    def of_cuda(present: Any) -> Any:
+        return AccumulateInFloat32(ChooseEvenSplits(present))
+
+    passes = {"cpu": LowerFlexAttention, "cuda": of_cuda}
 
     # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
     common.init_backend_registration()
@@ -86,6 +90,7 @@ class SchedulingChoice:
         check_versions()
         if scheduler is not None:
             _require_python_wrapper()
+            _refuse_combo_kernels(self.device)
         from halide_backend.capture.scheduling import HalideScheduling
 
         return HalideScheduling(scheduler, self.device)
@@ -103,6 +108,17 @@ def _require_python_wrapper() -> None:
                 cure=f"Leave {setting} off, or set cpu_backend='cpp' for this compilation; "
                 "AOTInductor always needs the latter.",
             )
+
+
+def _refuse_combo_kernels(device: str) -> None:
+    from torch._inductor import config
+
+    if device == "cuda" and config.combo_kernels:
+        raise HalideBackendError(
+            "Inductor hands combo kernels to its own backends alone",
+            where="torch._inductor.config.combo_kernels",
+            cure="Leave it off: this backend launches short independent kernels together by itself.",
+        )
 
 
 def compile_graph(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -179,3 +180,11 @@ def called(path: Path) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
+
+
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by their names alone; `conftest` is whichever was imported last."""
+    modules = [path for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    names = [path.stem for path in modules if path.stem != "conftest"]
+    assert sorted(names) == sorted(set(names))
+    assert [path for path in modules if re.search(r"^(from|import) conftest\b", path.read_text(), re.MULTILINE)] == []

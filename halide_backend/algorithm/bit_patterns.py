@@ -7,7 +7,7 @@ import halide as hl
 from halide_backend.algorithm.arithmetic import one, zero
 from halide_backend.algorithm.conversions import load, stored
 from halide_backend.algorithm.element_types import STORAGE, is_signed, logical_bits
-from halide_backend.algorithm.mathematics.floating_point import times_power_of_two
+from halide_backend.algorithm.mathematics.floating_point import is_infinite, is_nan, times_power_of_two
 
 _1 = hl.UInt(1)
 
@@ -39,7 +39,7 @@ def nextafter(dtype: str, x: hl.Expr, towards: hl.Expr) -> hl.Expr:
     smallest = copysign(_number(dtype, step), towards)
     moved = hl.select(x == zero(x), smallest, one_further)
     same = hl.select(x == towards, towards, moved)
-    return hl.select(hl.is_nan(x) | hl.is_nan(towards), x + towards, same)
+    return hl.select(is_nan(x) | is_nan(towards), x + towards, same)
 
 
 def _number(dtype: str, pattern: hl.Expr) -> hl.Expr:
@@ -54,7 +54,7 @@ def ldexp(x: hl.Expr, exponent: hl.Expr) -> hl.Expr:
     distance = hl.cast(hl.Int(32), hl.clamp(exponent, hl.cast(exponent.type(), hl.i32(-5000)), hl.i32(5000)))
     limit = 200 if x.type().bits() == 32 else 1500
     bits = hl.cast(hl.UInt(x.type().bits()), hl.clamp(own + distance, -limit, limit))
-    finite = (x != zero(x)) & hl.logical_not(hl.is_inf(x) | hl.is_nan(x))
+    finite = (x != zero(x)) & hl.logical_not(is_infinite(x) | is_nan(x))
     return hl.select(finite, times_power_of_two(mantissa, bits), x)
 
 
@@ -90,11 +90,11 @@ def _frexp(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
 
 
 def isnan(x: hl.Expr) -> hl.Expr:
-    return hl.is_nan(x) if x.type().is_float() else hl.cast(_1, hl.u8(0))
+    return is_nan(x) if x.type().is_float() else hl.cast(_1, hl.u8(0))
 
 
 def isinf(x: hl.Expr) -> hl.Expr:
-    return hl.is_inf(x) if x.type().is_float() else hl.cast(_1, hl.u8(0))
+    return is_infinite(x) if x.type().is_float() else hl.cast(_1, hl.u8(0))
 
 
 def bitwise_and(a: hl.Expr, b: hl.Expr) -> hl.Expr:

@@ -9,6 +9,7 @@ import halide as hl
 from halide_backend.algorithm.arguments import FLOAT8, NARROW_FLOATS
 from halide_backend.algorithm.element_types import COMPUTE, logical_bits
 from halide_backend.algorithm.float8 import FORMATS
+from halide_backend.algorithm.mathematics.floating_point import is_nan
 
 
 def constant(dtype: str, value: float | int | bool) -> hl.Expr:
@@ -68,7 +69,7 @@ def _bfloat16_bits(value: hl.Expr) -> hl.Expr:
     # away would become infinity.
     bits = hl.reinterpret(hl.UInt(32), value)
     rounded = (bits + hl.u32(0x7FFF) + ((bits >> 16) & hl.u32(1))) >> 16
-    return hl.cast(hl.UInt(16), hl.select(hl.is_nan(value), (bits >> 16) | hl.u32(0x40), rounded))
+    return hl.cast(hl.UInt(16), hl.select(is_nan(value), (bits >> 16) | hl.u32(0x40), rounded))
 
 
 def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
@@ -96,7 +97,7 @@ def _truncated(value: hl.Expr, bits: int) -> hl.Expr:
     values would not survive: it makes one cast to uint32 of a cast to int32 and a reinterpretation.
     """
     kind = hl.Int(bits)
-    return hl.select(hl.is_nan(value), kind.min(), hl.cast(kind, value))
+    return hl.select(is_nan(value), kind.min(), hl.cast(kind, value))
 
 
 def bitcast(source: str, target: str, value: hl.Expr) -> hl.Expr:

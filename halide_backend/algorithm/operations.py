@@ -62,7 +62,7 @@ from halide_backend.algorithm.conversions import (
     to_dtype,
 )
 from halide_backend.algorithm.element_types import is_signed
-from halide_backend.algorithm.mathematics.floating_point import without_bounds
+from halide_backend.algorithm.mathematics.floating_point import is_nan, without_bounds
 from halide_backend.algorithm.randomness import rand, randint64, randn
 
 __all__ = [
@@ -177,7 +177,7 @@ def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
         return a | b
     if not a.type().is_float():
         return hl.max(a, b)
-    return hl.select((a > b) | hl.is_nan(a), a, b)
+    return hl.select((a > b) | is_nan(a), a, b)
 
 
 def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -186,7 +186,7 @@ def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
         return a & b
     if not a.type().is_float():
         return hl.min(a, b)
-    return hl.select((a < b) | hl.is_nan(a), a, b)
+    return hl.select((a < b) | is_nan(a), a, b)
 
 
 def fmaximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import halide as hl
 
+from halide_backend.algorithm.mathematics.floating_point import is_nan
+
 
 def encode(kind: str, value: hl.Expr) -> hl.Expr:
     """`value` as the type that the reduction `kind` accumulates."""
@@ -45,6 +47,20 @@ def combine(kind: str, total: hl.Expr, value: hl.Expr) -> hl.Expr:
     return hl.max(total, value) if kind in ("max", "argmax", "any") else hl.min(total, value)
 
 
+def opaque(value: hl.Expr) -> hl.Expr:
+    """`value`, of which Halide cannot prove that a step of a loop with it changes nothing.
+
+    Halide leaves out such steps (trim_no_ops), and its proof takes floats for real numbers whatever the target says:
+    `x != x` is never true to it, `x - x` is zero, and a computed int32 never overflows. What it knows of popcount is
+    from 0 to its bits; LLVM knows that no bit of the mask is set.
+    """
+    bits = value.type().bits()
+    word = hl.UInt(bits)
+    pattern = hl.reinterpret(word, value)
+    nothing = hl.popcount(pattern) & ~hl.cast(word, hl.i32(2 * bits - 1))
+    return hl.reinterpret(value.type(), pattern ^ nothing)
+
+
 def decode(kind: str, original: hl.Type, total: hl.Expr) -> hl.Expr:
     """The result, in the type of the reduced values."""
     if kind in ("any", "all"):
@@ -67,7 +83,7 @@ def order_key(value: hl.Expr, *, nan_is_largest: bool) -> hl.Expr:
     pattern = hl.reinterpret(word, value)
     pattern = hl.select(pattern == word.min(), hl.cast(word, hl.i32(0)), pattern)
     key = pattern ^ ((pattern >> (bits - 1)) & word.max())
-    return hl.select(hl.is_nan(value), word.max() if nan_is_largest else word.min(), key)
+    return hl.select(is_nan(value), word.max() if nan_is_largest else word.min(), key)
 
 
 def from_order_key(original: hl.Type, key: hl.Expr) -> hl.Expr:
@@ -78,6 +94,6 @@ def from_order_key(original: hl.Type, key: hl.Expr) -> hl.Expr:
     return hl.reinterpret(original, key ^ ((key >> (bits - 1)) & word.max()))
 
 
-def candidate(kind: str, key: hl.Expr, best: hl.Expr, position: hl.Expr) -> hl.Expr:
+def candidate(kind: str, key: hl.Expr, best: hl.Expr, position: hl.Expr | hl.Var) -> hl.Expr:
     """`position` where `key` is the best one, else a position after all others: the first of equals wins."""
-    return hl.select(key == best, position, position.type().max())
+    return hl.select(key == best, hl.cast(hl.Int(32), position), hl.Int(32).max())

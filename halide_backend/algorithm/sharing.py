@@ -13,12 +13,12 @@ from halide_backend.errors import Unsupported
 #: A subexpression of fewer operations is cheaper to compute twice than to store.
 _WORTH_SHARING = 8
 
-#: Operations of one expression, each counted as often as it is written. Halide's definition of a Func and its is_nan
-#: walk through all of them: a maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
+#: Operations of one expression, each counted as often as it is written: Halide's definition of a Func walks through all
+#: of them. A maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
 _LONGEST_EXPRESSION = 1000
 
-#: What a mathematical function counts as: written as a tree, a float64 cosine alone is more than 4 GB to is_nan, so
-#: a maximum gets it as a Func.
+#: What a mathematical function counts as, so that operations that write it several times get it as a Func: relu6 of
+#: a float64 cosine takes 0.5 s so, 2.6 s as one expression.
 _MATHEMATICAL = 400
 
 #: How often an operation writes an operand, where that is not once.

@@ -32,7 +32,7 @@ class Algorithm:
 
     `lines` are the statements of the text's function, `funcs` the names it defines, `inputs` and `outputs` its
     arguments in order (a `Status` last, if there are checks). The memory of those in `aligned` has to begin at a
-    multiple of 16 bytes. `streamed` says that what a GPU reads is of no use in a multiprocessor's cache.
+    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it.
     """
 
     lines: tuple[str, ...]
@@ -40,7 +40,7 @@ class Algorithm:
     outputs: tuple[Output | Status, ...]
     stages: StageGraph
     aligned: tuple[str, ...] = ()
-    streamed: bool = False
+    loads: str = ""
 
     @property
     def funcs(self) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ class _Writer:
         assert reduction.position is not None
         axes = self._inner_first(self.program.values[operand].axes | {axis.name for axis in reduction.axes})
         key = self._read(encoded, self._stage_axes(encoded))
-        text = f"reductions.candidate({kind!r}, {key}, {total}, hl.i32({index_text(reduction.position)}))"
+        text = f"reductions.candidate({kind!r}, {key}, {total}, {index_text(reduction.position)})"
         func = self._func(f"{kind}_position", Role.INLINE, axes, text, [])
         self.stages[-1] = replace(self.stages[-1], calls=(encoded, self.calls[position]))
         first = self._reduce(f"{kind}_first", "min", func, reduction, value)
@@ -261,7 +261,7 @@ class _Writer:
         total = self._read(name, kept)
         self.lines.append(f'{name} = hl.Func("{name}")')
         self.lines.append(f"{own} = reductions.initial({kind!r}, {element})")
-        self.lines.append(f"{own} = reductions.combine({kind!r}, {total}, {element})")
+        self.lines.append(f"{own} = reductions.combine({kind!r}, {total}, reductions.opaque({element}))")
         self.stages.append(
             Stage(
                 name,
@@ -332,7 +332,7 @@ class _Writer:
         element = self._call(buffer, [*columns, self._read(where, where_axes, places)])
         new = self._read(what, axes, places)
         if store.mode == "atomic_add":
-            new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), {new})"
+            new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), reductions.opaque({new}))"
         self.lines.append(f'{buffer} = hl.Func("{buffer}")')
         self.lines.append(f"{self._call(buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])")
         self.lines.append(f"{element} = ops.stored({dtype!r}, {new})")

@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from halide_backend.build import ptxas
 from halide_backend.build.fingerprint import key_fields
+from halide_backend.build.joining import can_join, joined
 from halide_backend.build.pool import WorkerPool
+from halide_backend.build.ptx import complete, extract
 from halide_backend.build.target import Target
 from halide_backend.statistics import compiled, count
 from kernels_cache import Entry, Key, Store, environment
@@ -87,6 +90,26 @@ def obtain(text: str, target: Target, *, name: str, limits: Limits | None = None
 
 def _may_succeed(future: Future[Artifact]) -> bool:
     return not future.done() or not (future.cancelled() or future.exception())
+
+
+def obtain_joint(artifacts: Sequence[Artifact], target: Target, name: str) -> tuple[bytes, list[int]]:
+    """What runs several kernels for a GPU in one launch, and which of its variants each artifact is: -1 for none.
+
+    Raises:
+        HalideCompileError: the assembler refuses it.
+    """
+    threads = (artifact.manifest["threads"] for artifact in artifacts)
+    codes = [complete(extract(a.object), name, target.capability, t) for a, t in zip(artifacts, threads)]
+    variants = list(dict.fromkeys(code for code in codes if can_join(code)))
+    if not variants:
+        return b"", [-1] * len(artifacts)
+    text = joined(variants)
+    key = Key(kind="cuda-joint", fields=key_fields(text, target))
+    requires, provides = (one.requirements() for one in (target, Target.host()))
+    found, _ = _store(environment.directory(), environment.shared()).get_or_build(
+        key, lambda: {_IMAGE: ptxas.assemble(text, target.capability, name)}, requires=requires, provides=provides
+    )
+    return found.files[_IMAGE], [variants.index(code) if code in variants else -1 for code in codes]
 
 
 @cache

@@ -81,13 +81,16 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
     machine_code = emit_object(ir, target, name)
-    streamed = bool(kernel.namespace.get("STREAMED"))
-    image = _gpu_image(ir, machine_code, target, name, streamed) if target.capability else b""
+    loads = str(kernel.namespace.get("LOADS", ""))
+    image = b""
+    if target.capability:
+        manifest["threads"] = _threads(ir)
+        image = _gpu_image(ir, machine_code, target, name, loads)
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 
 
-def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, streamed: bool) -> bytes:
-    """What runs on the GPU, from the object that launches it and the IR of that; `streamed` as of `ptx.streaming`.
+def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: str) -> bytes:
+    """What runs on the GPU, from the object that launches it and the IR of that; `loads` as of `ptx.with_priority`.
 
     Raises:
         HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
@@ -113,10 +116,15 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, streamed
             where=f"kernel {name}",
             cure=_REFUSED,
         )
-    sizes = {tuple(map(int, re.findall(r"i32 (\d+)", threads))) for threads, _ in launches}
+    code = ptx.complete(ptx.extract(machine_code), name, target.capability, _threads(ir))
+    return ptxas.assemble(ptx.with_priority(code, loads), target.capability, name)
+
+
+def _threads(ir: str) -> tuple[int, ...]:
+    """Threads of a block in three dimensions; empty if launches differ, or compute it."""
+    sizes = {tuple(map(int, re.findall(r"i32 (\d+)", threads))) for threads, _ in _LAUNCH.findall(ir)}
     threads = sizes.pop() if len(sizes) == 1 else ()
-    code = ptx.complete(ptx.extract(machine_code), name, target.capability, threads if len(threads) == 3 else None)
-    return ptxas.assemble(ptx.streaming(code) if streamed else code, target.capability, name)
+    return threads if len(threads) == 3 else ()
 
 
 def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[Any], name: str) -> dict[str, Any]:

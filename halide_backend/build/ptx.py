@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from halide_backend.build.additions import ADDEND, Addend, with_additions
 from halide_backend.build.angle import REDUCTION
@@ -68,8 +69,8 @@ _INSTRUCTIONS = {
     "halide_backend_trap_if": f"or.b32 {_WRONG}, {_WRONG}, {{1}}; mov.b32 {{result}}, {{0}};",
 }
 
-#: The version of PTX that has loads which pass the first cache by; Halide writes 7.1.
-_NO_ALLOCATE = "7.4"
+#: The version of PTX that has loads with a priority; Halide writes 7.1.
+_PRIORITIES = "7.4"
 
 _REPORT = "Please report it with the kernel's text."
 
@@ -80,9 +81,10 @@ _CALLED = re.compile(r"call\.uni \(retval0\),\s*((?:halide_backend|__nv)_\w+),")
 _RESULT = re.compile(r"ld\.param\.b(?:32|64)\s+(%\w+), \[retval0\];")
 _RETURN = re.compile(r"^[ \t]*ret;", re.MULTILINE)
 _BRANCH = re.compile(r"\bbra\b")
-_VECTOR_LOAD = re.compile(r"\bld\.global\.nc\.v4\b")
+_VECTOR_LOAD = re.compile(r"\bld\.global\.nc\.v4\b([^;]*);")
 _VERSION = re.compile(r"^\.version \S+$", re.MULTILINE)
 _HEAD = re.compile(r"(\.visible \.entry \w+\([^)]*\))\s*\{")
+_BODY = re.compile(r"(\.visible \.entry \w+\([^)]*\)[^{]*\{)")
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
 
 
@@ -96,9 +98,9 @@ def extract(image: bytes) -> str:
     return image[begin : image.index(_END, begin)].decode()
 
 
-def complete(ptx: str, name: str, capability: str, threads: tuple[int, int, int] | None = None) -> str:
-    """`ptx` for `capability` ("sm_90") with our own functions replaced by instructions, and the number of `threads` of
-    its one kernel's blocks.
+def complete(ptx: str, name: str, capability: str, threads: Sequence[int] = ()) -> str:
+    """`ptx` for `capability` ("sm_90") with our own functions replaced by instructions, and the `threads` of its one
+    kernel's blocks in three dimensions, if they are known.
 
     Raises:
         HalideCompileError: a call is not as the compiler has always written it.
@@ -116,14 +118,21 @@ def complete(ptx: str, name: str, capability: str, threads: tuple[int, int, int]
     return text
 
 
-def streaming(ptx: str) -> str:
-    """`ptx` whose vectors pass the cache of a multiprocessor by, where nothing is read twice.
+def with_priority(ptx: str, loads: str) -> str:
+    """`ptx` whose vector loads have the cache priority `loads`: "L1::no_allocate", "L2::evict_last" or "" for none.
 
-    Measured on an H200: sums of 8192 rows of 2048 floats 18.7 us, so 17.3 us; but a kernel that stores as much as it
-    reads gets slower by 4 %.
+    The first is for kernels that read nothing twice (measured on an H200: sums of 8192 rows of 2048 floats 18.7 us, so
+    17.3 us; but a kernel that stores as much as it reads gets slower by 4 %), the second for these, if
+    they are long (rms_norm of 8192 rows of 4096 floats is 3 % faster: docs/design/cuda.md).
     """
-    found = _VECTOR_LOAD.sub("ld.global.nc.L1::no_allocate.v4", ptx)
-    return found if found == ptx else _VERSION.sub(f".version {_NO_ALLOCATE}", found, count=1)
+    if not loads or not _VECTOR_LOAD.search(ptx):
+        return ptx
+    if loads == "L1::no_allocate":
+        ptx = _VECTOR_LOAD.sub(rf"ld.global.nc.{loads}.v4\1;", ptx)
+    else:
+        ptx = _VECTOR_LOAD.sub(r"ld.global.nc.L2::cache_hint.v4\1, priority;", ptx)
+        ptx = _BODY.sub(rf"\1\n\t.reg .b64 priority; createpolicy.fractional.{loads}.b64 priority, 1.0;", ptx)
+    return _VERSION.sub(f".version {_PRIORITIES}", ptx, count=1)
 
 
 def _with_traps(ptx: str) -> str:

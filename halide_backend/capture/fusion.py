@@ -64,8 +64,8 @@ def is_on_cuda(node: Any) -> bool:
 
 
 def is_loop(node: Any) -> bool:
-    """Whether `node` holds loop nodes only: no template, no foreach, no extern call."""
-    if node.is_template() or node.is_foreach():
+    """Whether `node` holds loop nodes only: no template, no extern call."""
+    if node.is_template():
         return False
     return isinstance(node, (SchedulerNode, FusedSchedulerNode)) and all(
         isinstance(part, SchedulerNode) for part in node.get_nodes()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +14,13 @@ from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.loop_program import Load, LoopProgram
+from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan
 from halide_backend.algorithm.sharing import sinks_of
 from halide_backend.capture.recording import Recordings
+
+#: Points of a kernel that takes an H200 no longer than a few launches, of about a microsecond each; and pipelines for
+#: which one launch is worth assembling it, 0.16 s of ptxas for three variants of AdamW.
+_SHORT, _FEWEST_TOGETHER = 1 << 20, 4
 
 
 class CaptureKernel(Kernel[Any]):
@@ -58,19 +63,24 @@ def capture(nodes: tuple[Any, ...], recordings: Recordings) -> Captured:
 
 @dataclass
 class KernelGroup:
-    """Pipelines in the order in which they run, and Inductor's record of their arguments."""
+    """Pipelines in the order in which they run, or that run `together`, and Inductor's record of their arguments."""
 
+    together: bool
     args: KernelArgs = field(default_factory=KernelArgs)
     texts: list[str] = field(default_factory=list)
     captured: list[Captured] = field(default_factory=list)
     nodes: list[Any] = field(default_factory=list)
 
-    def commit(self, captured: Captured, text: str) -> None:
-        """Take the pipeline into the group: allocate its outputs, mark its nodes as run."""
+    def commit(self, captured: Captured, text: str, waiting: Iterable[Captured] = ()) -> None:
+        """Take the pipeline into the group: allocate its outputs, mark its nodes as run.
+
+        An output takes no input's place where pipelines that are `waiting` use that: they may run later.
+        """
         V.graph.removed_buffers |= captured.removed
         kernel = CaptureKernel(self.args)
         with V.set_kernel_handler(kernel):
             needed = _still_needed(captured)
+            needed.update(memory for each in waiting for memory in each.memories)
             for node in captured.nodes:
                 reads = {dependency.name for dependency in node.read_writes.reads}
                 if len(node.get_outputs()) == 1 and not reads & needed:
@@ -87,6 +97,12 @@ class KernelGroup:
         self.captured.append(captured)
         self.nodes += captured.nodes
 
+    def must_precede(self, captured: Captured) -> bool:
+        """Whether `captured` writes what the group uses, or uses what it writes."""
+        written, used = _memory([captured])
+        others_written, others_used = _memory(self.captured)
+        return bool(written & others_used or used & others_written)
+
     def write(self) -> str:
         """Define the kernel in the wrapper and call it; returns its name."""
         wrapper = V.graph.wrapper_code
@@ -94,7 +110,7 @@ class KernelGroup:
         arguments = list(dict.fromkeys(argument for each in bound for argument in each))
         pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(self.texts, bound)]
         device = self.nodes[0].get_device()
-        body = _call_text(pipelines, len(arguments), device)
+        body = _call_text(pipelines, len(arguments), device, self.together)
         name: str | None = wrapper.src_to_kernel.get(body)
         if name is None:
             fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
@@ -125,10 +141,33 @@ class KernelGroup:
         return str(reused.other_names[-1]) if isinstance(reused, InplacedBuffer) else memory
 
 
-def _call_text(pipelines: Sequence[tuple[str, tuple[int, ...]]], tensors: int, device: torch.device) -> str:
+def is_short(program: LoopProgram) -> bool:
+    """Whether a GPU had better do `program` together with others: elementwise, and hardly longer than a launch."""
+    elementwise = not any(isinstance(value.attribute, (Reduction, Scan)) for value in program.values)
+    points = max(math.prod(axis.hint for axis in store.nest.axes) for store in program.stores)
+    return elementwise and points <= _SHORT and not any(store.mode for store in program.stores)
+
+
+def _memory(captured: Iterable[Captured]) -> tuple[set[str], set[str]]:
+    """The memory that pipelines write, and all that they use."""
+    real = V.graph.scheduler.mutation_real_name
+    written: set[str] = set()
+    used: set[str] = set()
+    for each in captured:
+        names = [real.get(memory, memory) for memory in each.memories]
+        used.update(names)
+        written.update(names[len(each.program.inputs) :])
+    return written, used
+
+
+def _call_text(
+    pipelines: Sequence[tuple[str, tuple[int, ...]]], tensors: int, device: torch.device, together: bool
+) -> str:
     parts = "".join(f"    (r'''\n{text}''', {places!r}),\n" for text, places in pipelines)
     # On a GPU the stream is one more argument.
     where = f"arity={tensors}" if device.type == "cpu" else f"arity={tensors + 1}, device={str(device)!r}"
+    if together and len(pipelines) >= _FEWEST_TOGETHER:
+        where += ", together=True"
     return f"{where}, pipelines=[\n{parts}])"
 
 

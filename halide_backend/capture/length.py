@@ -1,13 +1,14 @@
 """One kernel for all lengths: elementwise programs over contiguous memory that differ in their length alone.
 
 An optimizer has such a program for every size of parameter, and each would be compiled on its own (docs/design/why.md).
-The kernel loops over whole blocks, so that only their number is an argument and the vectors in them stay whole.
+On a CPU the kernel loops over whole blocks, so that only their number is an argument and the vectors in them stay
+whole.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
@@ -16,14 +17,18 @@ from halide_backend.algorithm.loop_program import Axis, Buffer, Load, LoopProgra
 
 #: Elements of a block: enough for one task of a parallel loop, or else whole vectors of every dtype.
 BLOCKS = 1024, 64
+#: For a GPU, whose kernels store part of a vector where a length ends within it.
+ELEMENTS = (1,)
 _COUNT = sympy.Symbol("n0", integer=True, nonnegative=True)
 
 
-def share_lengths(programs: Iterable[LoopProgram]) -> Mapping[LoopProgram, LoopProgram]:
-    """For those of `programs` that differ in their length alone, the program that takes it as an argument."""
+def share_lengths(programs: Iterable[LoopProgram], blocks: Sequence[int] = BLOCKS) -> Mapping[LoopProgram, LoopProgram]:
+    """For those of `programs` that differ in their length alone, the program that takes it as an argument: the number
+    of its blocks, as large as one of `blocks` can be.
+    """
     families: dict[LoopProgram, list[_OfLength]] = defaultdict(list)
     for program in dict.fromkeys(programs):
-        if (member := _OfLength.of(program)) is not None:
+        if (member := _OfLength.of(program, blocks)) is not None:
             families[member.with_argument(0, hint=1)].append(member)
     return {
         member.program: member.with_argument(member.length, hint=max(each.length for each in family))
@@ -43,7 +48,7 @@ class _OfLength:
     along: frozenset[str]
 
     @staticmethod
-    def of(program: LoopProgram) -> _OfLength | None:
+    def of(program: LoopProgram, blocks: Sequence[int]) -> _OfLength | None:
         """None unless the program is elementwise over contiguous memory, a whole number of blocks."""
         if program.sizes or len(program.axes) != 1:
             return None
@@ -52,7 +57,7 @@ class _OfLength:
         rest = [value.attribute for value in program.values if not isinstance(value.attribute, Load)]
         if (
             not isinstance(axis.extent, int)
-            or axis.extent % min(BLOCKS)
+            or axis.extent % min(blocks)
             or any(s.nest != Nest((axis,)) or s.index != axis.symbol or s.mode for s in program.stores)
             or any(load.coordinates or not (load.index == axis.symbol or load.index.is_Integer) for load in loads)
             # Reductions and indices are left out: their attributes may contain the length.
@@ -63,19 +68,22 @@ class _OfLength:
         buffers = (*program.inputs, *program.outputs)
         if any(b.extent != axis.extent for b in buffers if b.name in along):
             return None
-        block = next(block for block in BLOCKS if axis.extent % block == 0)
+        block = next(block for block in blocks if axis.extent % block == 0)
         return _OfLength(program, axis.extent, block, frozenset(along))
 
     def with_argument(self, length: int, hint: int) -> LoopProgram:
         """The program for any length, typically `hint`, that is called with `length`."""
         (axis,) = self.program.axes
-        loops = Axis("x0", _COUNT, max(1, hint // self.block)), Axis("x1", self.block, self.block)
-        place = {axis.symbol: self.block * loops[0].symbol + loops[1].symbol}
+        loops = [Axis("x0", _COUNT, max(1, hint // self.block))]
+        if self.block > 1:
+            loops.append(Axis("x1", self.block, self.block))
+        placed = {axis.symbol: sum(loop.symbol * size for loop, size in zip(loops, (self.block, 1)))}
+        nest = Nest(tuple(loops))
         names = frozenset(loop.name for loop in loops)
         values = (
             replace(
                 value,
-                attribute=replace(value.attribute, index=value.attribute.index.xreplace(place))
+                attribute=replace(value.attribute, index=value.attribute.index.xreplace(placed))
                 if isinstance(value.attribute, Load)
                 else value.attribute,
                 axes=names if value.axes else value.axes,
@@ -88,8 +96,10 @@ class _OfLength:
             sizes=(Size(_COUNT.name, _COUNT, sympy.Integer(length // self.block)),),
             outputs=tuple(map(self._buffer, self.program.outputs)),
             values=tuple(values),
-            stores=tuple(replace(s, nest=Nest(loops), index=s.index.xreplace(place)) for s in self.program.stores),
-            row=loops if self.program.row else (),
+            stores=tuple(
+                replace(s, nest=Nest(tuple(loops)), index=s.index.xreplace(placed)) for s in self.program.stores
+            ),
+            row=nest.axes if self.program.row else (),
         )
 
     def _buffer(self, buffer: Buffer) -> Buffer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch._inductor import metrics
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.debug import set_kernel_post_grad_provenance_tracing
-from torch._inductor.scheduler import BaseScheduling, FusedSchedulerNode
+from torch._inductor.scheduler import BaseScheduling, FusedSchedulerNode, NopKernelSchedulerNode
 from torch._inductor.utils import get_fused_kernel_name, sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
@@ -21,16 +21,16 @@ from halide_backend import statistics
 from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
-from halide_backend.capture.kernel_group import Captured, KernelGroup, capture
-from halide_backend.capture.length import share_lengths
+from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, is_short
+from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
 from halide_backend.pipeline import Compilation, compile_program, start_workers
 
 log = logging.getLogger("halide_backend")
 
-#: Arguments of one launch, as many as Inductor's C++ backend allows.
-_MAX_ARGUMENTS = 500
+#: Arguments of one launch, as many as Inductor's C++ backend allows, and of what is launched together.
+_MAX_ARGUMENTS, _MAX_TOGETHER = 500, 2000
 
 
 class HalideScheduling(BaseScheduling):
@@ -41,8 +41,11 @@ class HalideScheduling(BaseScheduling):
 
     def __init__(self, scheduler: Any, device: str = "cpu") -> None:
         super().__init__(scheduler)
-        self._group = KernelGroup()
         self._device = device
+        #: Whether short pipelines that are independent are launched together; on a CPU nothing is gained by it.
+        self._together = device != "cpu"
+        #: What waits to be launched. If together, a pipeline is in the group after the last one that must precede it.
+        self._groups: list[KernelGroup] = []
         self._delegate = Delegate(device, scheduler)
         self._recordings = Recordings()
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
@@ -52,9 +55,10 @@ class HalideScheduling(BaseScheduling):
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
         if self._device != "cpu":
-            # Scans, sorts and foreach nodes come, and go to the delegate.
+            # Scans and sorts come, and may go to the delegate. What a foreach operator does to each tensor is a loop of
+            # its own, which fuses as any other does, and is launched together with those of the other tensors.
             with self._delegate() as backend:
-                return OrderedSet(backend.get_backend_features(device))
+                return OrderedSet(backend.get_backend_features(device)) - {BackendFeature.FOREACH}
         return OrderedSet([BackendFeature.INPLACE_BUFFERS, BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
 
     # -- fusion ------------------------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ class HalideScheduling(BaseScheduling):
         return can_fuse_side_by_side(node1, node2, self._recordings)
 
     def fuse(self, node1: Any, node2: Any) -> FusedSchedulerNode:
-        if node1.is_template() or node2.is_template() or node1.is_foreach() or node2.is_foreach():
+        if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
                 return backend.fuse(node1, node2)
         return FusedSchedulerNode.fuse(node1, node2)
@@ -87,9 +91,9 @@ class HalideScheduling(BaseScheduling):
 
     def codegen_node(self, node: Any) -> None:
         self._codegen_or_leave(node)
-        if self._device != "cpu":
-            # The wrapper makes the device current for the scheduler's nodes, not for a flush after them.
+        if self._together and not self._can_wait(node):
             self.flush()
+            self.free_buffers_in_scheduler()
 
     def _codegen_or_leave(self, node: Any) -> None:
         nodes = tuple(node.get_nodes())
@@ -118,35 +122,57 @@ class HalideScheduling(BaseScheduling):
             HalideBackendError: it cannot be built; the graph is as it was.
         """
         if self._ahead is None:
-            self._ahead = self._start_all()
+            loops = (node for node in self.scheduler.nodes if is_loop(node))
+            self._ahead = self._start_all(node for node in loops if _device_type(node) == self._device)
         captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else self._start(nodes)
         compilation.artifact.result()
-        self._group.commit(captured, compilation.text)
+        if self._together and not is_short(captured.program):
+            self.flush()
+        self._group_for(captured).commit(captured, compilation.text, self._waiting() if self._together else ())
         statistics.count("native_kernels")
         metrics.generated_kernel_count += 1
 
-    def _start_all(self) -> dict[tuple[Any, ...], tuple[Captured, Compilation]]:
-        """Capture every kernel of the graph and let the workers begin, before the first one is waited for.
+    def _start_all(self, nodes: Iterable[Any]) -> dict[tuple[Any, ...], tuple[Captured, Compilation]]:
+        """Capture `nodes` and let the workers begin, before the first kernel is waited for.
 
         A pipeline has to be built before its nodes are marked as run, so that a refusal can still be delegated;
         without a head start the workers would build one kernel at a time.
         """
         captured = {}
-        for node in self.scheduler.nodes:
-            device = node.get_device()
-            if device is None or device.type != self._device or not is_loop(node):
-                continue
-            nodes = tuple(node.get_nodes())
+        for node in nodes:
+            fused = tuple(node.get_nodes())
             with suppress(HalideBackendError):
-                captured[nodes] = capture(nodes, self._recordings)
-        if self._device == "cpu":  # on a GPU a kernel gains from knowing its length
-            shared = share_lengths(each.program for each in captured.values())
-            captured = {n: replace(c, program=shared.get(c.program, c.program)) for n, c in captured.items()}
+                captured[fused] = capture(fused, self._recordings)
+        # On a GPU a long kernel gains from knowing its length.
+        sharing = (each.program for each in captured.values() if not self._together or is_short(each.program))
+        shared = share_lengths(sharing, BLOCKS if self._device == "cpu" else ELEMENTS)
         started = {}
-        for nodes, each in captured.items():
+        for fused, each in captured.items():
+            each = replace(each, program=shared.get(each.program, each.program))
             with suppress(HalideBackendError):
-                started[nodes] = each, self._compile(each)
+                started[fused] = each, self._compile(each)
         return started
+
+    def _can_wait(self, node: Any) -> bool:
+        """Whether what `node` added may be launched together with what follows on a GPU.
+
+        The wrapper makes the device current for the scheduler's nodes, not for a flush after the last one.
+        """
+        code = (each for each in reversed(self.scheduler.nodes) if not isinstance(each, NopKernelSchedulerNode))
+        # From torch 2.13 on nodes may have streams of the user's.
+        has_streams = getattr(self.scheduler, "_has_multi_stream_nodes", bool)
+        short = all(is_short(captured.program) for captured in self._waiting())
+        return short and not has_streams() and node is not next(code)
+
+    def _waiting(self) -> list[Captured]:
+        return [captured for group in self._groups for captured in group.captured]
+
+    def _group_for(self, captured: Captured) -> KernelGroup:
+        preceding = [k for k, group in enumerate(self._groups) if self._together and group.must_precede(captured)]
+        place = preceding[-1] + 1 if preceding else 0
+        if place == len(self._groups):
+            self._groups.append(KernelGroup(self._together))
+        return self._groups[place]
 
     def _start(self, nodes: tuple[Any, ...]) -> tuple[Captured, Compilation]:
         captured = capture(nodes, self._recordings)
@@ -187,13 +213,6 @@ class HalideScheduling(BaseScheduling):
             backend.flush()
         return result
 
-    def codegen_foreach(self, node: Any) -> None:
-        self.flush()
-        statistics.delegated("a foreach kernel")
-        with self._delegate() as backend:
-            backend.codegen_foreach(node)
-            backend.flush()
-
     def benchmark_fused_nodes(self, nodes: Sequence[Any]) -> tuple[float, str]:
         # Only templates, which are the delegate's, are chosen by measuring.
         with self._delegate() as backend:
@@ -209,16 +228,20 @@ class HalideScheduling(BaseScheduling):
             V.graph.wrapper_code.writeline(V.graph.device_ops.synchronize())
 
     def ready_to_flush(self) -> bool:
-        return sum(len(each.memories) for each in self._group.captured) >= _MAX_ARGUMENTS
+        most = _MAX_TOGETHER if self._together else _MAX_ARGUMENTS
+        return sum(len(each.memories) for each in self._waiting()) >= most
 
     def flush(self) -> None:
-        """Write one launch for all pipelines collected since the last one."""
-        if not self._group.texts:
-            return
-        group, self._group = self._group, KernelGroup()
-        name = group.write()
-        self.codegen_comment(group.nodes, name)
+        """Write one launch for each group of pipelines collected since the last one."""
+        groups, self._groups = self._groups, []
+        for group in groups:
+            self.codegen_comment(group.nodes, group.write())
 
     def codegen_comment(self, node_schedule: Any, kernel_name: str | None = None) -> None:
         handle = set_kernel_post_grad_provenance_tracing(node_schedule, kernel_name or "")
         V.graph.wrapper_code.write_provenance_debug_handle(kernel_name, handle)
+
+
+def _device_type(node: Any) -> str:
+    device = node.get_device()
+    return device.type if device is not None else ""

@@ -35,6 +35,9 @@ def configure(
     While `profiler_flags` has a true `_is_profiler_enabled`, each call is a `profiler_range(name)`.
     """
 
+TABLE: tuple[int, int]
+"""Bytes of a joint kernel's parameter, and its most entries: see build/joining.py."""
+
 class CudaModule:
     """Kernels for a GPU, loaded into each device's context when they are first launched there.
 
@@ -46,10 +49,10 @@ class CudaModule:
 class Launcher:
     """A kernel as a callable of `arity` positional tensors or numbers. Thread-safe and re-entrant.
 
-    A pipeline is a sequence (address of `<entry>_argv`, arguments, positions, checks, ...) of which
-    only the first four are read, and the seventh, the `CudaModule` of a pipeline that runs on a GPU; the whole is
-    kept alive. With one of these the last argument of a call is the CUDA stream, as a number. `resolve` returns
-    (pipelines, release_gil).
+    A pipeline is a sequence (address of `<entry>_argv`, arguments, positions, checks, ...) of which only the first
+    four are read, and the seventh and eighth, the `CudaModule` of a pipeline that runs on a GPU and its variant in a
+    joint one; the whole is kept alive. With one of these the last argument of a call is the CUDA stream, as a number.
+    `resolve` returns (pipelines, release_gil).
     """
 
     __name__: str

@@ -47,9 +47,14 @@ static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local struct cuda_module *current_module __attribute__((tls_model("initial-exec")));
 static _Thread_local CUstream current_stream __attribute__((tls_model("initial-exec")));
 
-void set_cuda_launch(struct cuda_module *module, void *stream) {
+static _Thread_local struct together *current_together __attribute__((tls_model("initial-exec")));
+static _Thread_local int current_variant __attribute__((tls_model("initial-exec")));
+
+void set_cuda_launch(struct cuda_module *module, void *stream, struct together *together, int variant) {
     current_module = module;
     current_stream = stream;
+    current_together = variant < 0 ? NULL : together;
+    current_variant = variant;
 }
 
 static int cuda_failure(const char *doing, const char *name, CUresult code) {
@@ -125,14 +130,74 @@ static struct kernel *find_kernel(struct cuda_module *module, const char *name) 
 
 #define MOST_ARGUMENTS 1024 /* 4 KiB of parameters, what a kernel may have, are 512 pointers */
 
+static int launch(const char *name, struct kernel *kernel, const unsigned blocks[3], const unsigned threads[3],
+                  int shared, CUstream stream, void **values) {
+    CUresult code = driver.launch(kernel->function, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2],
+                                  (unsigned)shared, stream, values, NULL);
+    return code ? cuda_failure("launching", name, code) : 0;
+}
+
+int launch_together(struct together *together) {
+    static const char name[] = "joint";
+    struct table *table = &together->table;
+    if (!table->count) return 0;
+    struct kernel *kernel = find_kernel(together->module, name);
+    void *values[] = {table};
+    int failed = kernel ? launch(name, kernel, (unsigned[]){together->blocks, 1, 1},
+                                 (unsigned[]){together->threads, 1, 1}, 0, together->stream, values)
+                        : HALIDE_ERROR_GENERIC;
+    table->count = 0;
+    return failed;
+}
+
+/* Whether the arguments of one more launch have room in the table. */
+static _Bool add_entry(struct together *together, const size_t sizes[], void *values[]) {
+    struct table *table = &together->table;
+    size_t begin = (together->used + 7) & ~(size_t)7, end = begin;
+    if (table->count == TABLE_ENTRIES) return 0;
+    for (int k = 0; sizes[k]; k++) {
+        end = (end + sizes[k] - 1) / sizes[k] * sizes[k];
+        if (end + sizes[k] > sizeof table->arguments) return 0;
+        memcpy(table->arguments + end, values[k], sizes[k]);
+        end += sizes[k];
+    }
+    table->begins[table->count] = together->blocks;
+    table->places[table->count] = (uint32_t)current_variant << 16 | (uint32_t)(offsetof(struct table, arguments) + begin);
+    table->count++;
+    together->used = end;
+    return 1;
+}
+
+static int wait_together(struct together *together, unsigned blocks, unsigned threads, const size_t sizes[],
+                         void *values[]) {
+    if (together->table.count && (together->module != current_module || together->blocks > INT32_MAX - blocks)) {
+        int failed = launch_together(together);
+        if (failed) return failed;
+    }
+    for (int again = 0; again < 2; again++) {
+        if (!together->table.count) {
+            together->module = current_module;
+            together->stream = current_stream;
+            together->blocks = together->threads = 0;
+            together->used = 0;
+        }
+        if (add_entry(together, sizes, values)) {
+            together->blocks += blocks;
+            if (threads > together->threads) together->threads = threads;
+            return 0;
+        }
+        int failed = launch_together(together);
+        if (failed) return failed;
+    }
+    return fail(HALIDE_ERROR_GENERIC, "a CUDA kernel has too many arguments to be launched with others");
+}
+
 static int halide_cuda_run(void *user_context, void *state, const char *name, int blocks_x, int blocks_y, int blocks_z,
                            int threads_x, int threads_y, int threads_z, int shared, size_t sizes[], void *arguments[],
                            int8_t is_buffer[]) {
     (void)user_context;
     (void)state;
     if (!blocks_x || !blocks_y || !blocks_z) return 0; /* a dynamic size is 0; the driver refuses such a launch */
-    struct kernel *kernel = find_kernel(current_module, name);
-    if (!kernel) return HALIDE_ERROR_GENERIC;
     void *values[MOST_ARGUMENTS];
     /* An empty tensor has no memory, but a masked load reads its place 0 where it uses nothing of it. Let that be the
      * beginning of a piece of memory that another tensor lies in. */
@@ -145,10 +210,14 @@ static int halide_cuda_run(void *user_context, void *state, const char *name, in
     for (int k = 0; sizes[k]; k++) {
         if (is_buffer[k] && !*(uint64_t *)values[k]) values[k] = &elsewhere;
     }
-    CUresult code = driver.launch(kernel->function, (unsigned)blocks_x, (unsigned)blocks_y, (unsigned)blocks_z,
-                                  (unsigned)threads_x, (unsigned)threads_y, (unsigned)threads_z, (unsigned)shared,
-                                  current_stream, values, NULL);
-    return code ? cuda_failure("launching", name, code) : 0;
+    if (current_together) {
+        return wait_together(current_together, (unsigned)blocks_x, (unsigned)threads_x, sizes, values);
+    }
+    struct kernel *kernel = find_kernel(current_module, name);
+    if (!kernel) return HALIDE_ERROR_GENERIC;
+    return launch(name, kernel, (unsigned[]){(unsigned)blocks_x, (unsigned)blocks_y, (unsigned)blocks_z},
+                  (unsigned[]){(unsigned)threads_x, (unsigned)threads_y, (unsigned)threads_z}, shared, current_stream,
+                  values);
 }
 
 static const int64_t interface[64];

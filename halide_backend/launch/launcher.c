@@ -38,6 +38,8 @@ static int failed_check(const struct stage *stage, const char *frame) {
 /* Returns whether something failed. Needs no GIL. */
 static __attribute__((noinline)) _Bool run(const struct program *program, char *frame,
                                            struct outcome *outcome) {
+    struct together together;
+    together.table.count = 0;
     begin_attempt(&outcome->attempt);
     outcome->code = 0;
     outcome->check = -1;
@@ -47,11 +49,17 @@ static __attribute__((noinline)) _Bool run(const struct program *program, char *
     } else {
         for (outcome->stage = 0; outcome->stage < program->n_stages; outcome->stage++) {
             const struct stage *stage = &program->stages[outcome->stage];
-            if (stage->module) set_cuda_launch(stage->module, *(void **)(frame + program->stream));
+            if (stage->module) {
+                set_cuda_launch(stage->module, *(void **)(frame + program->stream), &together, stage->variant);
+            }
             outcome->code = stage->function((void **)(frame + stage->arguments));
             if (outcome->code) break;
             if (stage->n_checks) outcome->check = failed_check(stage, frame);
             if (outcome->check >= 0) break;
+        }
+        if (!outcome->code && together.table.count) {
+            outcome->stage = program->n_stages - 1;
+            outcome->code = launch_together(&together);
         }
     }
     end_attempt(&outcome->attempt);

@@ -36,7 +36,9 @@ class Pipeline(NamedTuple):
     `address` is that of the object's `<entry>_argv` function. `arguments` and `checks` are those of
     the manifest, all of `arguments` but the status in the order of `positions`: the Python argument
     each one takes. `code` is whatever keeps the machine code alive; it lives as long as the
-    launcher. `module` holds the kernels that the function launches on a GPU.
+    launcher. `module` holds the kernels that the function launches on a GPU; if `variant` is not
+    negative it holds one kernel for several pipelines, which are launched together, and this is the
+    variant with that number.
     """
 
     address: int
@@ -46,6 +48,7 @@ class Pipeline(NamedTuple):
     release_gil: bool = True
     code: object = None
     module: CudaModule | None = None
+    variant: int = -1
 
 
 @dataclass(frozen=True)

@@ -98,11 +98,12 @@ PyMODINIT_FUNC PyInit__native(void) {
 #ifdef Py_GIL_DISABLED
     PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
 #endif
-    if (PyModule_AddIntConstant(module, "ABI", ABI) ||
+    PyObject *table = Py_BuildValue("(ii)", TABLE_BYTES, TABLE_ENTRIES);
+    if (!table || PyModule_AddIntConstant(module, "ABI", ABI) || PyModule_AddObjectRef(module, "TABLE", table) ||
         PyModule_AddObjectRef(module, "Launcher", (PyObject *)&launcher_type) ||
         PyModule_AddObjectRef(module, "CudaModule", (PyObject *)&cuda_module_type)) {
-        Py_DECREF(module);
-        return NULL;
+        Py_CLEAR(module);
     }
+    Py_XDECREF(table);
     return module;
 }

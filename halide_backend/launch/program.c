@@ -83,6 +83,7 @@ static int parse_buffer(PyObject *argument, struct binding *binding, halide_dime
 struct parts {
     PyObject *whole, *arguments, *positions, *checks;
     struct cuda_module *module; /* borrowed; the seventh part, if there is one */
+    int variant;                /* the eighth */
 };
 
 static void free_parts(struct parts *parts) {
@@ -108,6 +109,11 @@ static int take_parts(PyObject *pipelines, int stage, struct parts *parts) {
             return -1;
         }
         parts->module = (struct cuda_module *)items[6];
+    }
+    parts->variant = -1;
+    if (parts->module && PySequence_Fast_GET_SIZE(parts->whole) > 7) {
+        parts->variant = (int)integer(items[7], -1, UINT16_MAX, "a variant");
+        if (PyErr_Occurred()) return -1;
     }
     if (!(parts->arguments = PySequence_Fast(items[1], "a pipeline's arguments must be a sequence")) ||
         !(parts->positions = PySequence_Fast(items[2], "a pipeline's positions must be a sequence")) ||
@@ -184,6 +190,7 @@ static int fill_stage(struct program *program, int s, struct parts *parts, Py_ss
     *(void **)&stage->function = address;
     stage->n_checks = (int)PySequence_Fast_GET_SIZE(parts->checks);
     stage->module = parts->module;
+    stage->variant = parts->variant;
     program->on_cuda |= parts->module != NULL;
     stage->arguments = reserve(program, sizeof(void *) * (size_t)n_arguments);
     stage->status = reserve(program, sizeof(int32_t) * (size_t)stage->n_checks);

@@ -27,6 +27,7 @@ struct stage {
     uint32_t arguments, status; /* bytes */
     int n_checks;
     struct cuda_module *module; /* NULL for a pipeline that runs on the CPU */
+    int variant;                /* of a joint kernel, or -1 */
 };
 
 struct program {

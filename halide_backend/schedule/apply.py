@@ -75,7 +75,8 @@ class _Application:
 
     @take.register
     def _(self, each: step.Parallel) -> None:
-        self.definition(each).parallel(_var(each.var))
+        # Halide cuts a parallel loop by an `if` in its body, in whose branches it simplified `x0 == 2` to false.
+        self.definition(each).parallel(_var(each.var)).never_partition([_var(each.var)])
 
     @take.register
     def _(self, each: step.Atomic) -> None:

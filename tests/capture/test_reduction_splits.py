@@ -83,5 +83,9 @@ def test_the_pass_of_the_device_installs_them_once_and_runs_the_one_before() -> 
 
 def test_the_pass_is_registered_for_cuda_alone() -> None:
     halide_backend.plugin.register()
-    assert isinstance(common.get_custom_backend_pass_for_device("cuda"), ChooseEvenSplits)
-    assert not isinstance(common.get_custom_backend_pass_for_device("cpu"), ChooseEvenSplits)
+    before = V.choices
+    with V.set_choices_handler(before), inductor_config.patch(cuda_backend="halide_backend"):
+        common.get_custom_backend_pass_for_device("cpu")(symbolic_trace(lambda x: -x))
+        assert V.choices is before
+        common.get_custom_backend_pass_for_device("cuda")(symbolic_trace(lambda x: -x))
+        assert isinstance(V.choices, EvenSplits)

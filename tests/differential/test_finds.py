@@ -200,6 +200,52 @@ def program(a0, a1, a2, a3, a4):
     v12 = torch.copysign(a3, a3)
     return v0, v1, v3, v5, v6, v7, v8, v9, v10, v11, v12
 """,
+    "a loop that changes nothing if floats were real numbers, left out by Halide (seed 4006)": """
+# a0: (63, 8, 3, 1) float64 special offset seed 1115291886
+def program(a0):
+    v0 = a0[:, :, 1]
+    v1 = v0 == v0
+    v2 = v1.amin(dim=(1,), keepdim=False)
+    v3 = torch.where(v2, v2, 0)
+    return v3,
+""",
+    "is_nan of a vector whose lanes are all off: the compiler died of SIGFPE (seed 4208)": """
+# a0: (129,) float32 whole contiguous seed 1878447193
+def program(a0):
+    v0 = a0.isnan()
+    v1 = v0.amin(dim=(0,), keepdim=True)
+    return v1,
+""",
+    "the same in a sum (seed 4662)": """
+# a0: (1,) float32 normal sliced seed 66123311
+# a1: (17, 257) float32 normal contiguous seed 174353595
+def program(a0, a1):
+    v0 = torch.minimum(a1, a0)
+    v1 = torch.maximum(a1, v0)
+    v2 = v1.mean()
+    return v2,
+""",
+    "a row of a parallel loop in a branch of its own, in which Halide forgot the row (seed 5419)": """
+# a1: (8, 129) float32 normal contiguous seed 1861997252
+# a2: (8, 129) int64 index:8 contiguous seed 74545275
+# a3: (8, 129) float32 whole contiguous seed 1954012800
+# with gradients
+# with dynamic shapes
+def program(a1, a2, a3):
+    v0 = a1.erf()
+    v1 = a1.scatter_add(0, a2, a3)
+    v2 = v1[2]
+    v3 = F.pad(v1, (-1, 0, 0, 1), value=1)
+    return v0, v2, v3,
+""",
+    "isnan of a float64 cosine took more than 4 GB to compile (seed 6805)": """
+# a0: (1,) float64 special contiguous seed 1391009911
+def program(a0):
+    v0 = a0.cos()
+    v1 = v0.to(torch.float32)
+    v2 = v1.nan_to_num(0.25, 2.0, -2.0)
+    return v2,
+""",
     "a reduction of a slice that is empty": """
 # a0: (7, 9) float32 normal contiguous seed 4
 def program(a0):

@@ -11,6 +11,7 @@ from typing import Any
 import halide as hl
 import llvmlite.binding as llvm
 import pytest
+from launch_manifests import buffer
 
 from halide_backend.launch.launcher import Pipeline, make_launcher, native
 
@@ -23,19 +24,6 @@ class Code:
 
     def __init__(self, *owners: object) -> None:
         self.owners = owners
-
-
-def buffer(name: str, *dims: tuple[int, int] | int, code: int = 2, bits: int = 32, offset: int = 0) -> dict[str, Any]:
-    """A manifest's buffer argument; a bare extent is a dim of stride 1; `offset` in bytes."""
-    pairs = [[d, 1] if isinstance(d, int) else list(d) for d in dims]
-    return {
-        "kind": "buffer",
-        "name": name,
-        "code": code,
-        "bits": bits,
-        "offset": offset,
-        "dims": pairs,
-    }
 
 
 def _builder() -> Any:

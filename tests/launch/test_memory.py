@@ -12,7 +12,7 @@ import halide as hl
 import numpy as np
 import pytest
 import torch
-from conftest import buffer
+from launch_manifests import buffer
 
 from halide_backend import errors
 from halide_backend.launch.launcher import Pipeline, make_launcher, native

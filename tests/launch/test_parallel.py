@@ -16,7 +16,7 @@ from typing import Any
 import halide as hl
 import pytest
 import torch
-from conftest import buffer
+from launch_manifests import buffer
 
 from halide_backend import errors
 from halide_backend.launch.launcher import Pipeline, make_launcher, native

@@ -23,21 +23,17 @@ def write_reduction(writer: Writer, position: int, value: Value, reduction: Redu
     text, roots = writer.checked(position, writer.reference(operand), [operand])
     axes = {axis.name for axis in reduction.axes}.union(*(writer.program.values[root].axes for root in roots))
     loops = writer.axes.loops(axes, team=not writer.team_made.isdisjoint(roots))
-    fixed = all(loop.fixed for loop in loops)
-    if not fixed and kind in ("max", "min") and writer.program.values[operand].dtype == "int32":
-        text = f"hl.cast(hl.Int(64), {text})"  # As positions below: it may be one.
+    text = f"reductions.encode({kind!r}, {text})"
     encoded = writer.fresh(f"{kind}_operand")
-    writer.func(encoded, Role.INLINE, loops, f"reductions.encode({kind!r}, {text})", writer.calls_of(roots))
+    writer.func(encoded, Role.INLINE, loops, text, writer.calls_of(roots))
     total, best = _reduce(writer, kind, kind, encoded, loops, reduction, value)
     writer.calls[position] = best
     if kind not in ("argmax", "argmin"):
         return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
     assert reduction.position is not None
-    # Where steps are computed Halide would end the loop at the least position so far, beyond which int32 may overflow.
-    at = f"hl.cast(hl.{'Int' if fixed else 'UInt'}(32), {index_text(reduction.position)})"
     candidate = writer.fresh(f"{kind}_position")
     key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
-    text = f"reductions.candidate({kind!r}, {key}, {total}, {at})"
+    text = f"reductions.candidate({kind!r}, {key}, {total}, {index_text(reduction.position)})"
     # The best key is a value of the team: in a warp every lane has its own copy.
     loops = writer.axes.loops(axes, team=True)
     writer.func(candidate, Role.INLINE, loops, text, [encoded, best])
@@ -100,6 +96,6 @@ def _define(writer: Writer, stage: Stage, own: str, start: str, element: str) ->
     writer.lines += [
         f'{stage.name} = hl.Func("{stage.name}")',
         f"{own} = {start}",
-        f"{own} = reductions.combine({stage.operator!r}, hl.Expr({own}), {element})",
+        f"{own} = reductions.combine({stage.operator!r}, hl.Expr({own}), reductions.opaque({element}))",
     ]
     writer.stages.append(stage)

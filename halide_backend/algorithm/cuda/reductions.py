@@ -9,9 +9,19 @@ import halide as hl
 
 from halide_backend.algorithm import reductions as portable
 from halide_backend.algorithm.cuda import intrinsics
-from halide_backend.algorithm.reductions import candidate
+from halide_backend.algorithm.reductions import candidate, opaque
 
-__all__ = ["across_block", "across_team", "across_warp", "candidate", "combine", "decode", "encode", "initial"]
+__all__ = [
+    "across_block",
+    "across_team",
+    "across_warp",
+    "candidate",
+    "combine",
+    "decode",
+    "encode",
+    "initial",
+    "opaque",
+]
 
 LANES = 32
 _SINGLE = hl.Float(32)

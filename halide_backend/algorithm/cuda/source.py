@@ -14,6 +14,7 @@ import sympy
 
 from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, known
 from halide_backend.algorithm.cuda.axes import WORD, TiledAxes, var
+from halide_backend.algorithm.cuda.cache import priority_of_loads
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
 from halide_backend.algorithm.cuda.division import Divisions
 from halide_backend.algorithm.cuda.flattening import flattened
@@ -23,7 +24,7 @@ from halide_backend.algorithm.cuda.reduce import write_reduction
 from halide_backend.algorithm.cuda.scan_stages import beside_scans, write_scan
 from halide_backend.algorithm.cuda.scatter import write_scatter
 from halide_backend.algorithm.cuda.text import call_text, multiple_text, tuple_text
-from halide_backend.algorithm.cuda.tiling import is_streamed, tile
+from halide_backend.algorithm.cuda.tiling import tile
 from halide_backend.algorithm.cuda.words import WordAccess
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan, Store, Value
@@ -105,8 +106,8 @@ class Writer:
             self.lines.append(f"{buffer.name} = memory.{kind}(ARGUMENTS[{number}])")
         outputs = tuple(self._output(store) for store in program.stores)
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
-        streamed = is_streamed(program, self.tiling)
-        return Algorithm(tuple(self.lines), (*arguments, *sizes), outputs, graph, tuple(self.aligned), streamed)
+        priority = priority_of_loads(program, self.tiling)
+        return Algorithm(tuple(self.lines), (*arguments, *sizes), outputs, graph, tuple(self.aligned), priority)
 
     def declare(self, name: str) -> None:
         line = var(name)

@@ -23,7 +23,7 @@ from halide_backend.algorithm.extents import is_multiple
 from halide_backend.algorithm.loop_program import Extent, Load, LoopProgram, Reduction, Scan
 from halide_backend.algorithm.operation_names import RECURRENCES
 from halide_backend.algorithm.placement import OutputLayout, output_layout
-from halide_backend.algorithm.sharing import sinks_of, strided_loads
+from halide_backend.algorithm.sharing import strided_loads
 from halide_backend.errors import Unsupported
 from halide_backend.schedule.tiling import WARP, Team, Tiling
 
@@ -106,17 +106,6 @@ def tile(program: LoopProgram) -> Tiling:
     if square is not None and not any(_is_dynamic(extents[name]) for name in square):
         return _tiled(program, extents, layouts, Tiling(Team.TILE, row, square))
     return _chunked(program, extents, Tiling(Team.THREAD, row), row)
-
-
-def is_streamed(program: LoopProgram, tiling: Tiling) -> bool:
-    """Whether teams read their rows once, each its own, and store a value or some for a row."""
-    if tiling.team not in (Team.REGISTERS, Team.BLOCK):
-        return False
-    inner, sinks = set(tiling.inner), sinks_of(program)
-    if any(inner & {axis.name for axis in store.nest.iteration} for store in program.stores):
-        return False
-    loads = [p for p, value in enumerate(program.values) if isinstance(value.attribute, Load) and value.axes & inner]
-    return all(len(sinks[p]) == 1 and program.values[p].axes.issuperset(tiling.row) for p in loads)
 
 
 def fits_one_tiling(program: LoopProgram) -> bool:

@@ -259,6 +259,15 @@ def rough_reciprocal(x: hl.Expr) -> hl.Expr:
     return y * (hl.f64(2) - x * y)
 
 
+def is_nan(x: hl.Expr) -> hl.Expr:
+    """Whether x is NaN, a comparison.
+
+    Halide's own is_nan walks through x as a tree, for which a float64 cosine alone is more than 4 GB; and it makes a
+    scalar of a vector of constants, which loads become whose lanes are all off.
+    """
+    return x != x
+
+
 def is_infinite(x: hl.Expr) -> hl.Expr:
     f = float_format(x)
     return magnitude_bits(x) == f.word(f.infinity)

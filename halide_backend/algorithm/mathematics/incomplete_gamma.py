@@ -23,6 +23,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     at_most,
     head,
     in_binary64,
+    is_nan,
     negate,
     positive_normal,
     quotient,
@@ -244,7 +245,7 @@ def _edges(a: hl.Expr, x: hl.Expr, inside: hl.Expr, lower: bool) -> hl.Expr:
     """As torch has them: x = 0 and infinite arguments count more than NaN."""
     zero, inf, nan = hl.f64(0), hl.f64(math.inf), hl.f64(math.nan)
     none, full = (hl.f64(v) for v in ((0.0, 1.0) if lower else (1.0, 0.0)))
-    value = hl.select(hl.is_nan(a) | hl.is_nan(x), nan, inside)
+    value = hl.select(is_nan(a) | is_nan(x), nan, inside)
     value = hl.select(x == inf, hl.select(a == inf, nan, full), hl.select(a == inf, none, value))
     value = hl.select(a == zero, hl.select(x > zero, full, nan), hl.select(x == zero, none, value))
     return hl.select((a < zero) | (x < zero), nan, value)

@@ -215,7 +215,7 @@ def i1e(x: hl.Expr) -> hl.Expr:
 @in_binary64
 def modified_bessel_k0(x: hl.Expr) -> hl.Expr:
     """K0: inf at 0, NaN for negative x."""
-    return _domain(x, hl.select(x <= hl.f64(1), _near_k0(x), _decaying(x, _far_k(x, 0))))
+    return _domain(x, hl.select(x <= hl.f64(1), _rounded(_near_k0(x)), _decaying(x, _far_k(x, 0))))
 
 
 @in_binary64
@@ -227,7 +227,7 @@ def modified_bessel_k1(x: hl.Expr) -> hl.Expr:
 @in_binary64
 def scaled_modified_bessel_k0(x: hl.Expr) -> hl.Expr:
     """exp(x) K0(x)."""
-    return _domain(x, hl.select(x <= hl.f64(1), _growing(at_most(x, 1.0), _exact(_near_k0(x))), _rounded(_far_k(x, 0))))
+    return _domain(x, hl.select(x <= hl.f64(1), _growing(at_most(x, 1.0), _near_k0(x)), _rounded(_far_k(x, 0))))
 
 
 @in_binary64
@@ -257,16 +257,23 @@ def _signed(x: hl.Expr, value: hl.Expr, order: int) -> hl.Expr:
 
 
 def _near_i(x: hl.Expr, order: int) -> hl.Expr:
-    """I_n(x) for |x| <= 8; the slope makes up for the rounding of x**2."""
+    """I_n(x) for |x| <= 8."""
+    small, constant = _near_ratio(x, order)
+    ratio = small + hl.f64(constant)
+    return ratio if order == 0 else x * ratio
+
+
+def _near_ratio(x: hl.Expr, order: int) -> tuple[hl.Expr, float]:
+    """I_n(x) / x**n for |x| <= 8 as a sum; the slope makes up for the rounding of x**2."""
     z = x * x
     x_head = head(x)
     rest = (x_head * x_head - z) + (x - x_head) * (x + x_head)
-    value, slope = hl.f64(NEAR[order][0]), hl.f64(0)
-    for c in NEAR[order][1:]:
+    *leading, constant = NEAR[order]
+    value, slope = hl.f64(leading[0]), hl.f64(0)
+    for c in leading[1:]:
         slope = slope * z + value
         value = value * z + hl.f64(c)
-    ratio = value + slope * rest
-    return ratio if order == 0 else x * ratio
+    return value * z + (slope * z + value) * rest, constant
 
 
 def _far_i(a: hl.Expr, order: int) -> Corrected:
@@ -276,9 +283,18 @@ def _far_i(a: hl.Expr, order: int) -> Corrected:
     return _over_root(w * polynomial(w, leading), constant, a)
 
 
-def _near_k0(x: hl.Expr) -> hl.Expr:
-    """K0(x) for 0 < x <= 1, where neither term is negative."""
-    return polynomial(x * x, K0) - log(x) * _near_i(x, 0)
+def _near_k0(x: hl.Expr) -> Corrected:
+    """K0(x) for 0 < x <= 1, where neither term is negative; what its product and sums round off is kept."""
+    small, logarithm = polynomial(x * x, K0), negate(log(x))
+    above, constant = _near_ratio(x, 0)
+    i = above + hl.f64(constant)
+    product = logarithm * i
+    logarithm_head, i_head = head(logarithm), head(i)
+    excess = (logarithm_head * i_head - product) + logarithm_head * (i - i_head) + (logarithm - logarithm_head) * i
+    total = small + product
+    part = total - small
+    lost = (small - (total - part)) + (product - part) + (excess + logarithm * (above - (i - hl.f64(constant))))
+    return total, negate(quotient(lost, total))
 
 
 def _near_k1(x: hl.Expr) -> hl.Expr:

@@ -19,6 +19,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     from_bits,
     head,
     is_infinite,
+    is_nan,
     power_of_two,
     quotient,
     round_to_integer,
@@ -70,7 +71,7 @@ def pow(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     whole = hl.floor(y) == y
     odd = whole & (hl.floor(half) != half)
     signed = from_bits(to_bits(size) | hl.select(odd, sign_bits(x), f.word(0)))
-    domain_error = (x < f.value(0)) & hl.logical_not(whole | is_infinite(x) | hl.is_nan(y))
+    domain_error = (x < f.value(0)) & hl.logical_not(whole | is_infinite(x) | is_nan(y))
     result = hl.select(domain_error, f.value(math.nan), signed)
     return hl.select((y == f.value(0)) | (x == f.value(1)), f.value(1), result)
 

@@ -11,6 +11,7 @@ from halide_backend.algorithm.mathematics.floating_point import (
     float_format,
     from_bits,
     is_infinite,
+    is_nan,
     magnitude_bits,
     sign_bits,
     times_power_of_two,
@@ -48,7 +49,7 @@ def _remainder(x: hl.Expr, y: hl.Expr, squares: int) -> hl.Expr:
     rest = _product_modulo(power, hl.min(m, m - n), n, wide)
     exact = times_power_of_two(hl.cast(hl.Float(64), rest), g - hl.u64(_OFFSET))
     y_is_zero = y == hl.f64(0)
-    invalid = is_infinite(x) | hl.is_nan(x) | hl.is_nan(y) | y_is_zero
+    invalid = is_infinite(x) | is_nan(x) | is_nan(y) | y_is_zero
     smaller = magnitude_bits(x) < magnitude_bits(y)
     signed = hl.select(smaller, x, from_bits(to_bits(exact) | sign_bits(x)))
     return hl.select(invalid, hl.f64(math.nan), signed)

@@ -24,8 +24,12 @@ _PLACE = re.compile(r"\[([%\w$]+)(?:\+(-?\d+))?\]")
 _GUARD, _WARP = 256, 32
 
 
-def run(code: str, grid: int, block: tuple[int, int], tensors: Sequence[Array]) -> None:
-    """Run the one kernel of `code` over `grid` blocks on `tensors`, in the order of its parameters."""
+def run(code: str, grid: int, block: tuple[int, int], tensors: Sequence[Array], table: bytes = b"") -> None:
+    """Run the one kernel of `code` over `grid` blocks on `tensors`, in the order of its parameters.
+
+    A joint kernel has a `table` for its one parameter, in which the tensors have the addresses of their arrays.
+    """
+    tensors = [*tensors, np.frombuffer(table, np.uint64).copy()]
     memory = np.zeros(_GUARD + sum(_room(tensor) for tensor in tensors), np.uint8)
     owned = np.zeros(memory.shape, bool)
     places, at = [], _GUARD
@@ -34,6 +38,9 @@ def run(code: str, grid: int, block: tuple[int, int], tensors: Sequence[Array]) 
         memory[at : at + raw.size], owned[at : at + raw.size] = raw, True
         places.append(at)
         at += _room(tensor)
+    words = memory[places[-1] :][: len(table)].view(np.uint64)
+    for tensor, place in zip(tensors[:-1], places):
+        words[words == tensor.ctypes.data] = place
     statements = _statements(code)
     for number in range(grid):
         _Block(statements, memory, owned, places, number, block).run()
@@ -102,8 +109,8 @@ class _Block:
             return np.full(self.threads, int(operand[2:], 16), np.uint64)
         if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", operand):
             return np.full(self.threads, int(operand, 0) & (2**64 - 1), np.uint64)
-        if operand == "exchange_between_warps":
-            return np.zeros(self.threads, np.uint64)
+        if operand in ("exchange_between_warps", "table"):
+            return np.full(self.threads, self.places[-1] if operand == "table" else 0, np.uint64)
         raise NotImplementedError(operand)
 
     def get(self, operand: str, kind: str) -> Array:
@@ -122,6 +129,8 @@ class _Block:
 
     def step(self, name: list[str], operands: list[str], guard: Array) -> None:
         match name:
+            case ["ld", "param", *rest] if operands[1].startswith("[joint_"):
+                self.access(False, False, int(rest[-1][1:]), operands, guard)
             case ["ld", "param", *_]:
                 number = int(operands[1].rstrip("]").rpartition("_")[2])
                 self.put(operands[0], np.full(self.threads, self.places[number], np.uint64), guard)

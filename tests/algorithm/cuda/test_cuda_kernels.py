@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halide_backend.build import ptx
+from halide_backend.build import ptx, ptxas
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_text import cuda_kernel_text
 
@@ -21,6 +22,12 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 def rand(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.rand(*shape, dtype=dtype)
+
+
+def loads_of(text: str) -> str:
+    """The cache priority of loads that a kernel's text names."""
+    (found,) = re.findall(r"^LOADS = '(.*)'$", text, re.MULTILINE)
+    return str(found)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -243,13 +250,32 @@ def test_index_add_is_an_atomic_addition(programs: Compile, to_ptx: Compile) -> 
 
 def test_sums_of_rows_pass_the_first_cache_by(compiled_ptx: Compile) -> None:
     def passing(function: Callable[..., Any], *operands: Tensor) -> int:
-        return ptx.streaming(compiled_ptx(function, *operands).code).count("no_allocate") * (
-            "STREAMED = True" in compiled_ptx(function, *operands).text
-        )
+        code = compiled_ptx(function, *operands)
+        return ptx.with_priority(code.code, loads_of(code.text)).count("L1::no_allocate.v4")
 
     assert passing(lambda x: x.sum(-1), rand(256, 2048)) == 4
     assert passing(lambda x, w: (x * w).sum(-1), rand(256, 2048), rand(2048)) == 0  # the weights are every row's
     assert passing(lambda x: torch.softmax(x, -1), rand(64, 2048)) == 0
+
+
+def test_long_tensors_that_are_normalized_leave_the_second_cache_last(compiled_ptx: Compile) -> None:
+    def kept(function: Callable[..., Any], *operands: Tensor) -> tuple[int, int]:
+        code = compiled_ptx(function, *operands)
+        text = ptx.with_priority(code.code, loads_of(code.text))
+        if ptxas.find():
+            assert ptxas.assemble(text, "sm_90", "k")[:4] == b"\x7fELF"
+        return text.count("L2::cache_hint.v4"), text.count("L2::evict_last")
+
+    def normalized(x: Tensor, w: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), w)
+
+    # 128 MiB are read and written; of each row a thread has two vectors, and two of the weights.
+    assert kept(normalized, rand(4096, 4096), rand(4096)) == (4, 1)
+    assert kept(normalized, rand(4095, 4096), rand(4096)) == (0, 0)
+    # Two tensors are read.
+    assert kept(lambda x, y: torch.softmax(x + y, -1), rand(4096, 4096), rand(4096, 4096)) == (0, 0)
+    # Less is written than read.
+    assert kept(lambda x: torch.softmax(x, -1).half(), rand(8192, 4096)) == (0, 0)
 
 
 @pytest.mark.parametrize("operator", ["sum", "amax"])

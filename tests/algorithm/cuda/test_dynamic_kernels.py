@@ -136,14 +136,24 @@ def test_the_number_of_elements_divides_on_the_host(kernel: Compile) -> None:
     assert code.count(r"\bdiv\.\S*f(32|64)|\brcp\.\S*f64") == 0
 
 
-def test_positions_are_unsigned_where_steps_are_computed(dynamic: Compile) -> None:
+@pytest.mark.parametrize("make", ["kernel", "compiled_ptx"])
+@pytest.mark.parametrize("columns", [3, 8, 40, 1003])
+def test_steps_that_real_numbers_would_make_idle_are_there(
+    make: str, columns: int, request: pytest.FixtureRequest
+) -> None:
+    """The static kernel and the dynamic one."""
+    assert request.getfixturevalue(make)(lambda x: (x != x).any(-1), rand(300, columns)).loads > 0
+
+
+def test_least_positions_are_not_solved_for(dynamic: Compile) -> None:
     """Halide ends a loop at the least position so far: 2**31 - 1 and the threads of a block are no int32."""
-    (program,) = dynamic(lambda x: x.argmax(1), rand(300, 1003))
-    assert "hl.cast(hl.UInt(32), x1)" in cuda_kernel_text(program)
     (least,) = dynamic(
         lambda x: torch.where(x > 0, torch.arange(x.shape[1], dtype=torch.int32), 9).amin(1), rand(9, 70)
     )
-    assert "hl.cast(hl.Int(64), " in cuda_kernel_text(least)
+    (first,) = dynamic(lambda x: x.argmax(1), rand(9, 70))
+    steps = re.findall(r"reductions.combine\(.*", cuda_kernel_text(least) + cuda_kernel_text(first))
+    assert len(steps) == 3
+    assert all("reductions.opaque(" in step for step in steps)
 
 
 def test_a_row_of_several_axes_is_one_axis_beside_other_outputs(dynamic: Compile) -> None:

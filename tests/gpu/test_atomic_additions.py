@@ -96,3 +96,18 @@ def test_the_gradient_of_an_embedding(native: Native, dtype: torch.dtype) -> Non
     wanted = torch.zeros(50, 64, device="cuda").index_add(0, index, scale.float())
     torch.testing.assert_close(weight.grad.float(), wanted, rtol=0, atol=0)
     assert native() >= 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_masked_sums_round_once(native: Native, dtype: torch.dtype) -> None:
+    def masked(into: Tensor, mask: Tensor, index: Tensor, values: Tensor) -> Tensor:
+        return torch.ops.aten._unsafe_masked_index_put_accumulate(into, mask, [index], values)
+
+    into = torch.zeros(3, 40, device="cuda", dtype=dtype)
+    mask = torch.arange(4000, device="cuda") % 10 > 0
+    index = torch.arange(4000, device="cuda") % 3
+    values = torch.randn(4000, 40, device="cuda", dtype=dtype)
+    found = added(masked, into, mask[:, None], index, values)
+    wanted = into.double().index_add(0, index, values.double() * mask[:, None])
+    torch.testing.assert_close(found, wanted.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-4)
+    assert native() >= 1
