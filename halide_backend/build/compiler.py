@@ -21,8 +21,8 @@ import halide as hl
 from llvmlite import binding as llvm
 
 from halide_backend.build import elf, ptx, ptxas
+from halide_backend.build.alignment import with_element_alignment
 from halide_backend.build.kernel import CompiledKernel
-from halide_backend.build.load_alignment import with_element_alignment
 from halide_backend.build.masked_stores import without_single_lane_stores
 from halide_backend.build.target import Target
 from halide_backend.errors import HalideCompileError, KernelTextError, LLVMCompileError
