@@ -59,8 +59,7 @@ def _check(program: Program, backend: str) -> Outcome:
     comparison = compare(program, got, expected)
     kind = "equal"
     if comparison.problems:
-        shared = backend != "cpp" and not compare(program, got, _compiled(program, "cpp")).problems
-        kind = "inductor" if shared else "mismatch"
+        kind = "inductor" if backend != "cpp" and _differs_alike(program, got) else "mismatch"
     return Outcome(
         kind,
         "\n".join(comparison.problems),
@@ -78,6 +77,16 @@ def _fails_alike(program: Program, error: Exception) -> bool:
     except Exception as other:
         return type(other) is type(error) and str(other)[:200] == str(error)[:200]
     return False
+
+
+def _differs_alike(program: Program, got: list[torch.Tensor]) -> bool:
+    """Whether Inductor's C++ backend has the values that this backend has."""
+    try:
+        # Seed 351: without vectors, whose code fails with an assertion for some of the graphs that are wrong already.
+        with inductor_config.patch({"cpp.simdlen": 1}):
+            return not compare(program, got, _compiled(program, "cpp")).problems
+    except Exception:
+        return False
 
 
 def _compiled(program: Program, backend: str) -> list[torch.Tensor]:
