@@ -87,11 +87,12 @@ def order_key(value: hl.Expr, *, nan_is_largest: bool) -> hl.Expr:
 
 
 def from_order_key(original: hl.Type, key: hl.Expr) -> hl.Expr:
-    """The float behind a key of `order_key`; both ends of the range are NaN."""
+    """The float behind a key of `order_key`; both ends of the range are NaN, of no sign."""
     bits = original.bits()
     word = hl.Int(bits)
-    # The smallest key would decode to the pattern of a NaN with all bits set, and so would the largest.
-    return hl.reinterpret(original, key ^ ((key >> (bits - 1)) & word.max()))
+    # The largest key is the pattern of a NaN; what the smallest would be has all bits set, and so a sign.
+    pattern = hl.select(key == word.min(), word.max(), key ^ ((key >> (bits - 1)) & word.max()))
+    return hl.reinterpret(original, pattern)
 
 
 def candidate(kind: str, key: hl.Expr, best: hl.Expr, position: hl.Expr | hl.Var) -> hl.Expr:

@@ -55,3 +55,10 @@ def test_least_numbers(check: Check, dtype: torch.dtype) -> None:
     x, least = torch.randn(7, 5), torch.iinfo(dtype).min
     x[3] = -1
     check(lambda v: torch.where(v > 0, -torch.arange(5, dtype=dtype), least).amax(-1), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_nan_of_a_least_number_has_no_sign(check: Check, dtype: torch.dtype) -> None:
+    """Seed 3479: it was that of a key with all bits set."""
+    x = _with_specials(63, 8).to(dtype)
+    check(lambda v: (v.amin(1).signbit(), v.amax(1).signbit(), v.amin(0).signbit(), v.amin().signbit()), x)

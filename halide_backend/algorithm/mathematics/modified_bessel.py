@@ -285,7 +285,11 @@ def _far_i(a: hl.Expr, order: int) -> Corrected:
 
 def _near_k0(x: hl.Expr) -> Corrected:
     """K0(x) for 0 < x <= 1, where neither term is negative; what its product and sums round off is kept."""
-    small, logarithm = polynomial(x * x, K0), negate(log(x))
+    z = x * x
+    *leading, last = K0
+    rest, logarithm = z * polynomial(z, leading), negate(log(x))
+    small = rest + hl.f64(last)
+    added = small - rest
     above, constant = _near_ratio(x, 0)
     i = above + hl.f64(constant)
     product = logarithm * i
@@ -294,6 +298,7 @@ def _near_k0(x: hl.Expr) -> Corrected:
     total = small + product
     part = total - small
     lost = (small - (total - part)) + (product - part) + (excess + logarithm * (above - (i - hl.f64(constant))))
+    lost = lost + ((rest - (small - added)) + (hl.f64(last) - added))
     return total, negate(quotient(lost, total))
 
 
