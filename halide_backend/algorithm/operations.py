@@ -62,7 +62,7 @@ from halide_backend.algorithm.conversions import (
     to_dtype,
 )
 from halide_backend.algorithm.element_types import is_signed
-from halide_backend.algorithm.mathematics.floating_point import is_nan, without_bounds
+from halide_backend.algorithm.mathematics.floating_point import is_nan, opaque, without_bounds
 from halide_backend.algorithm.randomness import rand, randint64, randn
 
 __all__ = [
@@ -108,6 +108,7 @@ __all__ = [
     "neg",
     "nextafter",
     "one",
+    "opaque",
     "position",
     "pow",
     "rand",
@@ -137,26 +138,26 @@ _VALUE = (hl.Expr, hl.FuncRef)
 
 
 def eq(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return a == b
+    return a == _compared(b)
 
 
 def ne(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return a != b
+    return a != _compared(b)
 
 
 def lt(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return _widened(a) < _widened(b)
+    return _widened(a) < _compared(_widened(b))
 
 
 def le(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     # Halide's x86 code for a vector a <= b is "not b < a": true for NaN.
     if a.type().is_float():
-        return (a < b) | (a == b)
+        return lt(a, b) | eq(a, b)
     return _widened(a) <= _widened(b)
 
 
 def gt(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return _widened(a) > _widened(b)
+    return _widened(a) > _compared(_widened(b))
 
 
 def ge(a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -165,6 +166,11 @@ def ge(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 def _widened(x: hl.Expr) -> hl.Expr:
     return hl.cast(hl.UInt(8), x) if x.type() == _1 else x
+
+
+def _compared(x: hl.Expr) -> hl.Expr:
+    """One side of a comparison; what Halide proves of floats it proves of real numbers."""
+    return opaque(x) if x.type().is_float() else x
 
 
 def where(condition: hl.Expr, a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -177,7 +183,7 @@ def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
         return a | b
     if not a.type().is_float():
         return hl.max(a, b)
-    return hl.select((a > b) | is_nan(a), a, b)
+    return hl.select(gt(a, b) | is_nan(a), a, b)
 
 
 def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
@@ -186,12 +192,12 @@ def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
         return a & b
     if not a.type().is_float():
         return hl.min(a, b)
-    return hl.select((a < b) | is_nan(a), a, b)
+    return hl.select(lt(a, b) | is_nan(a), a, b)
 
 
 def fmaximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """C++'s std::max: a where either is NaN."""
-    return hl.select(a < b, b, a)
+    return hl.select(lt(a, b), b, a)
 
 
 def relu(x: hl.Expr) -> hl.Expr:

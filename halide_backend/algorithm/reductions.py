@@ -47,20 +47,6 @@ def combine(kind: str, total: hl.Expr, value: hl.Expr) -> hl.Expr:
     return hl.max(total, value) if kind in ("max", "argmax", "any") else hl.min(total, value)
 
 
-def opaque(value: hl.Expr) -> hl.Expr:
-    """`value`, of which Halide cannot prove that a step of a loop with it changes nothing.
-
-    Halide leaves out such steps (trim_no_ops), and its proof takes floats for real numbers whatever the target says:
-    `x != x` is never true to it, `x - x` is zero, and a computed int32 never overflows. What it knows of popcount is
-    from 0 to its bits; LLVM knows that no bit of the mask is set.
-    """
-    bits = value.type().bits()
-    word = hl.UInt(bits)
-    pattern = hl.reinterpret(word, value)
-    nothing = hl.popcount(pattern) & ~hl.cast(word, hl.i32(2 * bits - 1))
-    return hl.reinterpret(value.type(), pattern ^ nothing)
-
-
 def decode(kind: str, original: hl.Type, total: hl.Expr) -> hl.Expr:
     """The result, in the type of the reduced values."""
     if kind in ("any", "all"):

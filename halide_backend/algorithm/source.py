@@ -261,7 +261,7 @@ class _Writer:
         total = self._read(name, kept)
         self.lines.append(f'{name} = hl.Func("{name}")')
         self.lines.append(f"{own} = reductions.initial({kind!r}, {element})")
-        self.lines.append(f"{own} = reductions.combine({kind!r}, {total}, reductions.opaque({element}))")
+        self.lines.append(f"{own} = reductions.combine({kind!r}, {total}, ops.opaque({element}))")
         self.stages.append(
             Stage(
                 name,
@@ -332,7 +332,7 @@ class _Writer:
         element = self._call(buffer, [*columns, self._read(where, where_axes, places)])
         new = self._read(what, axes, places)
         if store.mode == "atomic_add":
-            new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), reductions.opaque({new}))"
+            new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new}))"
         self.lines.append(f'{buffer} = hl.Func("{buffer}")')
         self.lines.append(f"{self._call(buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])")
         self.lines.append(f"{element} = ops.stored({dtype!r}, {new})")

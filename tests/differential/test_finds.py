@@ -282,3 +282,18 @@ def program(a0, a1, a2):
     assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})
     reasons = halide_backend.stats()["unfusing_reasons"]
     assert reasons == {"overwritten memory is read outside the loops that write it": 1}
+
+
+@pytest.mark.parametrize("columns", [7, 31, 33])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_comparisons_with_a_value_that_a_row_shares(check: Check, dtype: torch.dtype, columns: int) -> None:
+    """Seed 4378: in the tail of a row Halide took `x != x`, and with it NaN in minimum, for false."""
+    x = torch.randn(129, 1, dtype=dtype)
+    x[76], x[3] = float("nan"), float("inf")
+    y = torch.randn(129, columns, dtype=dtype)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        chosen = [torch.where(c, x, y) for c in (x != x, x <= x, x == x, x - x == 0, x - x >= 0, ~(x < x + 1))]
+        return torch.minimum(x, y), torch.maximum(y, x), torch.fmin(x, y), torch.clamp(y, max=x), *chosen
+
+    check(function, x, y)

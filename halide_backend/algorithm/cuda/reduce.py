@@ -96,6 +96,6 @@ def _define(writer: Writer, stage: Stage, own: str, start: str, element: str) ->
     writer.lines += [
         f'{stage.name} = hl.Func("{stage.name}")',
         f"{own} = {start}",
-        f"{own} = reductions.combine({stage.operator!r}, hl.Expr({own}), reductions.opaque({element}))",
+        f"{own} = reductions.combine({stage.operator!r}, hl.Expr({own}), ops.opaque({element}))",
     ]
     writer.stages.append(stage)

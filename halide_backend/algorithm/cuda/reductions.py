@@ -9,7 +9,7 @@ import halide as hl
 
 from halide_backend.algorithm import reductions as portable
 from halide_backend.algorithm.cuda import intrinsics
-from halide_backend.algorithm.reductions import candidate, opaque
+from halide_backend.algorithm.reductions import candidate
 
 __all__ = [
     "across_block",
@@ -20,7 +20,6 @@ __all__ = [
     "decode",
     "encode",
     "initial",
-    "opaque",
 ]
 
 LANES = 32

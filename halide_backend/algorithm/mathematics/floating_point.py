@@ -259,13 +259,28 @@ def rough_reciprocal(x: hl.Expr) -> hl.Expr:
     return y * (hl.f64(2) - x * y)
 
 
+def opaque(value: hl.Expr) -> hl.Expr:
+    """`value`, of any type, of which Halide can prove nothing, not even that it is equal to itself.
+
+    Its proofs take floats for real numbers whatever the target says: `x != x` is never true to it, `x - x` is zero, and
+    a computed int32 never overflows. By them it leaves out steps of loops that change nothing (trim_no_ops), and
+    chooses values where it splits a loop in two (partition_loops). What it knows of popcount is from 0 to its bits;
+    LLVM knows that no bit of the mask is set.
+    """
+    bits = value.type().bits()
+    word = hl.UInt(bits)
+    pattern = hl.reinterpret(word, value)
+    nothing = hl.popcount(pattern) & ~hl.cast(word, hl.i32(2 * bits - 1))
+    return hl.reinterpret(value.type(), pattern ^ nothing)
+
+
 def is_nan(x: hl.Expr) -> hl.Expr:
     """Whether x is NaN, a comparison.
 
     Halide's own is_nan walks through x as a tree, for which a float64 cosine alone is more than 4 GB; and it makes a
     scalar of a vector of constants, which loads become whose lanes are all off.
     """
-    return x != x
+    return x != opaque(x)
 
 
 def is_infinite(x: hl.Expr) -> hl.Expr:
