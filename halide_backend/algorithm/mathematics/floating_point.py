@@ -75,13 +75,17 @@ BINARY64 = FloatFormat(width=64, mantissa=52, bias=1023)
 
 def float_format(x: hl.Expr) -> FloatFormat:
     """The format of x. TypeError unless x is Float(32) or Float(64): narrower floats are widened by the caller."""
-    # x may also be a FuncRef or a Param, which have no type of their own.
-    kind = (x if isinstance(x, hl.Expr) else hl.Expr(x)).type()
+    kind = _type(x)
     if kind == hl.Float(32):
         return BINARY32
     if kind == hl.Float(64):
         return BINARY64
     raise TypeError(f"mathematics takes Float(32) or Float(64), not {kind}: cast the argument first")
+
+
+def _type(x: hl.Expr) -> hl.Type:
+    # x may also be a FuncRef or a Param, which have no type of their own.
+    return (x if isinstance(x, hl.Expr) else hl.Expr(x)).type()
 
 
 def to_bits(x: hl.Expr) -> hl.Expr:
@@ -267,11 +271,11 @@ def opaque(value: hl.Expr) -> hl.Expr:
     chooses values where it splits a loop in two (partition_loops). What it knows of popcount is from 0 to its bits;
     LLVM knows that no bit of the mask is set.
     """
-    bits = value.type().bits()
-    word = hl.UInt(bits)
+    kind = _type(value)
+    word = hl.UInt(kind.bits())
     pattern = hl.reinterpret(word, value)
-    nothing = hl.popcount(pattern) & ~hl.cast(word, hl.i32(2 * bits - 1))
-    return hl.reinterpret(value.type(), pattern ^ nothing)
+    nothing = hl.popcount(pattern) & ~hl.cast(word, hl.i32(2 * kind.bits() - 1))
+    return hl.reinterpret(kind, pattern ^ nothing)
 
 
 def is_nan(x: hl.Expr) -> hl.Expr:
