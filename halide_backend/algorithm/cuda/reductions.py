@@ -11,16 +11,7 @@ from halide_backend.algorithm import reductions as portable
 from halide_backend.algorithm.cuda import intrinsics
 from halide_backend.algorithm.reductions import candidate
 
-__all__ = [
-    "across_block",
-    "across_team",
-    "across_warp",
-    "candidate",
-    "combine",
-    "decode",
-    "encode",
-    "initial",
-]
+__all__ = ["across_block", "across_team", "across_warp", "candidate", "combine", "decode", "encode", "initial"]
 
 LANES = 32
 _SINGLE = hl.Float(32)
