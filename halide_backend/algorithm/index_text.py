@@ -27,6 +27,9 @@ def index_text(index: sympy.Expr | int) -> str:
     if index.is_Mul:
         factors = sorted(index.args, key=lambda factor: (not factor.is_Integer, str(factor)))
         return "*".join(index_text(factor) for factor in factors)
+    if index.is_Relational:
+        left, right = map(index_text, index.args)
+        return f"({left} {index.rel_op} {right})"
     # Behind // or % a product of sizes is one divisor (a dynamic reshape, wrong without).
     arguments = [f"({index_text(a)})" if a.is_Mul or a.is_Pow else index_text(a) for a in index.args]
     match type(index).__name__:
@@ -43,6 +46,8 @@ def index_text(index: sympy.Expr | int) -> str:
             return f"hl.cast(hl.Int(32), hl.abs({arguments[0]}))"
         case "Identity":
             return arguments[0]
+        case "Where":
+            return f"hl.select({', '.join(arguments)})"
         case "Pow" if index.args[1].is_Integer and int(index.args[1]) > 0:
             return "*".join([arguments[0]] * int(index.args[1]))
     raise Unsupported(f"index function {type(index).__name__} in {index}")

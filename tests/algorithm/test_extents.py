@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import sympy
 
 from halide_backend.algorithm.extents import factor_text, is_multiple, pieces, product
@@ -35,3 +37,15 @@ def test_products_stay_numbers_where_they_are() -> None:
 def test_a_factor_is_one_operand() -> None:
     assert factor_text(3) == "3"
     assert eval(f"100 // {factor_text(N * M)}", {"n0": 5, "n1": 4}) == 5
+
+
+def test_relations_and_choices_have_their_value() -> None:
+    from torch.utils._sympy.functions import Where
+
+    for relation in (N < M, N <= M, N > M, N >= M, sympy.Eq(N, M), sympy.Ne(N, M)):
+        text = index_text(Where(relation, N + 63, N))
+        for sizes in ((1, 2), (2, 2), (3, 2)):
+            n, m = sizes
+            wanted = n + 63 if relation.subs({N: n, M: m}) else n
+            names = {"n0": n, "n1": m, "hl": SimpleNamespace(select=lambda c, a, b: a if c else b)}
+            assert eval(text, names) == wanted, text

@@ -167,3 +167,42 @@ def program(a0):
     got = (exact * (1 + error) - exact.half().double()).half()
     assert not torch.equal(got, torch.zeros_like(got))
     assert bool(compare(program, [got, x], [torch.zeros_like(got), x]).problems) == found
+
+
+def test_rounding_explains_the_largest_rounding() -> None:
+    """Rows as far from eager's as half a unit in the last place of the mean allows (seed 10378)."""
+    from .comparison import compare
+    from .program import parse
+
+    program = parse(
+        """
+# a0: (1000, 1) bfloat16 normal contiguous seed 3
+def program(a0):
+    v0 = a0 + a0 * 2
+    v1 = v0 - v0.mean(1, keepdim=True)
+    return v1,
+"""
+    )
+    x = program.inputs[0].make()
+    got = (3 * x.float() - (3 * x.float()).bfloat16().float()).bfloat16()
+    comparison = compare(program, [got, x], [torch.zeros_like(got), x])
+    assert comparison.problems == []
+    assert comparison.unproved > 400
+
+
+def test_partial_sums_of_vectors_that_overflow_are_told_apart() -> None:
+    """Seed 7785: a sum of 63 numbers, with infinity in one partial sum and -infinity from -3.3e38 twice in another."""
+    from .check import check
+    from .program import parse
+
+    outcome = check(
+        parse(
+            """
+# a0: (63, 1) float32 special contiguous seed 858688733
+def program(a0):
+    v0 = a0.sum(dim=(0,))
+    return v0,
+"""
+        )
+    )
+    assert outcome.kind in ("equal", "inductor"), outcome.message
