@@ -31,27 +31,32 @@ def _unsigned(x: hl.Expr) -> hl.Expr:
     return hl.reinterpret(hl.UInt(x.type().bits()), x)
 
 
+def _signed(kind: hl.Type, word: hl.Expr) -> hl.Expr:
+    return hl.reinterpret(kind, without_bounds(word))
+
+
 def add(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     if a.type() == _1:
         return a | b
-    return hl.reinterpret(a.type(), _unsigned(a) + _unsigned(b)) if _wrapping(a) else a + b
+    return _signed(a.type(), _unsigned(a) + _unsigned(b)) if _wrapping(a) else a + b
 
 
 def sub(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    return hl.reinterpret(a.type(), _unsigned(a) - _unsigned(b)) if _wrapping(a) else a - b
+    return _signed(a.type(), _unsigned(a) - _unsigned(b)) if _wrapping(a) else a - b
 
 
 def mul(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     if a.type() == _1:
         return a & b
-    return hl.reinterpret(a.type(), _unsigned(a) * _unsigned(b)) if _wrapping(a) else a * b
+    return _signed(a.type(), _unsigned(a) * _unsigned(b)) if _wrapping(a) else a * b
 
 
 def neg(x: hl.Expr) -> hl.Expr:
     if x.type().is_float():
         # Halide's own minus is 0 - x, which turns 0.0 into 0.0.
         return x * hl.cast(x.type(), hl.i32(-1))
-    return hl.reinterpret(x.type(), hl.cast(hl.UInt(x.type().bits()), hl.i32(0)) - _unsigned(x))
+    negative = hl.cast(hl.UInt(x.type().bits()), hl.i32(0)) - _unsigned(x)
+    return _signed(x.type(), negative) if _wrapping(x) else hl.reinterpret(x.type(), negative)
 
 
 def fma(a: hl.Expr, b: hl.Expr, c: hl.Expr) -> hl.Expr:

@@ -7,7 +7,12 @@ import halide as hl
 from halide_backend.algorithm.arithmetic import one, zero
 from halide_backend.algorithm.conversions import load, stored
 from halide_backend.algorithm.element_types import STORAGE, is_signed, logical_bits
-from halide_backend.algorithm.mathematics.floating_point import is_infinite, is_nan, times_power_of_two
+from halide_backend.algorithm.mathematics.floating_point import (
+    is_infinite,
+    is_nan,
+    times_power_of_two,
+    without_bounds,
+)
 
 _1 = hl.UInt(1)
 
@@ -16,7 +21,7 @@ def signbit(x: hl.Expr) -> hl.Expr:
     if not is_signed(x):
         return hl.cast(_1, hl.u8(0))
     if x.type().is_float():
-        x = hl.reinterpret(hl.Int(x.type().bits()), x)
+        x = hl.reinterpret(hl.Int(x.type().bits()), without_bounds(x))
     return x < zero(x)
 
 

@@ -9,7 +9,7 @@ import halide as hl
 from halide_backend.algorithm.arguments import FLOAT8, NARROW_FLOATS
 from halide_backend.algorithm.element_types import COMPUTE, logical_bits
 from halide_backend.algorithm.float8 import FORMATS
-from halide_backend.algorithm.mathematics.floating_point import is_nan
+from halide_backend.algorithm.mathematics.floating_point import is_nan, opaque, without_bounds
 
 
 def constant(dtype: str, value: float | int | bool) -> hl.Expr:
@@ -81,7 +81,7 @@ def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
         return load(target, stored(target, single))
     kind = COMPUTE[target]
     if not (source.startswith(("float", "bfloat")) and not target.startswith("float")):
-        return hl.cast(kind, value)
+        return hl.cast(kind, _of_any_size(kind, value))
     # Out of range is undefined in C; these are the steps of torch's own conversion, as x86 executes them.
     if target in ("int8", "int16"):
         return hl.cast(kind, _truncated(value, 32))
@@ -97,7 +97,14 @@ def _truncated(value: hl.Expr, bits: int) -> hl.Expr:
     values would not survive: it makes one cast to uint32 of a cast to int32 and a reinterpretation.
     """
     kind = hl.Int(bits)
-    return hl.select(is_nan(value), kind.min(), hl.cast(kind, value))
+    return hl.select(is_nan(value), kind.min(), hl.cast(kind, _of_any_size(kind, value)))
+
+
+def _of_any_size(kind: hl.Type, value: hl.Expr) -> hl.Expr:
+    """`value`, which may not fit into `kind`."""
+    source = value.type()
+    wraps = kind.is_int() and kind.bits() >= 32 and source.bits() >= 32 and not kind.can_represent(source)
+    return without_bounds(value) if wraps else value
 
 
 def bitcast(source: str, target: str, value: hl.Expr) -> hl.Expr:
@@ -108,7 +115,7 @@ def bitcast(source: str, target: str, value: hl.Expr) -> hl.Expr:
         return load(target, element)
     if target == "float16":
         return load(target, hl.reinterpret(hl.Float(16), element))
-    return hl.reinterpret(COMPUTE[target], element)
+    return hl.reinterpret(COMPUTE[target], without_bounds(element) if bits >= 32 else element)
 
 
 def position(dtype: str, index: hl.Expr | hl.Var) -> hl.Expr:
@@ -119,7 +126,8 @@ def position(dtype: str, index: hl.Expr | hl.Var) -> hl.Expr:
 def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
     """An index read from data as an int32 coordinate in [0, size); negative ones count from the end."""
     # Compared in the index's own type: cutting a large int64 down first could bring it back into range.
-    wide = hl.cast(hl.Int(64), index)
+    # Opaque: where Halide's simplifier finds the clamp useless, its bounds inference need not know why.
+    wide = opaque(hl.cast(hl.Int(64), index))
     if wrap_negative:
         wide = hl.select(wide < 0, wide + hl.i64(size), wide)
     return hl.cast(hl.Int(32), hl.clamp(wide, hl.i64(0), hl.i64(size - 1)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import halide as hl
 
-from halide_backend.algorithm.mathematics.floating_point import is_nan
+from halide_backend.algorithm.mathematics.floating_point import is_nan, without_bounds
 
 
 def encode(kind: str, value: hl.Expr) -> hl.Expr:
@@ -66,7 +66,7 @@ def order_key(value: hl.Expr, *, nan_is_largest: bool) -> hl.Expr:
     """
     bits = value.type().bits()
     word = hl.Int(bits)
-    pattern = hl.reinterpret(word, value)
+    pattern = hl.reinterpret(word, without_bounds(value))
     pattern = hl.select(pattern == word.min(), hl.cast(word, hl.i32(0)), pattern)
     key = pattern ^ ((pattern >> (bits - 1)) & word.max())
     return hl.select(is_nan(value), word.max() if nan_is_largest else word.min(), key)

@@ -6,6 +6,7 @@ torch's interpreter of sympy expressions turns them into operations in binary64,
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import sympy
@@ -46,6 +47,9 @@ class _Binary64:
     def int_truediv(self, a: Any, b: Any) -> Any:
         cast = self._recorder.cast
         return self._recorder.truediv(cast(a, torch.float64), cast(b, torch.float64))
+
+    def sym_sum(self, terms: list[Any]) -> Any:
+        return functools.reduce(self._recorder.add, terms)
 
     def pow_by_natural(self, base: Any, exponent: Any) -> Any:
         return self._recorder.pow(self._recorder.cast(base, torch.float64), exponent)

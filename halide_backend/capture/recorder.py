@@ -290,18 +290,22 @@ class Recorder(DefaultHandler):
     def _welford(self, value: Recorded) -> tuple[Recorded, Recorded, Recorded]:
         # The corrected two-pass algorithm (Chan, Golub, LeVeque 1983, eq. 1.7): where Welford's update does not
         # vectorize, this does, over data that a row schedule keeps in cache. What the deviations do not sum up to
-        # zero is the rounding error of the mean.
+        # zero is the rounding error of the mean. Parts of a mean are summed up, which do not overflow: a sum of values
+        # near the largest number would.
         dtype = value.dtype
         elements = math.prod(sympy.sympify(axis.extent) for axis in self.nest.reduction)
         count = self.cast(self.index_expr(elements, torch.int64), dtype)
-        mean = self.truediv(self._reduce("sum", dtype, value), count)
+        if not self.corrects:
+            mean = self.truediv(self._reduce("sum", dtype, value), count)
+            deviation = self.sub(value, mean)
+            return mean, self._reduce("sum", dtype, self.mul(deviation, deviation)), count
+        part = self.truediv(self.constant(1, dtype), count)
+        mean = self._reduce("sum", dtype, self.mul(value, part))
         deviation = self.sub(value, mean)
         squares = self._reduce("sum", dtype, self.mul(deviation, deviation))
-        if not self.corrects:
-            return mean, squares, count
-        left = self._reduce("sum", dtype, deviation)
-        correction = self.truediv(left, count)
-        return self.add(mean, correction), self.sub(squares, self.mul(left, correction)), count
+        correction = self._reduce("sum", dtype, self.mul(deviation, part))
+        rest = self.sub(squares, self.mul(self.mul(correction, correction), count))
+        return self.add(mean, correction), self.where(self.isinf(squares), squares, rest), count
 
     def _combine(self, mean: Recorded, m2: Recorded, weight: Recorded) -> tuple[Recorded, Recorded, Recorded]:
         dtype = mean.dtype

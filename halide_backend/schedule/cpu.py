@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from halide_backend.schedule.lanes import reduce_in_lanes
+from halide_backend.schedule.lanes import RUNNING_TERMS, reduce_in_lanes
 from halide_backend.schedule.legality import check
 from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
@@ -35,12 +35,6 @@ TASK_WORK = 4_000
 
 #: Columns of a block whose accumulators stay in the first-level cache.
 COLUMN_BLOCK = 512
-
-#: Rows that a column sum adds up before it uses a second accumulator.
-ROW_CHUNK = 256
-
-#: Such partial sums that are added up before a third accumulator is used.
-BLOCK_CHUNKS = 32
 
 #: Side of the tile through which a transposed operand is copied.
 TILE = 8
@@ -164,17 +158,18 @@ class _Rules:
         names = tuple(loop.name for loop in stage.updates)
         rows = max(stage.updates, key=lambda loop: loop.extent)
         others = math.prod(loop.extent for loop in stage.updates if loop is not rows)
-        if stage.operator not in ("sum", "prod") or rows.extent * others < 2 * ROW_CHUNK:
+        if stage.operator not in ("sum", "prod") or rows.extent * others < 2 * RUNNING_TERMS:
             return {stage.name: names}
         total, blocks, chunks = stage.name, f"{stage.name}_blocks", f"{stage.name}_chunks"
         chunk, inner = f"{rows.name}_c", f"{rows.name}_i"
-        size = max(1, ROW_CHUNK // others)
+        size = max(1, RUNNING_TERMS // others)
         serial: dict[str, tuple[str, ...]] = {}
         self.add(Split(total, rows.name, chunk, inner, size, update=True))
-        if rows.extent >= 2 * size * BLOCK_CHUNKS:
+        count = -(-rows.extent // size)
+        if count >= 2 * RUNNING_TERMS:
             block, member = f"{rows.name}_b", f"{rows.name}_m"
             self.add(
-                Split(total, chunk, block, member, BLOCK_CHUNKS, update=True),
+                Split(total, chunk, block, member, math.isqrt(count), update=True),
                 RFactor(total, block, "block", blocks),
                 ComputeAt(blocks, total, block),
             )

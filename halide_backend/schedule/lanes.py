@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import (
     Atomic,
@@ -22,6 +24,13 @@ VECTORS = 4
 #: Elements of one partial result. A running sum of more terms loses accuracy; partial sums restore it (pairwise
 #: summation, Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
 CHUNK = 16_384
+
+#: Terms of one accumulator in a partial result, as many as in a chunk of 64 accumulators.
+TERMS = 256
+
+#: Terms that an accumulator takes before a second one takes its sum. A sum of n equal terms errs by up to n/12 units in
+#: the last place; eager's stays below 3.
+RUNNING_TERMS = 32
 
 #: Operators for which Halide has a horizontal vector instruction; the floating-point ones would run in strict order.
 _HORIZONTAL = frozenset({"min", "max"})
@@ -59,16 +68,12 @@ class _Lanes:
     def _chunks(self, func: str, loop: Loop, others: list[Loop], parallel: bool) -> tuple[str, Loop, list[Loop]]:
         """Cut a long reduction into partial results; returns what is left to do inside one of them."""
         partial = f"{func}_chunks"
-        total = loop.extent
-        for other in others:
-            total *= other.extent
+        terms = -(-loop.extent // self._width(loop)) * math.prod(other.extent for other in others[:-1])
         if loop.extent >= 2 * CHUNK:
-            chunks = Loop(f"{loop.name}_c", -(-loop.extent // CHUNK), loop.axis)
-            inner = Loop(f"{loop.name}_i", CHUNK, loop.axis)
-            self.steps.append(Split(func, loop.name, chunks.name, inner.name, CHUNK, update=True))
-            loop = inner
-        elif total >= 2 * CHUNK and others and others[-1].extent > 1:
-            chunks, others = others[-1], others[:-1]
+            chunks, loop = self._split(func, loop, CHUNK)
+        elif others and terms * others[-1].extent >= 2 * TERMS and others[-1].extent > 1:
+            chunks, rows = self._split(func, others[-1], max(1, TERMS // terms))
+            others = [*others[:-1], rows]
         else:
             return func, loop, others
         self.steps.append(RFactor(func, chunks.name, "chunk", partial))
@@ -80,10 +85,24 @@ class _Lanes:
         self.at = (partial, "chunk")
         return partial, loop, others
 
-    def _accumulate(self, func: str, loop: Loop, others: list[Loop]) -> None:
-        """`VECTORS` vectors of accumulators run along `loop`, and are combined."""
-        width = self.lanes * VECTORS if loop.extent >= self.lanes * VECTORS * 2 else self.lanes
+    def _split(self, func: str, loop: Loop, size: int) -> tuple[Loop, Loop]:
+        """The loop over pieces of `size` steps of `loop`, and the one inside a piece."""
+        outer = Loop(f"{loop.name}_c", -(-loop.extent // size), loop.axis)
+        inner = Loop(f"{loop.name}_i", size, loop.axis)
+        self.steps.append(Split(func, loop.name, outer.name, inner.name, size, update=True))
+        return outer, inner
+
+    def _width(self, loop: Loop) -> int:
+        """Accumulators side by side along `loop`."""
         if loop.extent < self.lanes:
+            return 1
+        return self.lanes * VECTORS if loop.extent >= self.lanes * VECTORS * 2 else self.lanes
+
+    def _accumulate(self, func: str, loop: Loop, others: list[Loop]) -> None:
+        """Vectors of accumulators run along `loop`, and are combined."""
+        width = self._width(loop)
+        if width == 1:
+            self._cascade(func, width, [loop, *others])
             return
         outer, inner = f"{loop.name}_o", f"{loop.name}_l"
         lanes = f"{func}_lanes"
@@ -92,8 +111,25 @@ class _Lanes:
             RFactor(func, inner, "lane", lanes),
         ]
         self._place(lanes)
-        self._vectors(lanes, "lane", width, (outer, *(other.name for other in others)))
+        steps = Loop(outer, -(-loop.extent // width), loop.axis)
+        self._cascade(lanes, width, [steps, *others])
         self._combine(func, inner, width)
+
+    def _cascade(self, lanes: str, width: int, serial: list[Loop]) -> None:
+        """Accumulators that run along the loops `serial`, innermost first, and others that take what those add up."""
+        terms = math.prod(loop.extent for loop in serial)
+        longest = max(serial, key=lambda loop: loop.extent)
+        if self.operator in ("sum", "prod") and terms >= 2 * RUNNING_TERMS:
+            pieces, piece = self._split(lanes, longest, max(1, RUNNING_TERMS * longest.extent // terms))
+            parts = f"{lanes}_parts"
+            self.steps += [
+                RFactor(lanes, pieces.name, f"part{parts.count('_parts')}", parts),
+                ComputeAt(parts, lanes, pieces.name),
+            ]
+            self._cascade(parts, width, [piece if loop is longest else loop for loop in serial])
+            serial = [pieces]
+        if width > 1:
+            self._vectors(lanes, "lane", width, tuple(loop.name for loop in serial))
 
     def _vectors(self, func: str, var: str, width: int, serial: tuple[str, ...]) -> None:
         """Both definitions of `func` in vectors along `var`, the update's loops `serial` around them."""

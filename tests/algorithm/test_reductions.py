@@ -180,3 +180,16 @@ def test_long_rows_and_columns_are_as_accurate_as_eager(over: tuple[int, ...]) -
     got = run_all(x, over, ("sum",))["sum"]
     error, eager = (got - truth).abs().max(), (x.sum(over) - truth).abs().max()
     assert float(error) <= max(2 * float(eager), math.ulp(float(truth.max())) * 2**29), (error, eager)
+
+
+@pytest.mark.parametrize(
+    ("shape", "over"),
+    [((32767,), (0,)), ((257, 127), (0, 1)), ((15, 15, 15, 15), (0, 1, 2, 3)), ((3, 30000), (1,)), ((8192, 64), (0,))],
+)
+@pytest.mark.parametrize("term", [0.1, 1 / 3])
+def test_a_sum_of_equal_terms_errs_by_a_few_units(shape: tuple[int, ...], over: tuple[int, ...], term: float) -> None:
+    """Every addition to a long running sum rounds the same way: 35 units of 32,767 terms in 64 accumulators."""
+    x = torch.full(shape, term)
+    truth = x.double().sum(over)
+    error = ((run_all(x, over, ("sum",))["sum"] - truth).abs() / truth).max()
+    assert float(error) <= 4 * torch.finfo(torch.float32).eps

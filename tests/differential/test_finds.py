@@ -263,6 +263,26 @@ def program(a0):
     v1 = F.pad(v0, (2, 2), value=0)
     return v1,
 """,
+    "a number of elements that is a sum of sizes (seed 15095)": """
+# a0: (3, 3) float32 normal contiguous seed 5
+# with dynamic shapes
+def program(a0):
+    v0 = F.pad(a0[:, 0:2:2], (3, 1, 0, 1), value=0)
+    v1 = torch.var(v0, dim=(0,), keepdim=True)
+    return v1,
+""",
+    "a mean of numbers whose sum overflows (seed 17592)": """
+# a0: (33,) bfloat16 special contiguous seed 399190912
+def program(a0):
+    v0 = torch.var(a0, dim=(0,), keepdim=False)
+    return v0,
+""",
+    "a variance of rows that are short and many (seed 19181)": """
+# a0: (1, 257, 127) float32 whole sliced seed 2048608907
+def program(a0):
+    v0 = torch.var(a0, dim=(1, 2), keepdim=False)
+    return v0,
+""",
 }
 
 
@@ -304,3 +324,37 @@ def test_comparisons_with_a_value_that_a_row_shares(check: Check, dtype: torch.d
         return torch.minimum(x, y), torch.maximum(y, x), torch.fmin(x, y), torch.clamp(y, max=x), *chosen
 
     check(function, x, y)
+
+
+TINY = torch.tensor([[1, 200, 250, 3, 4, 5, 6, 7, 8, 9, 255, 2, 3, 4, 0]], dtype=torch.uint8)
+WRAPPING = {
+    "bits of a bfloat16": lambda x: (x.bfloat16() - 4).signbit(),
+    "bits of a float32": lambda x: (x.bfloat16() - 4).float().view(torch.int32) < 0,
+    "a sum": lambda x: (x.int() + 2**31 - 200) < 0,
+    "a difference": lambda x: (x.int() - 2**31) > 0,
+    "a product": lambda x: (x.int() * x.int() * x.int() * x.int()) < 0,
+    "a negative": lambda x: -(x.int() * 2**23) > 0,
+    "a shift": lambda x: (x.int() << 28) < 0,
+    "an int64 that is cut": lambda x: (x.long() * x * x * x * x).int() < 0,
+    "a uint32 that is cut": lambda x: (x.to(torch.uint32) * 16777217).to(torch.int32) < 0,
+    "a float that is cut": lambda x: (x.float() * 1e8).int() < 0,
+}
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("function", WRAPPING.values(), ids=WRAPPING)
+def test_a_sign_that_wrapping_changes(function: Check, dynamic: bool) -> None:
+    """Seed 14335: bounds of 16 bits, shifted by 16, were wrong as int32; what was below zero by them was so always."""
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(cpu_backend="halide_backend"):
+        got = torch.compile(lambda x: (function(x), x + 1), dynamic=dynamic)(TINY)
+    assert torch.equal(got[0], function(TINY))
+    assert torch.equal(got[1], TINY + 1)
+
+
+def test_mean_and_variance_near_the_largest_number() -> None:
+    """Seed 17592: the sum was -inf, and both were NaN."""
+    x = torch.tensor([1.0, 2.0, -3.3e38, 4.0, 5.0, 6.0, 7.0, -3.3e38, 9.0])
+    variance, mean = torch.compile(torch.var_mean, backend="halide_backend")(x)
+    assert float(variance) == float("inf")
+    assert float(mean) == pytest.approx(float(x.double().mean()), rel=1e-6)

@@ -180,12 +180,14 @@ def at_least(x: hl.Expr, bound: float) -> hl.Expr:
 
 
 def without_bounds(x: hl.Expr) -> hl.Expr:
-    """x, of which Halide no longer knows a largest and a smallest value.
+    """x, of 32 or 64 bits, of which Halide no longer knows a largest and a smallest value.
 
     It carries those of integers and selections through all arithmetic behind them, in time exponential in its depth: a
-    minute for erfcx of a bool.
+    minute for erfcx of a bool. And it takes for granted that a value cast to int32 or int64 fits: the bits of a
+    bfloat16, 16 bits shifted by 16, were below zero to it, for the largest are (bounds.cpp, SimplifyUsingBounds).
     """
-    return from_bits(to_bits(x) ^ float_format(x).word(0))
+    word = hl.UInt(_type(x).bits())
+    return hl.reinterpret(_type(x), hl.reinterpret(word, x) ^ hl.cast(word, hl.i32(0)))
 
 
 def quotient(a: hl.Expr, b: hl.Expr) -> hl.Expr:
