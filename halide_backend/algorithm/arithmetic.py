@@ -32,6 +32,7 @@ def _unsigned(x: hl.Expr) -> hl.Expr:
 
 
 def _signed(kind: hl.Type, word: hl.Expr) -> hl.Expr:
+    """The wrapped result in two's complement, of which Halide must not take for granted that it fits."""
     return hl.reinterpret(kind, without_bounds(word))
 
 

@@ -21,15 +21,15 @@ from halide_backend.schedule.steps import (
 #: Vectors of accumulators: enough to hide the latency of an addition (4 cycles, 1-2 issued per cycle).
 VECTORS = 4
 
-#: Elements of one partial result. A running sum of more terms loses accuracy; partial sums restore it (pairwise
-#: summation, Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+#: Elements of one partial result, which threads share: 64 KiB of float32.
 CHUNK = 16_384
 
 #: Terms of one accumulator in a partial result, as many as in a chunk of 64 accumulators.
 TERMS = 256
 
-#: Terms that an accumulator takes before a second one takes its sum. A sum of n equal terms errs by up to n/12 units in
-#: the last place; eager's stays below 3.
+#: Terms that an accumulator takes before a second one takes its sum (pairwise summation in blocks: Higham, Accuracy and
+#: Stability of Numerical Algorithms, 4.2). A sum of n equal terms errs by up to n/12 units in the last place; eager's
+#: stays below 3.
 RUNNING_TERMS = 32
 
 #: Operators for which Halide has a horizontal vector instruction; the floating-point ones would run in strict order.
@@ -115,21 +115,22 @@ class _Lanes:
         self._cascade(lanes, width, [steps, *others])
         self._combine(func, inner, width)
 
-    def _cascade(self, lanes: str, width: int, serial: list[Loop]) -> None:
-        """Accumulators that run along the loops `serial`, innermost first, and others that take what those add up."""
+    def _cascade(self, func: str, width: int, serial: list[Loop]) -> None:
+        """`width` accumulators run along the loops `serial`, innermost first; long ones get further accumulators, which
+        take what those add up."""
         terms = math.prod(loop.extent for loop in serial)
         longest = max(serial, key=lambda loop: loop.extent)
         if self.operator in ("sum", "prod") and terms >= 2 * RUNNING_TERMS:
-            pieces, piece = self._split(lanes, longest, max(1, RUNNING_TERMS * longest.extent // terms))
-            parts = f"{lanes}_parts"
+            pieces, piece = self._split(func, longest, max(1, RUNNING_TERMS * longest.extent // terms))
+            parts = f"{func}_parts"
             self.steps += [
-                RFactor(lanes, pieces.name, f"part{parts.count('_parts')}", parts),
-                ComputeAt(parts, lanes, pieces.name),
+                RFactor(func, pieces.name, f"part{parts.count('_parts')}", parts),
+                ComputeAt(parts, func, pieces.name),
             ]
             self._cascade(parts, width, [piece if loop is longest else loop for loop in serial])
             serial = [pieces]
         if width > 1:
-            self._vectors(lanes, "lane", width, tuple(loop.name for loop in serial))
+            self._vectors(func, "lane", width, tuple(loop.name for loop in serial))
 
     def _vectors(self, func: str, var: str, width: int, serial: tuple[str, ...]) -> None:
         """Both definitions of `func` in vectors along `var`, the update's loops `serial` around them."""

@@ -184,7 +184,7 @@ def without_bounds(x: hl.Expr) -> hl.Expr:
 
     It carries those of integers and selections through all arithmetic behind them, in time exponential in its depth: a
     minute for erfcx of a bool. And it takes for granted that a value cast to int32 or int64 fits: the bits of a
-    bfloat16, 16 bits shifted by 16, were below zero to it, for the largest are (bounds.cpp, SimplifyUsingBounds).
+    bfloat16, 16 bits shifted by 16, were below zero to it, for the largest are (its Bounds.cpp and TrimNoOps.cpp).
     """
     word = hl.UInt(_type(x).bits())
     return hl.reinterpret(_type(x), hl.reinterpret(word, x) ^ hl.cast(word, hl.i32(0)))
