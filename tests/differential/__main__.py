@@ -34,7 +34,9 @@ def main() -> int:
             print(f"{total}/{arguments.programs} {rate:.2f} s each, {len(record.finds)} finds", flush=True)
     if path:
         record.write(path)
-    print(json.dumps({k: v for k, v in record.to_json().items() if k not in ("finds", "inductor")}, indent=1))
+    print(
+        json.dumps({k: v for k, v in record.to_json().items() if k not in ("finds", "earlier", "inductor")}, indent=1)
+    )
     return 1 if record.finds else 0
 
 

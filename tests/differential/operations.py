@@ -72,6 +72,14 @@ def _whole(variable: Variable) -> bool:
     return bool((value == value.trunc()).all()) and float(value.abs().max()) < 1000
 
 
+def _has_signs(variable: Variable) -> bool:
+    """Whether the signs of the values are right or wrong: IEEE 754 leaves that of a computed NaN open (6.3).
+
+    Eager's own minimum of bfloat16 gives NaN a sign in its vectors and none in their tail (seed 38445).
+    """
+    return variable.exact and not bool(variable.value.isnan().any())
+
+
 # -- pointwise -----------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +109,7 @@ def exact_binary(g: Generator) -> None:
     text = g.choose(EXACT_BINARY)
     x = g.pick(floating=True, exact="copysign" in text)
     y = g.partner(x) if x else None
-    if x and y and (y.exact or "copysign" not in text):
+    if x and y and (_has_signs(y) or "copysign" not in text):
         g.add(text, [x, y], keeps=True)
 
 
@@ -148,14 +156,13 @@ def comparison(g: Generator) -> None:
 
 def test(g: Generator) -> None:
     x = g.pick(exact=True, floating=True)
-    if x:
-        g.add(
-            g.choose(
-                ("{0}.isnan()", "{0}.isinf()", "{0}.isfinite()", "{0} > 0", "{0}.signbit()", "{0}.bool()", "{0} != 0")
-            ),
-            [x],
-            keeps=True,
-        )
+    if x is None:
+        return
+    text = g.choose(
+        ("{0}.isnan()", "{0}.isinf()", "{0}.isfinite()", "{0} > 0", "{0}.signbit()", "{0}.bool()", "{0} != 0")
+    )
+    if _has_signs(x) or "signbit" not in text:
+        g.add(text, [x], keeps=True)
 
 
 def selection(g: Generator) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,20 @@ _FINE = ("equal", "eager", "inductor")
 class Record:
     """Totals over programs, every find among them, and the programs in which Inductor itself differs from eager.
 
-    `next` is the first seed that is not finished, `ahead` are finished ones beyond it; `sources` is the digest of the
-    package that all of them ran with.
+    `next` follows the last seed that is finished, `missing` are those before it that are not; `sources` is the digest of
+    the package that all of them ran with. Who goes on from a record runs its finds again, with a fuzzer that may have
+    been mended; `earlier` keeps them as they were.
     """
 
     def __init__(self, command: str, seed: int) -> None:
         self.command = command
         self.seed = self.next = seed
-        self.ahead: set[int] = set()
+        self.missing: set[int] = set()
         self.sources = sources_digest()
         self.totals: Counter[str] = Counter()
         self.delegated: Counter[str] = Counter()
         self.finds: list[Json] = []
+        self.earlier: list[Json] = []
         self.inductor: list[Json] = []
         self._seconds = 0.0
         self._began = time.time()
@@ -48,32 +51,40 @@ class Record:
         record = Record(command, data["seed"])
         if data["sources"] != record.sources:
             raise ValueError(f"{path} was made with other sources: give another --record")
-        record.next, record.ahead = data["next"], set(data["ahead"])
+        record.next, record.missing = data["next"], set(data["missing"])
         record.totals, record.delegated = Counter(data["totals"]), Counter(data["delegated"])
-        record.finds, record.inductor, record._seconds = data["finds"], data["inductor"], data["seconds"]
+        record.inductor, record._seconds = data["inductor"], data["seconds"]
+        record.earlier = data["earlier"] + data["finds"]
+        for find in data["finds"]:
+            record._count(find, -1)
+            record.missing.add(find["seed"])
         return record
 
     def remaining(self, programs: int) -> Iterator[int]:
         """The seeds that are still to be done of `programs` ones."""
-        return (seed for seed in range(self.next, self.seed + programs) if seed not in self.ahead)
+        return chain(sorted(self.missing), range(self.next, self.seed + programs))
 
     def add(self, result: Json) -> bool:
         """Count one program; returns whether it is a find."""
-        self.ahead.add(result["seed"])
-        while self.next in self.ahead:
-            self.ahead.remove(self.next)
-            self.next += 1
-        self.totals["programs"] += 1
-        self.totals[result["kind"]] += 1
-        for name in ("native", "elements", "unproved"):
-            self.totals[name] += int(result.get(name, 0))
-        self.delegated.update(result["delegated"])
+        seed = result["seed"]
+        self.missing.update(range(self.next, seed))
+        self.missing.discard(seed)
+        self.next = max(self.next, seed + 1)
+        self._count(result, 1)
         found = result["kind"] not in _FINE or bool(result["delegated"])
         if found:
             self.finds.append(result)
         elif result["kind"] == "inductor":
             self.inductor.append(result)
         return found
+
+    def _count(self, result: Json, times: int) -> None:
+        self.totals["programs"] += times
+        self.totals[result["kind"]] += times
+        for name in ("native", "elements", "unproved"):
+            self.totals[name] += times * int(result.get(name, 0))
+        for why, kernels in result["delegated"].items():
+            self.delegated[why] += times * kernels
 
     def write(self, path: Path) -> None:
         """Replace the file in one step, so that a run that is killed meanwhile leaves the one before."""
@@ -89,10 +100,11 @@ class Record:
             "sources": self.sources,
             "seed": self.seed,
             "next": self.next,
-            "ahead": sorted(self.ahead),
+            "missing": sorted(self.missing),
             "seconds": round(self._seconds + time.time() - self._began, 1),
-            "totals": dict(self.totals),
-            "delegated": dict(self.delegated),
+            "totals": dict(+self.totals),
+            "delegated": dict(+self.delegated),
             "finds": self.finds,
+            "earlier": self.earlier,
             "inductor": self.inductor,
         }

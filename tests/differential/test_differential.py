@@ -82,11 +82,14 @@ def test_a_record_is_gone_on_from(tmp_path: Path) -> None:
     record = Record("first", 10)
     fine = {"kind": "equal", "delegated": {}, "native": 3}
     assert not record.add({**fine, "seed": 12}) and not record.add({**fine, "seed": 10})
-    assert record.add({"kind": "mismatch", "delegated": {}, "seed": 15})
+    assert record.add({"kind": "mismatch", "delegated": {}, "seed": 15, "native": 2})
     path.write_text(json.dumps(record.to_json()))
     again = Record.read(path, "second")
-    assert list(again.remaining(8)) == [11, 13, 14, 16, 17]
-    assert (again.totals["programs"], again.totals["native"], len(again.finds)) == (3, 6, 1)
+    assert list(again.remaining(8)) == [11, 13, 14, 15, 16, 17]
+    assert (again.totals["programs"], again.totals["native"]) == (2, 6)
+    assert ([find["seed"] for find in again.earlier], again.finds) == ([15], [])
+    assert not again.add({**fine, "seed": 15})
+    assert (again.totals["programs"], again.next, again.missing) == (3, 16, {11, 13, 14})
     path.write_text(json.dumps({**record.to_json(), "sources": "0" * 64}))
     with pytest.raises(ValueError, match="other sources"):
         Record.read(path, "third")
@@ -193,16 +196,10 @@ def program(a0):
 def test_partial_sums_of_vectors_that_overflow_are_told_apart() -> None:
     """Seed 7785: a sum of 63 numbers, with infinity in one partial sum and -infinity from -3.3e38 twice in another."""
     from .check import check
-    from .program import parse
+    from .program import Given, Line, Program
 
-    outcome = check(
-        parse(
-            """
-# a0: (63, 1) float32 special contiguous seed 858688733
-def program(a0):
-    v0 = a0.sum(dim=(0,))
-    return v0,
-"""
-        )
-    )
+    values = torch.ones(63, 1)
+    values[38], values[51], values[55] = float("inf"), -3.3e38, -3.3e38
+    program = Program((Given("a0", values),), (Line("a0.sum(dim=(0,))", "v0", ("a0",)),), ("v0",))
+    outcome = check(program)
     assert outcome.kind in ("equal", "inductor"), outcome.message

@@ -271,12 +271,6 @@ def program(a0):
     v1 = torch.var(v0, dim=(0,), keepdim=True)
     return v1,
 """,
-    "a mean of numbers whose sum overflows (seed 17592)": """
-# a0: (33,) bfloat16 special contiguous seed 399190912
-def program(a0):
-    v0 = torch.var(a0, dim=(0,), keepdim=False)
-    return v0,
-""",
     "a variance of rows that are short and many (seed 19181)": """
 # a0: (1, 257, 127) float32 whole sliced seed 2048608907
 def program(a0):
@@ -352,9 +346,10 @@ def test_a_sign_that_wrapping_changes(function: Check, dynamic: bool) -> None:
     assert torch.equal(got[1], TINY + 1)
 
 
-def test_mean_and_variance_near_the_largest_number() -> None:
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.bfloat16, 4e-3)])
+def test_mean_and_variance_near_the_largest_number(dtype: torch.dtype, tolerance: float) -> None:
     """Seed 17592: the sum was -inf, and both were NaN."""
-    x = torch.tensor([1.0, 2.0, -3.3e38, 4.0, 5.0, 6.0, 7.0, -3.3e38, 9.0])
+    x = torch.tensor([1.0, 2.0, -3.3e38, 4.0, 5.0, 6.0, 7.0, -3.3e38, 9.0], dtype=dtype)
     variance, mean = torch.compile(torch.var_mean, backend="halide_backend")(x)
     assert float(variance) == float("inf")
-    assert float(mean) == pytest.approx(float(x.double().mean()), rel=1e-6)
+    assert float(mean) == pytest.approx(float(x.double().mean()), rel=tolerance)
