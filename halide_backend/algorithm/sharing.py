@@ -86,8 +86,8 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
     """Loads of memory that the program overwrites, if their values have to be stored.
 
     The first are read where they are overwritten, but go elsewhere, too: each is stored before that point is written.
-    The second are read at other places than are written, as in `x[1:] = x[:-1]`: all are stored before the first point
-    is written.
+    The second are read at other places than are written, as in `x[1:] = x[:-1]`, or by a check, which has loops of its
+    own: all are stored before the first point is written.
 
     Raises:
         Unsupported: that would not come before the other stores; only separate kernels keep them in order.
@@ -96,8 +96,8 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
     if not mutated:
         return frozenset(), frozenset()
     sinks = sinks_of(program)
-    elsewhere = {f"check {number}" for number in range(len(program.checks))}
-    elsewhere |= {f"store {number}" for number, store in enumerate(program.stores) if _is_scatter(store)}
+    checks = {f"check {number}" for number in range(len(program.checks))}
+    scatters = {f"store {number}" for number, store in enumerate(program.stores) if _is_scatter(store)}
     found: set[int] = set()
     snapshots: set[int] = set()
     for position, value in enumerate(program.values):
@@ -105,14 +105,14 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
         if not (isinstance(load, Load) and load.buffer in mutated):
             continue
         number, store = _overwriting(program, load.buffer)
-        if load.index != store.index or store.mode is not None or value.operands:
-            if len(program.stores) > 1 or program.checks or _is_scatter(store):
-                raise Unsupported("overwritten memory is read at another place than it is written")
+        moved = load.index != store.index or store.mode is not None or bool(value.operands)
+        if moved or sinks[position] & checks:
+            if len(program.stores) > 1 or _is_scatter(store):
+                raise Unsupported("overwritten memory is read at another place than it is written, or by a check")
             snapshots.add(position)
-            continue
-        if sinks[position] != {f"store {number}"}:
-            if sinks[position] & elsewhere:
-                raise Unsupported("overwritten memory is read by a check or a scatter, which run after the outputs")
+        elif sinks[position] != {f"store {number}"}:
+            if sinks[position] & scatters:
+                raise Unsupported("overwritten memory is read by a scatter, which runs after the outputs")
             found.add(position)
     return frozenset(found), frozenset(snapshots)
 

@@ -85,6 +85,32 @@ def test_index_out_of_range_is_an_index_error() -> None:
     torch.testing.assert_close(function(torch.tensor([1, 4]), w := torch.ones(5, 4)), w[:2] * 2)
 
 
+@pytest.mark.parametrize("shape", [(7,), (17, 65), (40, 1000), (3, 5, 9)], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_divisor_that_is_overwritten_is_checked_as_it_was(
+    check: Check, shape: tuple[int, ...], dynamic: bool
+) -> None:
+    """Seed 60102: the check, whose loops come after those of the quotient, would see quotients."""
+
+    def function(x: Tensor) -> Tensor:
+        return x.floor_divide_((x & 15) - 20)
+
+    check(function, torch.randint(-(2**62), 2**62, shape), dynamic=dynamic)
+    zero = torch.ones(shape, dtype=torch.int64)
+    zero[-1] = 4
+    compiled = torch.compile(lambda x: x.floor_divide_(x - 4), backend="halide_backend", dynamic=dynamic)
+    with pytest.raises(ZeroDivisionError, match="division"):
+        compiled(zero)
+
+
+def test_what_is_overwritten_may_say_where_it_is_read(check: Check) -> None:
+    def function(x: Tensor) -> Tensor:
+        x.copy_(x[x % 9] * 10 + 3)
+        return x
+
+    check(function, torch.randint(0, 9, (9,)))
+
+
 def test_integer_division_by_zero_is_an_error() -> None:
     function = torch.compile(lambda a, b: a // b, dynamic=False)
     with pytest.raises(ZeroDivisionError, match=r"floor_divide.*division"):

@@ -93,6 +93,7 @@ def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
     """An index read from data as an int32 coordinate in [0, size); negative ones count from the end."""
     if index.type() != hl.Int(32):
         return portable.indirect(size, wrap_negative, index)
+    index = portable.opaque(index)
     if wrap_negative:
         index = hl.select(index < 0, index + size, index)
     return hl.clamp(index, 0, size - 1)

@@ -11,8 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor.codegen.common import BackendFeature
+from torch.utils._ordered_set import OrderedSet
 
 from halide_backend.build import ptx, ptxas
+from halide_backend.capture.scheduling import HalideScheduling
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_text import cuda_kernel_text
 
@@ -421,3 +424,15 @@ def test_rounding_and_roots_are_one_instruction_each(compiled_ptx: Compile, dtyp
     for instruction in ("cvt.rmi", "cvt.rpi", "cvt.rzi"):
         assert code.count(rf"{instruction}\.{kind}\.{kind}") == 16 * 8 // torch.finfo(dtype).bits
     assert code.count(rf"sqrt\.rn\.{kind}") == 16 * 8 // torch.finfo(dtype).bits
+
+
+@pytest.mark.parametrize("count", [1, 9, 1000])
+def test_a_binary_search_stays_among_its_boundaries(
+    compiled_ptx: Compile, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Where Halide proves that a step is in range, it drops the bounds of the load, and refuses it as unbounded."""
+    searching = OrderedSet([BackendFeature.BUCKETIZE])
+    monkeypatch.setattr(HalideScheduling, "get_backend_features", lambda *_: searching)
+    code = compiled_ptx(torch.bucketize, torch.randn(1000), torch.randn(count).sort()[0])
+    # A vector of four values, the middle boundary, and one for each of them in every other step.
+    assert code.loads == 2 + 4 * (count.bit_length() - 1)
