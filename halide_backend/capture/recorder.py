@@ -291,7 +291,7 @@ class Recorder(DefaultHandler):
         # The corrected two-pass algorithm (Chan, Golub, LeVeque 1983, eq. 1.7): where Welford's update does not
         # vectorize, this does, over data that a row schedule keeps in cache. What the deviations do not sum up to
         # zero is the rounding error of the mean. Parts of a mean are summed up, which do not overflow: a sum of values
-        # near the largest number would.
+        # near the largest number would. Of equal values less than zero may be left (seed 65383).
         dtype = value.dtype
         elements = math.prod(sympy.sympify(axis.extent) for axis in self.nest.reduction)
         count = self.cast(self.index_expr(elements, torch.int64), dtype)
@@ -305,7 +305,7 @@ class Recorder(DefaultHandler):
         squares = self._reduce("sum", dtype, self.mul(deviation, deviation))
         correction = self._reduce("sum", dtype, self.mul(deviation, part))
         rest = self.sub(squares, self.mul(self.mul(correction, correction), count))
-        return self.add(mean, correction), self.where(self.isinf(squares), squares, rest), count
+        return self.add(mean, correction), self.where(self.isinf(squares), squares, self.relu(rest)), count
 
     def _combine(self, mean: Recorded, m2: Recorded, weight: Recorded) -> tuple[Recorded, Recorded, Recorded]:
         dtype = mean.dtype

@@ -353,3 +353,14 @@ def test_mean_and_variance_near_the_largest_number(dtype: torch.dtype, tolerance
     variance, mean = torch.compile(torch.var_mean, backend="halide_backend")(x)
     assert float(variance) == float("inf")
     assert float(mean) == pytest.approx(float(x.double().mean()), rel=tolerance)
+
+
+@pytest.mark.parametrize("count", [9, 63, 255, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_deviation_of_equal_numbers(dtype: torch.dtype, count: int) -> None:
+    """Seed 65383: rounding left a variance below zero, and the deviation was NaN."""
+    compiled = torch.compile(torch.std_mean, backend="halide_backend", dynamic=False)
+    for number in torch.randn(40, dtype=dtype):
+        deviation, mean = compiled(number.expand(count), 0)
+        assert 0 <= float(deviation) <= abs(float(number)) * torch.finfo(dtype).eps
+        torch.testing.assert_close(mean, number)
