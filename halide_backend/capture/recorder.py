@@ -291,7 +291,7 @@ class Recorder(DefaultHandler):
         # The corrected two-pass algorithm (Chan, Golub, LeVeque 1983, eq. 1.7): where Welford's update does not
         # vectorize, this does, over data that a row schedule keeps in cache. What the deviations do not sum up to
         # zero is the rounding error of the mean. Parts of a mean are summed up, which do not overflow: a sum of values
-        # near the largest number would. Of equal values less than zero may be left (seed 65383).
+        # near the largest number would. Of equal values less than zero, or -0, may be left (seed 65383).
         dtype = value.dtype
         elements = math.prod(sympy.sympify(axis.extent) for axis in self.nest.reduction)
         count = self.cast(self.index_expr(elements, torch.int64), dtype)
@@ -299,13 +299,12 @@ class Recorder(DefaultHandler):
             mean = self.truediv(self._reduce("sum", dtype, value), count)
             deviation = self.sub(value, mean)
             return mean, self._reduce("sum", dtype, self.mul(deviation, deviation)), count
-        part = self.truediv(self.constant(1, dtype), count)
-        mean = self._reduce("sum", dtype, self.mul(value, part))
+        mean = self._reduce("sum", dtype, self.mul(value, self.reciprocal(count)))
         deviation = self.sub(value, mean)
-        squares = self._reduce("sum", dtype, self.mul(deviation, deviation))
-        correction = self._reduce("sum", dtype, self.mul(deviation, part))
-        rest = self.sub(squares, self.mul(self.mul(correction, correction), count))
-        return self.add(mean, correction), self.where(self.isinf(squares), squares, self.relu(rest)), count
+        squares, left = (self._reduce("sum", dtype, term) for term in (self.mul(deviation, deviation), deviation))
+        correction, overflows = self.truediv(left, count), self.isinf(squares)
+        rest = self.where(overflows, squares, self.abs(self.sub(squares, self.mul(left, correction))))
+        return self.where(overflows, mean, self.add(mean, correction)), rest, count
 
     def _combine(self, mean: Recorded, m2: Recorded, weight: Recorded) -> tuple[Recorded, Recorded, Recorded]:
         dtype = mean.dtype

@@ -364,3 +364,11 @@ def test_deviation_of_equal_numbers(dtype: torch.dtype, count: int) -> None:
         deviation, mean = compiled(number.expand(count), 0)
         assert 0 <= float(deviation) <= abs(float(number)) * torch.finfo(dtype).eps
         torch.testing.assert_close(mean, number)
+
+
+def test_mean_and_variance_near_the_smallest_numbers() -> None:
+    """Parts of the mean are denormal, and the squares zero, of which a contracted difference left -0."""
+    x = torch.full((65536,), 1.1e-37)
+    variance, mean = torch.compile(torch.var_mean, backend="halide_backend")(x, 0)
+    assert (float(variance), bool(variance.signbit())) == (0, False)
+    assert float(mean) == pytest.approx(float(x.double().mean()), rel=1e-6, abs=0)
