@@ -203,3 +203,28 @@ def test_partial_sums_of_vectors_that_overflow_are_told_apart() -> None:
     program = Program((Given("a0", values),), (Line("a0.sum(dim=(0,))", "v0", ("a0",)),), ("v0",))
     outcome = check(program)
     assert outcome.kind in ("equal", "inductor"), outcome.message
+
+
+def test_what_runs_too_late_without_fusion_is_inductors() -> None:
+    """Seed 97138: a3 is set from a concatenation's first part after index_add has changed it, unless they are fused."""
+    from .check import check
+    from .program import parse
+
+    outcome = check(
+        parse(
+            """
+# a1: (1, 1) int32 whole contiguous seed 116632065
+# a3: (17,) int64 index:1 contiguous seed 202653996
+# a4: (14,) int64 index:51 contiguous seed 1547394956
+# a5: (14,) int64 whole permuted seed 1207296828
+def program(a1, a3, a4, a5):
+    v4 = a1[a3 - 1]
+    v5 = torch.maximum(a3, a3)
+    a3.add_(v5)
+    v9 = torch.cat([a3, a3, v5], 0)
+    v10 = v9.index_add(0, a4, a5, alpha=2)
+    return v4, v10,
+"""
+        )
+    )
+    assert outcome.kind in ("equal", "inductor"), outcome.message
