@@ -23,7 +23,7 @@ _TEMPLATE = """\
 import halide as hl
 
 from {vocabulary} import {functions}
-from halide_backend.algorithm.arguments import Input, Output, Size, Status
+from halide_backend.algorithm.arguments import Input, Integer, Output, Size, Status
 from halide_backend.schedule.apply import apply
 from halide_backend.schedule.steps import *
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 #: torch dtype -> (halide_type_code_t, bits) of its elements in memory: bool is a byte, bfloat16 and float8 are words.
 ELEMENT = {
@@ -56,10 +57,18 @@ class Size:
     """A number that the caller passes; a value that int32 cannot hold is refused before anything runs."""
 
     name: str
+    bits: ClassVar[int] = 32
 
     def to_json(self) -> dict[str, object]:
         """The manifest entry."""
-        return {"kind": "int32", "name": self.name}
+        return {"kind": f"int{self.bits}", "name": self.name}
+
+
+@dataclass(frozen=True)
+class Integer(Size):
+    """A number that the caller passes and that is data, an integer argument of the user's function, say."""
+
+    bits: ClassVar[int] = 64
 
 
 @dataclass(frozen=True)

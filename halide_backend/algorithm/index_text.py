@@ -33,6 +33,9 @@ def index_text(index: sympy.Expr | int) -> str:
     # Behind // or % a product of sizes is one divisor (a dynamic reshape, wrong without).
     arguments = [f"({index_text(a)})" if a.is_Mul or a.is_Pow else index_text(a) for a in index.args]
     match type(index).__name__:
+        case "FloorDiv" | "CleanDiv" | "ModularIndexing" | "Mod" | "PythonMod" if _may_be_negative(*index.args[1:]):
+            # The remainder of Halide's division is never negative.
+            raise Unsupported(f"a divisor that may be negative in {index}")
         case "FloorDiv" | "CleanDiv":
             return f"({arguments[0]} // {arguments[1]})"
         case "ModularIndexing":
@@ -43,7 +46,7 @@ def index_text(index: sympy.Expr | int) -> str:
             name = type(index).__name__.lower()
             return functools.reduce(lambda a, b: f"hl.{name}({a}, {b})", arguments)
         case "Abs":
-            return f"hl.cast(hl.Int(32), hl.abs({arguments[0]}))"
+            return f"hl.max({arguments[0]}, -{arguments[0]})"
         case "Identity":
             return arguments[0]
         case "Where":
@@ -51,6 +54,10 @@ def index_text(index: sympy.Expr | int) -> str:
         case "Pow" if index.args[1].is_Integer and int(index.args[1]) > 0:
             return "*".join([arguments[0]] * int(index.args[1]))
     raise Unsupported(f"index function {type(index).__name__} in {index}")
+
+
+def _may_be_negative(*divisors: sympy.Expr) -> bool:
+    return not all(sympy.sympify(divisor).is_nonnegative for divisor in divisors)
 
 
 def with_indirect(text: str, operands: Iterable[int]) -> str:

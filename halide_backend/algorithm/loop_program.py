@@ -204,12 +204,14 @@ class Size:
 
     `value` is what it stands for in the program's expressions: the symbol `name` itself, or a stride or an extent
     over other sizes. Halide takes a stride only as a plain parameter, and an extent has to fit into int32, which the
-    launcher checks. `expression` is what the caller passes, in the graph's own symbols.
+    launcher checks. `expression` is what the caller passes, in the graph's own symbols. A number of which nothing but
+    values are made is `data`: it has 64 bits, and may be negative.
     """
 
     name: str
     value: sympy.Expr
     expression: sympy.Expr
+    data: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def source(argument: Input) -> hl.ImageParam:
 
 def size(argument: Size) -> hl.Param:
     """A number that is known only when the kernel is called."""
-    return hl.Param(hl.Int(32), argument.name)
+    return hl.Param(hl.Int(argument.bits), argument.name)
 
 
 def target(

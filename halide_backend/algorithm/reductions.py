@@ -82,5 +82,9 @@ def from_order_key(original: hl.Type, key: hl.Expr) -> hl.Expr:
 
 
 def candidate(kind: str, key: hl.Expr, best: hl.Expr, position: hl.Expr | hl.Var) -> hl.Expr:
-    """`position` where `key` is the best one, else a position after all others: the first of equals wins."""
-    return hl.select(key == best, hl.cast(hl.Int(32), position), hl.Int(32).max())
+    """`position` where `key` is the best one, else a position after all others: the first of equals wins.
+
+    Halide writes select(c, x - 1, largest) as select(c, x, largest + 1) - 1 and fails as that overflows, so it may not
+    see what the position is made of.
+    """
+    return hl.select(key == best, without_bounds(hl.cast(hl.Int(32), position)), hl.Int(32).max())

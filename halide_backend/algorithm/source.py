@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from halide_backend.algorithm.arguments import ELEMENT, NARROW_FLOATS, Input, Output, Size, Status, known
+from halide_backend.algorithm.arguments import ELEMENT, NARROW_FLOATS, Input, Integer, Output, Size, Status, known
 from halide_backend.algorithm.definition import define
 from halide_backend.algorithm.index_text import index_text, with_indirect
 from halide_backend.algorithm.loop_program import (
@@ -82,7 +82,7 @@ class _Writer:
         self.lines += [f"{i.name} = memory.source(ARGUMENTS[{k}])" for k, i in enumerate(inputs)]
         for size in program.sizes:
             self.lines.append(f"{size.name} = memory.size(ARGUMENTS[{len(inputs)}])")
-            inputs.append(Size(size.name))
+            inputs.append(Integer(size.name) if size.data else Size(size.name))
         outputs: list[Output | Status] = [self._output(store) for store in program.stores]
         if program.checks:
             outputs.append(self._status())
@@ -180,7 +180,7 @@ class _Writer:
         if isinstance(value.attribute, Reduction):
             self.lines.append(f"t{position} = {self._reduction(position, value, value.attribute)}")
         else:
-            self.lines.append(f"t{position} = {value_text(self.program, value)}")
+            self.lines.append(f"t{position} = {value_text(self.program, value, sorted(value.axes))}")
         self.written.add(position)
         role = self._role(position, value)
         if role is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sympy
 
 from halide_backend.algorithm.arguments import NARROW_FLOATS
@@ -10,8 +12,11 @@ from halide_backend.algorithm.loop_program import Indirect, Load, LoopProgram, N
 from halide_backend.algorithm.operation_names import LOOPS
 
 
-def value_text(program: LoopProgram, value: Value) -> str:
-    """Python text of one operation over the names of its operands, `t` and their position."""
+def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()) -> str:
+    """Python text of one operation over the names of its operands, `t` and their position.
+
+    `variables` are the Vars that the value depends on, for operations that need a Func.
+    """
     operands = [f"t{operand}" for operand in value.operands]
     attribute = value.attribute
     sources = [program.values[operand].dtype for operand in value.operands]
@@ -25,7 +30,7 @@ def value_text(program: LoopProgram, value: Value) -> str:
     if isinstance(attribute, sympy.Expr):
         return _index(program, value, attribute)
     if value.operation in LOOPS:
-        operands.append(f"[{', '.join(sorted(value.axes))}]")
+        operands.append(f"[{', '.join(variables)}]")
     match value.operation:
         case "to_dtype" | "bitcast":
             return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
@@ -40,12 +45,12 @@ def value_text(program: LoopProgram, value: Value) -> str:
 def _index(program: LoopProgram, value: Value, index: sympy.Expr) -> str:
     wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
     text = index_text(index)
-    sizes = [symbol for symbol in index.free_symbols if symbol.name.startswith("n")]
+    sizes = [symbol for symbol in index.free_symbols if symbol.name.startswith(("n", "m", "k"))]
     if wide >= 2**31 or sizes:
         # Loop coordinates fit into int32, what is computed from them need not.
         for symbol in index.free_symbols:
-            wide_symbol = sympy.Symbol(f"hl.cast(hl.Int(64), {symbol.name})", integer=True)
-            index = index.subs(symbol, wide_symbol)
+            assumed = {"integer": True, "nonnegative": symbol.is_nonnegative}
+            index = index.subs(symbol, sympy.Symbol(f"hl.cast(hl.Int(64), {symbol.name})", **assumed))
         text = index_text(index)
     if index.is_Integer:
         return f"ops.constant({value.dtype!r}, {text})"

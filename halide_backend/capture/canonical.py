@@ -23,7 +23,7 @@ from halide_backend.algorithm.loop_program import (
     Store,
     Value,
 )
-from halide_backend.capture.sizes import is_size
+from halide_backend.capture.sizes import is_nonnegative, is_size
 from halide_backend.errors import Unsupported
 
 #: Points beyond the end of a nest that its blocks and threads may count, all rounding up included.
@@ -42,7 +42,8 @@ def canonical(
 
     `positions` are the numbers by which the draft's operands refer to its values; `inputs` and `outputs` map the
     names its loads and stores use to the kernel's own. With `flattened` one number counts the points of all loops: it
-    is a size, too, which the launcher refuses where it does not fit.
+    is a size, too, which the launcher refuses where it does not fit. What values are made of is no size: the graph
+    computes it with Python's integers, k0, k1, ..., unless it is a polynomial of sizes.
 
     Raises:
         Unsupported: a size is not an integer.
@@ -50,11 +51,15 @@ def canonical(
     order = {old: new for new, old in enumerate(positions)}
     symbols = {_indirect(old): _indirect(new) for old, new in order.items()}
     sizes = tuple(dict.fromkeys(s for e in _expressions(draft) for s in _size_symbols(e)))
+    lengths = {axis.extent for axis in draft.axes}
     for number, symbol in enumerate(sizes):
+        known = {"nonnegative": True} if symbol in lengths or is_nonnegative(symbol) else {}
+        symbols[symbol] = sympy.Symbol(f"n{number}", integer=True, **known)
+    data = {e: sympy.Symbol(f"k{number}", integer=True) for number, e in enumerate(_data(draft, frozenset(sizes)))}
+    for symbol in (*sizes, *data):
         if not symbol.is_integer:
             raise Unsupported(f"the size {symbol} is not an integer")
-        symbols[symbol] = sympy.Symbol(f"n{number}", integer=True, nonnegative=True)
-    renaming = _Renaming(order, symbols, inputs, outputs)
+    renaming = _Renaming(order, symbols, data, inputs, outputs)
     program = renaming.program(draft)
     extents = {buffer.extent for buffer in (*draft.inputs, *draft.outputs)}
     strides = {stride for store in draft.stores for stride in _strides(store)}
@@ -65,7 +70,8 @@ def canonical(
         Size(f"m{number}", renaming.expression(expression), expression)
         for number, expression in enumerate(sorted(derived, key=str))
     ]
-    return replace(program, sizes=(*named, *products))
+    passed = [Size(symbol.name, symbol, expression, data=True) for expression, symbol in data.items()]
+    return replace(program, sizes=(*named, *products, *passed))
 
 
 def _strides(store: Store) -> Iterator[sympy.Expr]:
@@ -93,7 +99,7 @@ def _size_symbols(expression: Extent) -> list[sympy.Symbol]:
 
 
 def _expressions(program: LoopProgram) -> Iterator[Extent]:
-    """Everything in which a size symbol may stand, in an order that only the program decides."""
+    """Everything but values in which a size symbol may stand, in an order that only the program decides."""
     for buffer in (*program.inputs, *program.outputs):
         yield buffer.extent
     for axis in program.axes:
@@ -106,16 +112,29 @@ def _expressions(program: LoopProgram) -> Iterator[Extent]:
                 yield size
             case Reduction(position=sympy.Expr() as position):
                 yield position
-            case sympy.Expr():
-                yield value.attribute
     for store in program.stores:
         yield store.index
+
+
+def _data(program: LoopProgram, sizes: frozenset[sympy.Symbol]) -> list[sympy.Expr]:
+    """What the values of `program` take from the graph: whole expressions, or symbols beside loop variables."""
+    found: dict[sympy.Expr, None] = {}
+    for value in program.values:
+        if not isinstance(value.attribute, sympy.Expr):
+            continue
+        expression, symbols = value.attribute, _size_symbols(value.attribute)
+        if len(symbols) < len(expression.free_symbols):
+            found |= dict.fromkeys(symbol for symbol in symbols if symbol not in sizes)
+        elif not (sizes.issuperset(symbols) and expression.is_polynomial(*symbols)):
+            found[expression] = None
+    return list(found)
 
 
 @dataclass(frozen=True)
 class _Renaming:
     positions: Mapping[int, int]
     symbols: Mapping[sympy.Symbol, sympy.Symbol]
+    data: Mapping[sympy.Expr, sympy.Symbol]
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
 
@@ -157,7 +176,7 @@ class _Renaming:
             case Scan():
                 return replace(attribute, axes=self.axes(attribute.axes))
             case sympy.Expr():
-                return self.expression(attribute)
+                return self.expression(attribute.xreplace(self.data))
         return attribute
 
     def coordinate(self, coordinate: Coordinate) -> Coordinate:

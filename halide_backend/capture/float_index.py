@@ -19,9 +19,9 @@ from halide_backend.errors import Unsupported
 _FLOATING = (sympy.Float, FloatPow, FloatTrueDiv, IntTrueDiv, ToFloat, TruncToFloat)
 
 
-def is_float(index: sympy.Expr) -> bool:
-    """Whether floating-point numbers take part in `index`."""
-    return bool(index.atoms(*_FLOATING))
+def is_float(index: sympy.Basic) -> bool:
+    """Whether floating-point numbers take part in `index`, or it is a comparison, which is recorded as they are."""
+    return not isinstance(index, sympy.Expr) or bool(index.atoms(*_FLOATING))
 
 
 def record(index: sympy.Expr, recorder: Any) -> Any:

@@ -130,6 +130,7 @@ class KernelGroup:
         """What the wrapper passes to one pipeline: its inputs, its sizes, its outputs."""
         names = [self._name(memory) for memory in captured.memories]
         inputs = len(captured.program.inputs)
+        names[:inputs] = [self._on_device(*pair) for pair in zip(captured.memories, names[:inputs])]
         sizes = [size.expression for size in captured.program.sizes]
         for size in sizes:
             V.graph.wrapper_code.ensure_size_computed(size)
@@ -139,6 +140,16 @@ class KernelGroup:
         """The wrapper's name of the memory: its last reuse, since earlier names are gone by the time of the call."""
         reused = self.args.inplace_buffers.get(memory)
         return str(reused.other_names[-1]) if isinstance(reused, InplacedBuffer) else memory
+
+    def _on_device(self, memory: str, name: str) -> str:
+        """`name`, or for a scalar tensor on the CPU, which torch lets kernels of a GPU read, text that fills one there.
+
+        Its value is read before the launch, so that whoever changes it afterwards changes nothing that is under way.
+        """
+        device = self.nodes[0].get_device()
+        if device.type == "cpu" or not V.graph.is_unspec_arg(memory):
+            return name
+        return f"torch.full((), {name}.item(), dtype={name}.dtype, device={str(device)!r})"
 
 
 def is_short(program: LoopProgram) -> bool:

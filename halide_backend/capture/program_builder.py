@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from torch._inductor.ir import MutationLayoutSHOULDREMOVE
+from torch._inductor.ir import MutationLayoutSHOULDREMOVE, NonOwningLayout
 from torch._inductor.virtualized import V
 
 from halide_backend.algorithm.loop_program import (
@@ -248,8 +248,10 @@ def memory_layout(name: str) -> Any:
 
 
 def aligned(memory: str) -> bool:
-    """Whether Inductor sees to it that the memory begins at a multiple of 16 bytes."""
-    return memory not in V.graph.unaligned_buffers
+    """Whether the memory begins at a multiple of 16 bytes, as Inductor sees to where it is no part of other memory."""
+    layout = V.graph.get_buffer(memory).get_layout()
+    begins = not isinstance(layout, NonOwningLayout) or layout.maybe_guard_aligned()
+    return begins and memory not in V.graph.unaligned_buffers
 
 
 def _axis_names(index: sympy.Expr) -> set[str]:

@@ -33,7 +33,7 @@ def quotient(whole: Extent, part: Extent) -> Extent | None:
     """`whole / part` if that is an integer for all values of the symbols, else None."""
     if isinstance(whole, int) and isinstance(part, int):
         return whole // part if whole % part == 0 else None
-    numerator, denominator = sympy.fraction(sympy.cancel(sympy.sympify(whole) / part))
+    numerator, denominator = sympy.fraction(sympy.together(sympy.cancel(sympy.sympify(whole) / part)))
     if denominator != 1:
         return None
     return int(numerator) if numerator.is_Integer else sympy.expand(numerator)
@@ -48,3 +48,8 @@ def symbol_range(symbol: sympy.Symbol) -> ValueRanges[Any]:
     """What the graph's guards say of a size symbol."""
     ranges = V.graph.sizevars.shape_env.var_to_range
     return ranges.get(symbol, ValueRanges.unknown_int())
+
+
+def is_nonnegative(symbol: sympy.Symbol) -> bool:
+    """Whether the graph knows that `symbol` is never below zero: integers that a function is called with may be."""
+    return bool(symbol.is_nonnegative or symbol_range(symbol).lower >= 0)

@@ -8,6 +8,7 @@ import pytest
 import sympy
 
 from halide_backend.capture.indexing import Bound, affine, coordinates, value_range
+from halide_backend.capture.sizes import quotient
 
 X, Y = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("x0", "x1"))
 EXTENTS = {X: 10, Y: 37}
@@ -34,3 +35,11 @@ def test_coordinates_are_refused_without_proof() -> None:
     # The mask says nothing of the columns: clamping them one by one could change an address that is in range.
     bounds = (Bound(X - 1, lower=0), Bound(X - 1, upper=10))
     assert coordinates(37 * (X - 1) + Y - 2, (10, 37), (37, 1), {X: 12, Y: 42}, bounds) == ()
+
+
+def test_a_quotient_is_an_integer_for_all_sizes_or_none() -> None:
+    size = sympy.Symbol("s0", integer=True, positive=True)
+    assert (quotient(12, 4), quotient(12, 5)) == (3, None)
+    assert (quotient(6 * size + 12, 6), quotient(size + 7, 6)) == (size + 2, None)
+    assert quotient(sympy.Integer(12), size) is None
+    assert (quotient(size * X + X, size + 1), quotient(size * X, size + 1)) == (X, None)

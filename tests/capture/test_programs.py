@@ -130,3 +130,12 @@ def test_no_more_launches_than_the_cpp_backend(name: str, check: Any, compiled: 
     function, shapes, gradients, most = CPP_LAUNCHES[name]
     outcome = compiled(function, *(torch.randn(shape) for shape in shapes), gradients=gradients)
     assert 0 < outcome.launches <= most
+
+
+def test_parts_of_a_concatenation_that_begin_anywhere_are_not_aligned(
+    compiled: Compile, programs: list[LoopProgram]
+) -> None:
+    x, y = torch.randn(64), torch.randn(63)
+    compiled(lambda x, y: torch.cat([x.sum(0, keepdim=True), y * 2, x.exp()]), x, y)
+    outputs = [buffer for program in programs for buffer in program.outputs]
+    assert sorted((b.extent, b.aligned) for b in outputs) == [(1, True), (63, False), (64, True)]

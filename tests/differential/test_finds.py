@@ -277,6 +277,16 @@ def program(a0):
     v0 = torch.var(a0, dim=(1, 2), keepdim=False)
     return v0,
 """,
+    "rows of n + 7 beside rows of 6, by which they were cut (seed 105683)": """
+# a0: (3, 16) float32 whole contiguous seed 1874093431
+# with dynamic shapes
+def program(a0):
+    v0 = F.pad(a0, (3, 4), value=0)
+    v1 = torch.std(v0, dim=(1,), keepdim=True)
+    v2 = v0.isnan()
+    v3 = F.pad(v1, (3, 2), value=0)
+    return v0, v1, v2, v3,
+""",
 }
 
 
@@ -353,6 +363,22 @@ def test_mean_and_variance_near_the_largest_number(dtype: torch.dtype, tolerance
     variance, mean = torch.compile(torch.var_mean, backend="halide_backend")(x)
     assert float(variance) == float("inf")
     assert float(mean) == pytest.approx(float(x.double().mean()), rel=tolerance)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("before", [-1, -2, 2])
+def test_positions_in_a_row_that_begins_elsewhere(before: int, dynamic: bool) -> None:
+    """Seed 100859: Halide moved the shift of the row to the largest position, where it overflowed."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        padded = torch.nn.functional.pad(x.to(torch.int8), (before, 1))
+        return padded.max(0)[1], padded.argmin(0)
+
+    halide_backend.reset_stats()
+    x = torch.tensor([5000, -3, 130, 7, 9])
+    got = torch.compile(function, backend="halide_backend", dynamic=dynamic)(x)
+    assert [int(place) for place in got] == [int(place) for place in function(x)]
+    assert halide_backend.stats()["delegation_reasons"] == {}
 
 
 @pytest.mark.parametrize("count", [9, 63, 255, 1000])

@@ -51,6 +51,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor | tuple[Tensor, ...]]] = 
     "gather": lambda x, y: x[torch.arange(x.shape[0] - 1, -1, -1, device=x.device)] + y.roll(1, 1),
     "scatter": lambda x, y: x.index_add(0, places(x), y),
     "positions": lambda x, y: x + torch.arange(x.shape[1], device=x.device) * y.shape[0],
+    "quotients of sizes": lambda x, y: x * (x.shape[1] // 2) + y * (x.shape[0] % 5),
     "half": lambda x, y: torch.softmax(x.half(), -1) * y.bfloat16().sum(-1, keepdim=True),
 }
 
@@ -321,3 +322,18 @@ def test_a_model_in_training_with_a_changing_batch(native: Native) -> None:
                 found.append((value.detach(), embedding.weight.grad, layer.linear1.weight.grad))
             same(found[0], found[1], 1e-4)
     assert native() >= 4
+
+
+@pytest.mark.parametrize("k", [4, -5, 3_000_000_001, -(1 << 61) - 12345])
+def test_integers_are_data(native: Native, k: int) -> None:
+    """They have 64 bits, and quotients round as Python's."""
+
+    def function(x: Tensor, k: int) -> tuple[Tensor, ...]:
+        positions = torch.arange(x.shape[0], device=x.device)
+        return x + k, x + max(k, 0), x + k // -3, x + k % -5, positions * 3 + k + x, x.sum() + abs(k)
+
+    x = torch.arange(-6, 1000, device="cuda")
+    compiled = torch.compile(function, dynamic=True)
+    for found, wanted in zip(compiled(x, k), function(x, k), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() >= 2

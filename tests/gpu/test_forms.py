@@ -104,6 +104,47 @@ def test_an_addition_to_a_scalar(native: Native) -> None:
     assert native() >= 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool], ids=str)
+def test_a_scalar_on_the_cpu(native: Native, dtype: torch.dtype) -> None:
+    """torch lets kernels read them, Triton gets their values as arguments."""
+    x, scalar = torch.arange(-3, 70, device="cuda").to(torch.float64), torch.tensor(3).to(dtype)
+    functions: list[Callable[[Tensor, Tensor], Tensor]] = [
+        lambda x, s: x * s + s,
+        lambda x, s: x.masked_fill(x > 2, s),
+        lambda x, s: torch.where(x > s, s, x).sum(),
+        lambda x, s: x + (s + 1),
+    ]
+    for function in functions:
+        torch._dynamo.reset()
+        compiled = torch.compile(function, dynamic=False)
+        assert torch.equal(compiled(x, scalar), function(x, scalar))
+        changed = scalar + 1
+        assert torch.equal(compiled(x, changed), function(x, changed))
+    assert native() >= len(functions)
+
+
+@pytest.mark.parametrize("begin", [1, 3, 16])
+def test_parts_of_a_concatenation_that_begin_anywhere(native: Native, begin: int) -> None:
+    x, y = torch.randn(begin, 1000, device="cuda"), torch.randint(0, 9, (5, 4096), device="cuda")
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        ends = torch.cat([x.amax(1), x[0] * 2, x.reshape(-1) + 1])
+        return ends, torch.cat([y[:, :begin].sum(1, keepdim=True), y.cumsum(1)], 1)
+
+    for found, wanted in zip(torch.compile(function, dynamic=False)(x, y), function(x, y), strict=True):
+        assert torch.equal(found, wanted)
+    assert native() >= 3
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (33, 64), (33, 65)], ids=str)
+def test_a_loop_inside_an_operation(native: Native, shape: tuple[int, int]) -> None:
+    a, x = 5 * torch.rand(2, *shape, device="cuda", dtype=torch.float64)
+    for function in (torch.igamma, torch.igammac, lambda a, x: torch.igammac(a, x[:, :1]).sum(1)):
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(function, dynamic=False)(a, x), function(a, x), rtol=1e-10, atol=1e-14)
+    assert native() >= 3
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
 def test_a_store_at_one_computed_place(native: Native, dtype: torch.dtype) -> None:
     x, value, index = torch.arange(5, device="cuda").to(dtype), torch.tensor([9], device="cuda").to(dtype), [3]

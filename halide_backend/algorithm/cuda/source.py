@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import sympy
 
-from halide_backend.algorithm.arguments import ELEMENT, Input, Output, Size, known
+from halide_backend.algorithm.arguments import ELEMENT, Input, Integer, Output, Size, known
 from halide_backend.algorithm.cuda.axes import WORD, TiledAxes, var
 from halide_backend.algorithm.cuda.cache import priority_of_loads
 from halide_backend.algorithm.cuda.checks import Sink, sinks_of_checks
@@ -95,7 +95,7 @@ class Writer:
     def write(self) -> Algorithm:
         program = self.program
         arguments = [Input(buffer.name, buffer.dtype, known(buffer.extent)) for buffer in program.inputs]
-        sizes = [Size(size.name) for size in program.sizes]
+        sizes = [Integer(size.name) if size.data else Size(size.name) for size in program.sizes]
         self.lines += [f"{s.name} = memory.size(ARGUMENTS[{k}])" for k, s in enumerate(sizes, len(arguments))]
         self.lines += self.axes.definitions()
         for number, buffer in enumerate(program.inputs):
@@ -172,7 +172,8 @@ class Writer:
         elif position in self.words.loads:
             text = self._words(position, value)
         else:
-            text = value_text(self.program, value)
+            loops = self.axes.loops(value.axes, team=position in self.team_made)
+            text = value_text(self.program, value, [loop.name for loop in loops])
             if position in self.indices:
                 # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
                 text = text.replace("'int64'", "'int32'")

@@ -436,3 +436,10 @@ def test_a_binary_search_stays_among_its_boundaries(
     code = compiled_ptx(torch.bucketize, torch.randn(1000), torch.randn(count).sort()[0])
     # A vector of four values, the middle boundary, and one for each of them in every other step.
     assert code.loads == 2 + 4 * (count.bit_length() - 1)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (33, 64), (33, 65)], ids=str)
+@pytest.mark.parametrize("function", [torch.igamma, lambda a, x: torch.igammac(a, x[:, :1]).sum(1)])
+def test_a_loop_in_an_operation(compiled_ptx: Compile, function: Callable[..., Any], shape: tuple[int, int]) -> None:
+    """Its Func takes the variables of the loops that the axes were made into."""
+    assert compiled_ptx(function, torch.rand(shape), torch.rand(shape)).loads

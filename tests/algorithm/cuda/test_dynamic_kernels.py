@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "gather": lambda x, y: x[torch.arange(x.shape[0] - 1, -1, -1)] + y.roll(1, 1),
     "scatter": lambda x, y: x.index_add(0, torch.zeros(x.shape[0], dtype=torch.int64), y),
     "positions": lambda x, y: x + torch.arange(x.shape[1]) * y.shape[0],
+    "quotients of sizes": lambda x, y: x * (x.shape[1] // 2) + y * (x.shape[0] % 5),
     "random numbers": lambda x, y: F.dropout(x, 0.3) + y,
 }
 
