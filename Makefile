@@ -44,12 +44,12 @@ matrix:  ## run the tests on every supported torch (2.11, 2.13, 2.15)
 clean:  ## remove the environment and everything built or written here
 	rm -rf $(VENV) .venv-* build dist *.egg-info demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find halide_backend kernels_cache tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
-	rm -f halide_backend/launch/*.so halide_backend/algorithm/cuda/*.so
+	rm -f halide_backend/launch/*.so halide_backend/kernel_library/cuda/*.so
 
 # A CPU build carries the version 2.13.0+cpu, which pip prefers to PyPI's plain 2.13.0 (the one that brings 2 GB of
 # CUDA libraries) as soon as any index offers it. The index is asked first, because pip would retry for minutes
 # where it cannot be reached. torch goes in before the package, whose requirement it then satisfies already.
-$(READY): pyproject.toml $(wildcard halide_backend/launch/*.[ch] halide_backend/algorithm/cuda/*.cpp)
+$(READY): pyproject.toml $(wildcard halide_backend/launch/*.[ch] halide_backend/kernel_library/cuda/*.cpp)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 	  || { echo "$(PYTHON) is older than Python 3.10: run make PYTHON=python3.12 (or newer)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

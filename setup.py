@@ -20,8 +20,8 @@ def intrinsics() -> list[Extension]:
     root = Path(halide.origin).parent
     return [
         Extension(
-            "halide_backend.algorithm.cuda._intrinsics",
-            ["halide_backend/algorithm/cuda/intrinsics.cpp"],
+            "halide_backend.kernel_library.cuda._intrinsics",
+            ["halide_backend/kernel_library/cuda/intrinsics.cpp"],
             include_dirs=[str(root / "include"), str(Path(pybind11.origin).parent / "include")],
             # The library is the one that `import halide` has loaded by then, found by its name.
             extra_compile_args=["-std=c++17", "-O1", "-fvisibility=hidden"],

@@ -36,7 +36,7 @@ from pathlib import Path
 import halide, torch
 suffix, include = sysconfig.get_config_var("EXT_SUFFIX"), sysconfig.get_paths()["include"]
 root = Path(halide.__file__).parent
-launch, cuda = Path("halide_backend/launch"), Path("halide_backend/algorithm/cuda")
+launch, cuda = Path("halide_backend/launch"), Path("halide_backend/kernel_library/cuda")
 c = ["gcc", "-O2", "-std=c11", "-fvisibility=hidden", "-shared", "-fPIC", f"-I{include}"]
 subprocess.check_call([*c, *map(str, launch.glob("*.c")), "-o", str(launch / f"_native{suffix}"), "-ldl", "-lpthread"])
 cpp = ["g++", "-O1", "-std=c++17", "-fvisibility=hidden", "-shared", "-fPIC", f"-I{include}", f"-I{root / 'include'}"]

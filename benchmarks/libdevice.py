@@ -20,8 +20,8 @@ from halide_backend.inspection import machine
 
 TEXT = """
 import halide as hl
-from halide_backend.algorithm import memory
-from halide_backend.algorithm.arguments import Input, Output
+from halide_backend.kernel_library import memory
+from halide_backend.kernel_library.arguments import Input, Output
 
 ARGUMENTS = (
     Input(name="a", dtype="float32", extent=4096),

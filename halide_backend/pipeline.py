@@ -1,7 +1,7 @@
 """The spine: the way of a kernel from Inductor's loops to a callable, one stage a line.
 
     capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.Recordings
-    algorithm LoopProgram -> Halide algorithm        halide_backend.algorithm.source.write_algorithm
+    algorithm LoopProgram -> Halide algorithm        halide_backend.codegen.source.write_algorithm
     schedule  stages -> Schedule                     halide_backend.schedule.cpu.cpu_schedule, ...cuda.cuda_schedule
     build     kernel text -> object (cached)         halide_backend.build.artifacts.obtain
     launch    object -> callable                     halide_backend.launch.launcher.make_launcher
@@ -18,13 +18,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.build.artifacts import Artifact, Limits, obtain, obtain_joint, worker_pool
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
+from halide_backend.codegen.kernel_text import cuda_kernel_text, kernel_text
 from halide_backend.errors import HalideBackendError
-from halide_backend.kernel_text import cuda_kernel_text, kernel_text
 from halide_backend.launch import launcher
+from halide_backend.program.loop_program import LoopProgram
 
 if TYPE_CHECKING:
     import torch

@@ -31,9 +31,9 @@ def register() -> None:
     from torch._inductor.codegen import common
 
     from halide_backend import config
-    from halide_backend.capture.accumulations import AccumulateInFloat32
-    from halide_backend.capture.flex_attention import LowerFlexAttention
-    from halide_backend.capture.reduction_splits import ChooseEvenSplits
+    from halide_backend.graph_passes.accumulations import AccumulateInFloat32
+    from halide_backend.graph_passes.flex_attention import LowerFlexAttention
+    from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
 
     def of_cuda(present: Any) -> Any:
         return AccumulateInFloat32(ChooseEvenSplits(present))

@@ -16,12 +16,15 @@ PACKAGES = ("halide_backend", "kernels_cache")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 MODULE_IDS = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
-#: The way of a kernel; a stage may import those that come after it, never one before it.
-STAGES = ("capture", "algorithm", "schedule", "build", "launch")
+#: The way of a kernel, and below it what its stages are made of; a folder may import those that come after it, never
+#: one before it.
+STAGES = (
+    "graph_passes", "capture", "codegen", "schedule", "build", "launch", "kernel_library", "program"
+)  # fmt: skip
 #: What a folder never imports, not even inside a function or by way of another module.
 FREE_OF = {
     "halide_backend/capture": ("halide",),
-    "halide_backend/algorithm": ("torch",),
+    "halide_backend/kernel_library": ("torch",),
     "halide_backend/schedule": ("torch",),
     "halide_backend/build": ("torch",),
     "kernels_cache": ("torch", "halide", "llvmlite", "numpy", "halide_backend"),

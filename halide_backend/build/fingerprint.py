@@ -17,7 +17,7 @@ from halide_backend.errors import UnsupportedVersionError
 from kernels_cache.canonical import Json
 
 #: Packages of this distribution whose sources decide what a text compiles to.
-_SOURCES = ("algorithm", "schedule", "build")
+_SOURCES = ("program", "kernel_library", "schedule", "build")
 
 
 def key_fields(text: str, target: Target) -> dict[str, Json]:

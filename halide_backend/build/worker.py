@@ -36,12 +36,12 @@ _SET_PARENT_DEATH_SIGNAL = 1  # prctl(2), PR_SET_PDEATHSIG
 _TAIL_BYTES = 4000
 #: What kernel texts import, besides halide.
 VOCABULARY = (
-    "halide_backend.algorithm.arguments",
-    "halide_backend.algorithm.memory",
-    "halide_backend.algorithm.operations",
-    "halide_backend.algorithm.cuda.memory",
-    "halide_backend.algorithm.cuda.reductions",
-    "halide_backend.algorithm.reductions",
+    "halide_backend.kernel_library.arguments",
+    "halide_backend.kernel_library.memory",
+    "halide_backend.kernel_library.operations",
+    "halide_backend.kernel_library.cuda.memory",
+    "halide_backend.kernel_library.cuda.reductions",
+    "halide_backend.kernel_library.reductions",
     "halide_backend.schedule.apply",
 )
 
@@ -88,8 +88,8 @@ def _compile_once() -> None:
 
 _FIRST = """
 import halide as hl
-from halide_backend.algorithm import memory, operations as ops
-from halide_backend.algorithm.arguments import Input, Output
+from halide_backend.kernel_library import memory, operations as ops
+from halide_backend.kernel_library.arguments import Input, Output
 
 ARGUMENTS = (
     Input(name="a", dtype="float32", extent=4096),

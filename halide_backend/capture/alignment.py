@@ -16,9 +16,9 @@ import sympy
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing
 
-from halide_backend.algorithm.loop_program import Axis, Extent, Nest
 from halide_backend.capture.sizes import extent, hint, quotient
 from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import Axis, Extent, Nest
 
 if TYPE_CHECKING:
     from torch._inductor.loop_body import LoopBody

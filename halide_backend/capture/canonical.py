@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from halide_backend.algorithm.loop_program import (
+from halide_backend.capture.sizes import is_nonnegative, is_size
+from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import (
     Axis,
     Buffer,
     Check,
@@ -23,8 +25,6 @@ from halide_backend.algorithm.loop_program import (
     Store,
     Value,
 )
-from halide_backend.capture.sizes import is_nonnegative, is_size
-from halide_backend.errors import Unsupported
 
 #: Points beyond the end of a nest that its blocks and threads may count, all rounding up included.
 _BEYOND = 1 << 16

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor import config
 from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
-from halide_backend.algorithm.cuda.tiling import fits_one_tiling
-from halide_backend.algorithm.sharing import old_values
 from halide_backend.capture.kernel_group import capture
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
+from halide_backend.program.aliasing import old_values
+from halide_backend.schedule.mapping.cuda import fits_one_tiling
 
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode

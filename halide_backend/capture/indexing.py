@@ -9,8 +9,8 @@ from typing import Any
 import sympy
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from halide_backend.algorithm.loop_program import Coordinate, Extent
 from halide_backend.capture.sizes import symbol_range
+from halide_backend.program.loop_program import Coordinate, Extent
 
 
 @dataclass(frozen=True)

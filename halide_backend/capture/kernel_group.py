@@ -14,9 +14,9 @@ from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction, Scan
-from halide_backend.algorithm.sharing import sinks_of
 from halide_backend.capture.recording import Recordings
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Scan
+from halide_backend.program.uses import sinks_of
 
 #: Points of a kernel that takes an H200 no longer than a few launches, of about a microsecond each; and pipelines for
 #: which one launch is worth assembling it, 0.16 s of ptxas for three variants of AdamW.

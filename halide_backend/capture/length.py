@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from halide_backend.algorithm.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Number, Size
+from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Number, Size
 
 #: Elements of a block: enough for one task of a parallel loop, or else whole vectors of every dtype.
 BLOCKS = 1024, 64

@@ -10,7 +10,11 @@ import sympy
 from torch._inductor.ir import MutationLayoutSHOULDREMOVE, NonOwningLayout
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.loop_program import (
+from halide_backend.capture.canonical import canonical
+from halide_backend.capture.indexing import Bound
+from halide_backend.capture.sizes import extent
+from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import (
     Axis,
     Buffer,
     Check,
@@ -24,10 +28,6 @@ from halide_backend.algorithm.loop_program import (
     Store,
     Value,
 )
-from halide_backend.capture.canonical import canonical
-from halide_backend.capture.indexing import Bound
-from halide_backend.capture.sizes import extent
-from halide_backend.errors import Unsupported
 
 #: Halide's coordinates, extents and flat indices are int32.
 MAX_ELEMENTS = 2**31 - 1

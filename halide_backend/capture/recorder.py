@@ -14,15 +14,6 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promot
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.arguments import ELEMENT
-from halide_backend.algorithm.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
-from halide_backend.algorithm.operation_names import (
-    COMPARISONS,
-    FLOAT_ONLY,
-    LOGICAL,
-    OPERATIONS,
-    RENAMED,
-)
 from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.indexing import coordinates, value_range
@@ -30,6 +21,15 @@ from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.scans import Combine
 from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
+from halide_backend.program.operation_names import (
+    COMPARISONS,
+    FLOAT_ONLY,
+    LOGICAL,
+    OPERATIONS,
+    RENAMED,
+)
 
 #: Reductions that one value describes; the others are rewritten into these.
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "xor_sum", "argmax", "argmin")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.loop_program import Axis, LoopProgram
 from halide_backend.capture.alignment import NodeLoops, align
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorder import Recorder
 from halide_backend.capture.structure import Structure, Structures
 from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import Axis, LoopProgram
 
 if TYPE_CHECKING:
     from torch._inductor.loop_body import LoopBody

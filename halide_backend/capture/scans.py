@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch._inductor.virtualized import V
 
-from halide_backend.algorithm.loop_program import Combination, LoopProgram, Nest, Scan
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import Combination, LoopProgram, Nest, Scan
 
 if TYPE_CHECKING:
     from halide_backend.capture.recorder import Recorded, Recorder

@@ -18,7 +18,6 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from halide_backend import statistics
-from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
 from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, is_short
@@ -26,6 +25,7 @@ from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
 from halide_backend.pipeline import Compilation, compile_program, start_workers
+from halide_backend.program.loop_program import LoopProgram
 
 log = logging.getLogger("halide_backend")
 

@@ -8,7 +8,7 @@ import sympy
 from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from halide_backend.algorithm.loop_program import Extent
+from halide_backend.program.loop_program import Extent
 
 #: Stands in for a size of which nothing is known yet, such as the number of nonzero elements.
 _UNKNOWN_HINT = 128

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from halide_backend.algorithm.arguments import ELEMENT, FLOAT8
-from halide_backend.algorithm.operation_names import (
+from halide_backend.program.dtypes import ELEMENT, FLOAT8
+from halide_backend.program.operation_names import (
     FLOAT_ONLY,
     INTEGER_ONLY,
     OPERATIONS,
@@ -16,7 +16,7 @@ from halide_backend.algorithm.operation_names import (
 HEAD = """\
 # Operations
 
-<!-- Written by `make reference` from halide_backend/algorithm/operation_names.py; do not edit. -->
+<!-- Written by `make reference` from halide_backend/program/operation_names.py; do not edit. -->
 
 Inductor describes the body of a loop kernel by the operations of `torch._inductor.ops_handler.OpsHandler`. These are
 all of them in torch 2.11 to 2.15. *native*: Halide code of this backend. *-*: Inductor converts to another dtype first.

@@ -14,7 +14,7 @@ EXTENT = 100_003
 #: out = x * 2 + y in vectors, over chunks that run in parallel; every step is exact in float32.
 TEXT = f"""\
 import halide as hl
-from halide_backend.algorithm.arguments import Input, Output
+from halide_backend.kernel_library.arguments import Input, Output
 
 EXTENT = {EXTENT}
 ARGUMENTS = (

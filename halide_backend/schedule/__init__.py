@@ -1,3 +1,3 @@
-"""What the loops of a Halide algorithm become: steps as data, rules to choose and one function to apply them."""
+"""How a kernel runs: mappings, steps and the rules that choose them, as data; one function applies the steps."""
 
 from __future__ import annotations

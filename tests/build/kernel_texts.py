@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HEADER = """
 import halide as hl
-from halide_backend.algorithm.arguments import Input, Output
+from halide_backend.kernel_library.arguments import Input, Output
 """
 
 

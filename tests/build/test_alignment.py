@@ -13,8 +13,8 @@ from halide_backend.build.target import Target
 # The first row is loaded from memory that the kernel also stores to, so Halide boosts the load.
 SCATTER = """
 import halide as hl
-from halide_backend.algorithm import memory
-from halide_backend.algorithm.arguments import Input, Output
+from halide_backend.kernel_library import memory
+from halide_backend.kernel_library.arguments import Input, Output
 from halide_backend.schedule.apply import apply
 from halide_backend.schedule.steps import Reorder, Split, Vectorize
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halide_backend.algorithm.mathematics.angle import _segments
 from halide_backend.build.angle import SEGMENTS
+from halide_backend.kernel_library.mathematics.angle import _segments
 
 
 def test_the_segments_are_those_of_the_mathematics() -> None:

@@ -69,13 +69,13 @@ def test_absent_package_is_a_typed_error() -> None:
 
 
 def test_sources_are_those_that_compile_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for package in ("algorithm", "schedule", "build", "capture"):
+    for package in ("program", "kernel_library", "schedule", "build", "codegen"):
         (tmp_path / package / "inner").mkdir(parents=True)
         (tmp_path / package / "inner" / "part.py").write_text("x = 1\n")
     monkeypatch.setattr(fingerprint, "__file__", str(tmp_path / "build" / "fingerprint.py"))
     digests = [fingerprint.sources_digest.__wrapped__()]
-    for package in ("capture", "algorithm", "schedule", "build"):
+    for package in ("codegen", "program", "kernel_library", "schedule", "build"):
         (tmp_path / package / "inner" / "part.py").write_text("x = 2\n")
         digests.append(fingerprint.sources_digest.__wrapped__())
     assert digests[0] == digests[1]
-    assert len(set(digests)) == 4
+    assert len(set(digests)) == 5

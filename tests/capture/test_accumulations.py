@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from halide_backend.capture.accumulations import AccumulateInFloat32
+from halide_backend.graph_passes.accumulations import AccumulateInFloat32
 
 ACCUMULATE = torch.ops.aten._unsafe_masked_index_put_accumulate.default
 

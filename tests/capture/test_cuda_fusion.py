@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.capture import fusion, scheduling
-from halide_backend.kernel_text import cuda_kernel_text
+from halide_backend.codegen.kernel_text import cuda_kernel_text
+from halide_backend.program.loop_program import LoopProgram
 
 Groups = Callable[..., list[int]]
 

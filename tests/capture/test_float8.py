@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from halide_backend.algorithm.arguments import FLOAT8
+from halide_backend.program.dtypes import FLOAT8
 
 Check = Callable[..., dict[str, Any]]
 #: Before 2.13, where e4m3fn does not saturate, it is left to Inductor's own backend.

@@ -10,13 +10,13 @@ import torch
 import torch._inductor.lowering  # states the dtype rules that the recorder asks for
 from torch._inductor.ops_handler import OpsHandler, list_ops
 
-from halide_backend.algorithm import operations
-from halide_backend.algorithm.arguments import ELEMENT
-from halide_backend.algorithm.loop_program import Axis, Nest
-from halide_backend.algorithm.operation_names import RENAMED
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorder import Recorded, Recorder
 from halide_backend.inspection.operations_page import NEVER_HANDED, STRUCTURE, elementwise, status
+from halide_backend.kernel_library import operations
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.loop_program import Axis, Nest
+from halide_backend.program.operation_names import RENAMED
 
 HANDLER = set(list_ops(OpsHandler))
 X = sympy.Symbol("x0", integer=True, nonnegative=True)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from halide_backend import pipeline
-from halide_backend.algorithm.loop_program import Load, LoopProgram, Reduction
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 
 Compile = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from torch._inductor.virtualized import V
 from torch.fx import GraphModule, symbolic_trace
 
 import halide_backend.plugin
-from halide_backend.capture.reduction_splits import ChooseEvenSplits, EvenSplits, near_divisor
+from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits, EvenSplits, near_divisor
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch._inductor.scheduler import SchedulerNode
 
-from halide_backend.algorithm.loop_program import LoopProgram, Scan
-from halide_backend.algorithm.sharing import sinks_of
-from halide_backend.algorithm.source import write_algorithm
 from halide_backend.capture.recording import node_loops
+from halide_backend.codegen.source import write_algorithm
 from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import LoopProgram, Scan
+from halide_backend.program.uses import sinks_of
 
 Programs = Callable[..., list[LoopProgram]]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from halide_backend.algorithm.operation_names import RECURRENCES
+from halide_backend.program.operation_names import RECURRENCES
 
 UNARY = (
     *("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1", "i1e", "log_ndtr"),

@@ -1,0 +1,222 @@
+"""The Vars of a tiled program: which loops a Func has, and where a thread's share of a row lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from halide_backend.codegen.index_text import factor_text, index_text
+from halide_backend.errors import Unsupported
+from halide_backend.program.extents import is_multiple, pieces, product
+from halide_backend.program.loop_program import Extent, LoopProgram
+from halide_backend.program.store_layout import OutputLayout
+from halide_backend.schedule.rounds import ROUND
+from halide_backend.schedule.stage import Loop
+from halide_backend.schedule.tiling import Team, Tiling
+
+#: The Var of a thread's number in its team or, if warps of a team have stretches of the row, in its warp; of that warp;
+#: of one of its steps, of a word of memory, and the loop of a kernel whose outputs have none.
+THREAD, WARP_NUMBER, STEP, WORD, SINGLE = "t", "w", "u", "k", "z"
+
+#: The number of a thread's chunk in a row that its team holds, and the same within the row.
+CHUNK, INSIDE = "c", "ci"
+
+
+class TiledAxes:
+    """The axes of `program` as `tiling` cuts them."""
+
+    def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
+        self.tiling = tiling
+        self.extents = {axis.name: axis.extent for axis in program.axes}
+        self._hints = {axis.name: axis.hint for axis in program.axes}
+        self._sizes = {size.value: size.name for size in program.sizes}
+
+    def definitions(self) -> list[str]:
+        """Statements that define a Python variable for every axis: a Var, or an expression over several."""
+        tiling = self.tiling
+        lines = [var(THREAD)] if tiling.team in (Team.REGISTERS, Team.BLOCK) else []
+        places: dict[str, str] = {}
+        if tiling.team is Team.REGISTERS:
+            lines += [var(STEP), *(var(loop.name) for loop in self._warps())]
+            step = f"({WARP_NUMBER}*{tiling.steps} + {STEP})" if tiling.warps > 1 else STEP
+            lines.append(f"{CHUNK} = {step}*{tiling.threads} + {THREAD}")
+            places = digits(CHUNK, self._coordinates())
+            if tiling.ragged:
+                # Beyond the row's end the last chunk is read again; nothing of it is used.
+                lines.append(f"{INSIDE} = hl.min({CHUNK}, {tiling.chunks - 1})")
+                places = digits(INSIDE, self._coordinates())
+        for name in inner_first(self.extents)[::-1]:
+            number = f"{name}_c" if name in tiling.cuts else name
+            if self.exceeds(name):
+                # Beyond the end the last one is taken again; nothing of it is used.
+                lines += [var(f"{name}_p"), f"{number} = hl.min({name}_p, {index_text(self.chunks(name) - 1)})"]
+            else:
+                lines.append(f"{number} = {places[number]}" if number in places else var(number))
+            if name in tiling.cuts:
+                lines += [var(f"{name}_e"), f"{name} = {name}_c*{tiling.cuts[name]} + {name}_e"]
+        return lines
+
+    def _coordinates(self) -> list[tuple[str, Extent]]:
+        """The (name, extent) pairs of a chunk's place in the row, outermost first."""
+        return [
+            (f"{name}_c", self.chunks(name)) if name == self.tiling.chunk else (name, self.extents[name])
+            for name in self.tiling.inner
+        ]
+
+    @property
+    def row_chunks(self) -> Extent:
+        """Chunks of a row, which the threads of its team share out among themselves."""
+        return product(extent for _, extent in self._coordinates()) if self.tiling.computed else self.tiling.chunks
+
+    @property
+    def row_steps(self) -> Extent:
+        """Chunks that one thread of a team does one after another; computed ones are whole rounds of several."""
+        if not self.tiling.computed:
+            return self.tiling.steps
+        return pieces(self.row_chunks, self.tiling.threads * ROUND) * ROUND
+
+    def chunks(self, name: str) -> Extent:
+        """Steps along the axis `name`: chunks if it is cut into such, of which the last may be short."""
+        return pieces(self.extents[name], self.tiling.cuts.get(name, 1))
+
+    def exceeds(self, name: str) -> bool:
+        """Whether whole squares go beyond the end of the axis `name`."""
+        return not is_multiple(self.chunks(name), self._square(name))
+
+    def _square(self, name: str) -> int:
+        """Steps along the axis `name` that belong to a square, 1 if nothing does."""
+        tiling = self.tiling
+        if tiling.team is not Team.TILE or name not in tiling.inner:
+            return 1
+        return tiling.side if name == tiling.inner[1] else tiling.lines
+
+    def _steps(self, name: str, extent: Extent) -> Extent:
+        """Steps along the axis `name`, had it `extent`, with those beyond its end up to which a square goes."""
+        square = self._square(name)
+        return pieces(pieces(extent, self.tiling.cuts.get(name, 1)), square) * square
+
+    def loop(self, name: str, axis: str) -> Loop:
+        """The loop Var `name` that counts the steps along `axis`."""
+        steps = self._steps(axis, self.extents[axis])
+        if isinstance(steps, int):
+            return Loop(name, steps, axis)
+        typical = self._steps(axis, self._hints[axis])
+        assert isinstance(typical, int)
+        return Loop(name, typical, axis, fixed=False)
+
+    def loops(self, axes: Iterable[str], *, without: str = "", team: bool = False) -> list[Loop]:
+        """The Vars of a Func over program axes, innermost first, but not that of the elements of axis `without`.
+
+        With `team` the value also depends on which thread of a team that holds its row looks at it.
+        """
+        tiling = self.tiling
+        names = inner_first(axes)
+        cut = [name for name in names if name in tiling.cuts and name != without]
+        found = [Loop(f"{name}_e", tiling.cuts[name], name) for name in cut]
+        held = tiling.inner if tiling.team is Team.REGISTERS else ()
+        if not set(names).isdisjoint(held):
+            found += [self.thread, Loop(STEP, tiling.steps, STEP), *self._warps()]
+        elif team and held:
+            found.append(self.thread)
+        found += [self.loop(self._number(name), name) for name in names if name not in held]
+        return found
+
+    def _number(self, name: str) -> str:
+        """The Var that counts the steps along the axis `name`."""
+        if self.exceeds(name):
+            return f"{name}_p"
+        return f"{name}_c" if name in self.tiling.cuts else name
+
+    @property
+    def thread(self) -> Loop:
+        """The loop over the threads of a team."""
+        return Loop(THREAD, self.tiling.threads, THREAD)
+
+    def _warps(self) -> list[Loop]:
+        """The loop over the warps of a team, if each has a stretch of the row."""
+        return [Loop(WARP_NUMBER, self.tiling.warps, WARP_NUMBER)] if self.tiling.warps > 1 else []
+
+    def share(self, step: str, element: str) -> tuple[list[str], dict[str, str]]:
+        """Where element `element` of the chunk lies that thread `t` of a team has in its step `step`.
+
+        Returns statements and, for every Var of the row, its text. Beyond the row's end the last chunk is taken, and
+        `<step>_c` tells; of a computed number of chunks the steps of RDom `<step>` end there.
+        """
+        tiling = self.tiling
+        region = step.partition("[")[0]
+        number = f"{region}_c"
+        lines = [f"{number} = {step}*{tiling.threads} + {THREAD}"]
+        if tiling.team is Team.REGISTERS:
+            return lines if tiling.ragged else [], {f"{tiling.chunk}_e": element, STEP: step}
+        inside = number
+        if tiling.computed:
+            lines.append(f"{region}.where(hl.likely({number} < {index_text(self.row_chunks)}))")
+        elif tiling.ragged:
+            inside = f"{number}i"
+            lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
+        return lines, {f"{tiling.chunk}_e": element, **digits(inside, self._coordinates())}
+
+    def output(self, layout: OutputLayout, *, without: str) -> tuple[list[Loop], list[tuple[Extent, Extent]]]:
+        """The Vars of an output and, one for each, its (extent, stride) in elements; `without` as of `loops`."""
+        tiling = self.tiling
+        found: list[Loop] = []
+        dims: list[tuple[Extent, Extent]] = []
+        held = tiling.inner if tiling.team is Team.REGISTERS else ()
+        for name, (_, stride) in zip(layout.variables, layout.dims):
+            if name in held and name != tiling.chunk:
+                continue  # The row is one line of memory (see tiling.py).
+            for loop in self.loops([name], without=without):
+                found.append(loop)
+                dims.append((self._extent_of(loop), stride * self._elements_of(loop)))
+        if tiling.team in (Team.REGISTERS, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
+            # All threads of the team write the one value.
+            found.insert(0, self.thread)
+            dims.insert(0, (tiling.threads, 0))
+        if not any(loop.axis in tiling.row for loop in found):
+            found.append(Loop(SINGLE, 1, SINGLE))
+            dims.append((1, 1))
+        return found, dims
+
+    def dims_text(self, dims: Sequence[tuple[Extent, Extent]]) -> str:
+        """The (extent, stride) pairs of an output as a Python list.
+
+        Raises:
+            Unsupported: a stride for which the kernel has no argument; Halide knows no other that is not a number.
+        """
+        return f"[{', '.join(f'({index_text(extent)}, {self._stride(stride)})' for extent, stride in dims)}]"
+
+    def _stride(self, stride: Extent) -> str:
+        if not isinstance(stride, int) and stride not in self._sizes:
+            raise Unsupported(f"an output of stride {stride} on CUDA")
+        return str(stride) if isinstance(stride, int) else self._sizes[stride]
+
+    def _extent_of(self, loop: Loop) -> Extent:
+        return loop.extent if loop.fixed else self._steps(loop.axis, self.extents[loop.axis])
+
+    def _elements_of(self, loop: Loop) -> int:
+        """Elements between two points of a loop along a cut axis."""
+        if loop.axis in self.tiling.cuts and loop.name == self._number(loop.axis):
+            return self.tiling.cuts[loop.axis]
+        tiling = self.tiling
+        chunks = {THREAD: 1, STEP: tiling.threads, WARP_NUMBER: tiling.threads * tiling.steps}
+        return tiling.elements * chunks[loop.name] if loop.name in chunks else 1
+
+
+def var(name: str) -> str:
+    """The statement that defines a Var."""
+    return f'{name} = hl.Var("{name}")'
+
+
+def inner_first(axes: Iterable[str]) -> list[str]:
+    """Axis names, innermost first: they are numbered from the outermost on."""
+    return sorted(set(axes), key=lambda name: int(name[1:]), reverse=True)
+
+
+def digits(number: str, coordinates: Sequence[tuple[str, Extent]]) -> dict[str, str]:
+    """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first."""
+    places: dict[str, str] = {}
+    divisor: Extent = 1
+    for name, extent in reversed(coordinates):
+        quotient = number if divisor == 1 else f"({number} // {factor_text(divisor)})"
+        places[name] = quotient if name == coordinates[0][0] else f"{quotient} % {factor_text(extent)}"
+        divisor = product((divisor, extent))
+    return places

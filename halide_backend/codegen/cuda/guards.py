@@ -1,0 +1,45 @@
+"""Stores that not every thread makes, or not all of: regions are whole boxes, and may go beyond what is there."""
+
+from __future__ import annotations
+
+from halide_backend.codegen.cuda.axes import CHUNK, WORD, TiledAxes
+from halide_backend.codegen.index_text import index_text
+from halide_backend.program.access import VECTOR
+from halide_backend.program.store_layout import OutputLayout
+from halide_backend.schedule.tiling import Team
+
+
+class Guards:
+    """Which stores of a program cut into `axes` are partial, and the text of what they store."""
+
+    def __init__(self, axes: TiledAxes) -> None:
+        self._axes = axes
+        self._tiling = axes.tiling
+
+    def partial(self, layout: OutputLayout) -> bool:
+        """Whether some threads store less than others."""
+        return bool(self._tiling.short or self._inside(layout))
+
+    def _inside(self, layout: OutputLayout) -> str:
+        """The condition under which a thread has a part of the row, or of the square, if some have not."""
+        tiling = self._tiling
+        if tiling.team is Team.REGISTERS and tiling.ragged and tiling.chunk in layout.variables:
+            return f"{CHUNK} < {tiling.chunks}"
+        beyond = [name for name in tiling.inner if self._axes.exceeds(name)]
+        return " & ".join(f"({name}_p < {index_text(self._axes.chunks(name))})" for name in beyond)
+
+    def stored(self, text: str, layout: OutputLayout, bits: int) -> str:
+        """The text of what is stored, a word or an element of `bits` bits, marked where not every thread stores it."""
+        tiling = self._tiling
+        if inside := self._inside(layout):
+            return f"memory.kept({text}, {inside})"
+        if not tiling.short:
+            return text
+        number, elements = f"{tiling.chunk}_c", tiling.elements
+        last = self._axes.chunks(tiling.chunk) - 1
+        rest = self._axes.extents[tiling.chunk] - elements * last
+        count = f"hl.select({number} < {index_text(last)}, {elements}, {index_text(rest)})"
+        if elements * bits < VECTOR:
+            # Each word has a store of its own, and begins after those before it.
+            count = f"hl.max({count} - {WORD}*{32 // bits}, 0)"
+        return f"memory.begun({text}, {count}, {bits})"

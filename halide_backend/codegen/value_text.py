@@ -1,0 +1,81 @@
+"""One value of a program as Python text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sympy
+
+from halide_backend.codegen.index_text import index_text, with_indirect
+from halide_backend.program.dtypes import NARROW_FLOATS
+from halide_backend.program.loop_program import Indirect, Load, LoopProgram, Number, Value
+from halide_backend.program.operation_names import LOOPS
+
+
+def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()) -> str:
+    """Python text of one operation over the names of its operands, `t` and their position.
+
+    `variables` are the Vars that the value depends on, for operations that need a Func.
+    """
+    operands = [f"t{operand}" for operand in value.operands]
+    attribute = value.attribute
+    sources = [program.values[operand].dtype for operand in value.operands]
+    if isinstance(attribute, Load):
+        return _load(program, value, attribute)
+    if isinstance(attribute, Indirect):
+        size = index_text(attribute.size)
+        return f"ops.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
+    if isinstance(attribute, Number):
+        return f"ops.constant({value.dtype!r}, {_number(attribute)})"
+    if isinstance(attribute, sympy.Expr):
+        return _index(program, value, attribute)
+    if value.operation in LOOPS:
+        operands.append(f"[{', '.join(variables)}]")
+    match value.operation:
+        case "to_dtype" | "bitcast":
+            return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
+        case "nextafter":
+            return f"ops.nextafter({value.dtype!r}, {', '.join(operands)})"
+        case "add" | "sub" | "mul" if "float" in value.dtype:
+            sign = {"add": "+", "sub": "-", "mul": "*"}[value.operation]
+            return f"{operands[0]} {sign} {operands[1]}"
+    return f"ops.{value.operation}({', '.join(operands)})"
+
+
+def _index(program: LoopProgram, value: Value, index: sympy.Expr) -> str:
+    wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
+    text = index_text(index)
+    sizes = [symbol for symbol in index.free_symbols if symbol.name.startswith(("n", "m", "k"))]
+    if wide >= 2**31 or sizes:
+        # Loop coordinates fit into int32, what is computed from them need not.
+        for symbol in index.free_symbols:
+            assumed = {"integer": True, "nonnegative": symbol.is_nonnegative}
+            index = index.subs(symbol, sympy.Symbol(f"hl.cast(hl.Int(64), {symbol.name})", **assumed))
+        text = index_text(index)
+    if index.is_Integer:
+        return f"ops.constant({value.dtype!r}, {text})"
+    return f"ops.position({value.dtype!r}, {with_indirect(text, value.operands)})"
+
+
+def _load(program: LoopProgram, value: Value, load: Load) -> str:
+    masked = any(program.values[o].dtype == "bool" for o in value.operands) and any(
+        program.values[o].operation != "indirect" for o in value.operands
+    )
+    buffer = next(b for b in program.inputs if b.name == load.buffer)
+    if load.coordinates:
+        terms = [f"hl.clamp(hl.likely({index_text(c.index)}), 0, {c.extent - 1})*{c.stride}" for c in load.coordinates]
+        text = " + ".join(terms)
+    elif masked:
+        last = index_text(sympy.expand(sympy.sympify(buffer.extent) - 1))
+        text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
+    else:
+        text = index_text(load.index)
+    text = with_indirect(text, value.operands)
+    element = f"{load.buffer}[{text}]"
+    if value.dtype == "bool" or value.dtype in NARROW_FLOATS:
+        return f"ops.load({value.dtype!r}, {element})"
+    return element
+
+
+def _number(number: Number) -> str:
+    return f'float("{number.bits}")' if number.bits in ("inf", "-inf", "nan") else number.bits

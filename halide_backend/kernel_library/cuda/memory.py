@@ -1,0 +1,131 @@
+"""Tensors as a CUDA kernel sees them: elements, or 32-bit words that hold one or several of them.
+
+Halide turns exactly one kind of access into a 128-bit instruction: four adjacent lanes of a 32-bit type at an index
+that is provably a multiple of four. So tensors of every other element type are read and written as words, and a
+thread's elements are taken out of them in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import halide as hl
+
+from halide_backend.kernel_library.arguments import Input
+from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.cuda.operations import load, stored
+from halide_backend.kernel_library.element_types import STORAGE, logical_bits
+from halide_backend.kernel_library.memory import size, target
+
+__all__ = ["STORAGE", "added", "begun", "checked", "element", "kept", "size", "source", "target", "word", "words"]
+
+
+def source(argument: Input) -> hl.ImageParam:
+    """The flat input, element by element."""
+    return _from_zero(hl.ImageParam(STORAGE[argument.dtype], 1, argument.name))
+
+
+def words(argument: Input) -> hl.ImageParam:
+    """The flat input as 32-bit words; its data pointer is a multiple of 16 bytes."""
+    return _from_zero(hl.ImageParam(hl.UInt(32), 1, argument.name))
+
+
+def _from_zero(parameter: hl.ImageParam) -> hl.ImageParam:
+    # Without it no index is a provable multiple of anything.
+    parameter.dim(0).set_min(0)
+    return parameter
+
+
+def element(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) -> hl.Expr:
+    """Element `number` of the words `func[..., *rest]`, as a value of torch dtype `dtype`.
+
+    `number` becomes a constant where its loop is unrolled, and with it every shift.
+    """
+    bits = logical_bits(dtype)
+    storage = STORAGE[dtype]
+    at = number if isinstance(number, hl.Expr) else hl.Expr(number)
+    if bits == 64:
+        low, high = (hl.cast(hl.UInt(64), _at(func, at * 2 + k, rest)) for k in (0, 1))
+        return load(dtype, _reinterpreted(storage, low | (high << hl.u64(32))))
+    per_word = 32 // bits
+    whole = _at(func, at // per_word, rest)
+    if per_word == 1:
+        return load(dtype, _reinterpreted(storage, whole))
+    part = hl.cast(hl.UInt(bits), whole >> hl.cast(hl.UInt(32), (at % per_word) * bits))
+    return load(dtype, _reinterpreted(storage, part))
+
+
+def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) -> hl.Expr:
+    """Word `number` of the memory that holds the values `func[..., *rest]` of torch dtype `dtype`."""
+    bits = logical_bits(dtype)
+    at = number if isinstance(number, hl.Expr) else hl.Expr(number)
+    if bits == 64:
+        bits64 = hl.reinterpret(hl.UInt(64), _at(func, at // 2, rest))
+        return hl.cast(hl.UInt(32), bits64 >> hl.cast(hl.UInt(64), (at % 2) * 32))
+    per_word = 32 // bits
+    values = [_at(func, at * per_word + k, rest) for k in range(per_word)]
+    if dtype == "bfloat16":
+        return intrinsics.bfloat16_pair(values[0], values[1])
+    if dtype == "float16":
+        return intrinsics.float16_pair(values[0], values[1])
+    parts = [hl.reinterpret(hl.UInt(bits), stored(dtype, value)) for value in values]
+    joined = hl.cast(hl.UInt(32), parts[0])
+    for k, part in enumerate(parts[1:], start=1):
+        joined = joined | (hl.cast(hl.UInt(32), part) << hl.u32(k * bits))
+    return joined
+
+
+def added(dtype: str, value: hl.Expr, adjacent: int, step: hl.Expr) -> hl.Expr:
+    """What a store has to write in order to add `value` to the element of torch dtype `dtype` that is there.
+
+    Each thread adds to so many `adjacent` elements, an aligned vector if they are several; `step` as of
+    `intrinsics.atomic_addend`.
+    """
+    bits = logical_bits(dtype)
+    letters = "bf" if dtype == "bfloat16" else "f" if dtype.startswith("float") else "u"
+    kind = f"{letters}{bits}{f'_v{adjacent}' * (adjacent > 1)}"
+    element = stored(dtype, value)
+    if bits >= 32:
+        return intrinsics.atomic_addend(element, kind, step)
+    word = hl.cast(hl.UInt(32), _reinterpreted(hl.UInt(bits), element))
+    return _reinterpreted(STORAGE[dtype], hl.cast(hl.UInt(bits), intrinsics.atomic_addend(word, kind, step)))
+
+
+def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:
+    """What a store has to write so that it leaves memory as it is where `whether` is false."""
+    bits, kind = value.type().bits(), value.type()
+    if bits >= 32:
+        word = hl.UInt(bits)
+        return _reinterpreted(kind, intrinsics.kept(_reinterpreted(word, value), whether))
+    narrow = value if bits == 1 else _reinterpreted(hl.UInt(bits), value)
+    word32 = intrinsics.kept(hl.cast(hl.UInt(32), narrow), whether)
+    return word32 != hl.u32(0) if bits == 1 else _reinterpreted(kind, hl.cast(hl.UInt(bits), word32))
+
+
+def begun(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
+    """What a store of words has to write so that only its first `count` elements of `bits` bits change memory."""
+    return intrinsics.begun(word, count, bits)
+
+
+def checked(value: hl.Expr, bad: hl.Expr) -> hl.Expr:
+    """`value`, after ending the kernel with an error where `bad` is true."""
+    bits = value.type().bits()
+    if bits == 64:
+        whole = hl.reinterpret(hl.UInt(64), value)
+        low = hl.cast(hl.UInt(64), intrinsics.trap_if(hl.cast(hl.UInt(32), whole), bad))
+        return hl.reinterpret(value.type(), (whole & ~hl.u64(0xFFFFFFFF)) | low)
+    if bits == 32:
+        return hl.reinterpret(value.type(), intrinsics.trap_if(hl.reinterpret(hl.UInt(32), value), bad))
+    if bits == 1:
+        return intrinsics.trap_if(hl.cast(hl.UInt(32), value), bad) != hl.u32(0)
+    narrow = hl.reinterpret(hl.UInt(bits), value)
+    return hl.reinterpret(value.type(), hl.cast(hl.UInt(bits), intrinsics.trap_if(hl.cast(hl.UInt(32), narrow), bad)))
+
+
+def _at(func: hl.Func, first: hl.Expr, rest: Sequence[hl.Expr]) -> hl.Expr:
+    arguments = (first, *rest)
+    return hl.Expr(func[arguments])
+
+
+def _reinterpreted(kind: hl.Type, value: hl.Expr) -> hl.Expr:
+    return value if value.type() == kind else hl.reinterpret(kind, value)

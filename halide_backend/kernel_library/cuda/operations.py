@@ -1,0 +1,189 @@
+"""Inductor's elementwise operations on CUDA: those of the CPU, but for what the GPU has instructions for.
+
+`exp` and what is made of it have the accuracy that Inductor's Triton kernels have (the multi-function unit's 2**x), and
+random numbers have the bits that Inductor's Triton kernels draw.
+"""
+
+from __future__ import annotations
+
+import math
+
+import halide as hl
+
+from halide_backend.kernel_library import mathematics
+from halide_backend.kernel_library import operations as portable
+from halide_backend.kernel_library.conversions import bitcast, load
+from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
+from halide_backend.kernel_library.mathematics.error_function import ERF_32, LOG_ERFC_32
+from halide_backend.kernel_library.mathematics.floating_point import at_most
+from halide_backend.kernel_library.mathematics.hyperbolic import TANH_32
+from halide_backend.kernel_library.mathematics.polynomial import polynomial
+from halide_backend.kernel_library.mathematics.trigonometric import sine_of
+
+__all__ = [
+    "bitcast",
+    "cos",
+    "divide",
+    "divide_by_constant",
+    "divide_by_shared",
+    "erf",
+    "exp",
+    "exp2",
+    "indirect",
+    "load",
+    "maximum",
+    "minimum",
+    "rand",
+    "randint64",
+    "randn",
+    "relu",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "stored",
+    "tanh",
+    "to_dtype",
+]
+
+_SINGLE = hl.Float(32)
+
+
+def __getattr__(name: str) -> object:
+    return getattr(portable, name)
+
+
+def stored(dtype: str, value: hl.Expr) -> hl.Expr:
+    """`value` as a memory element of torch dtype `dtype`."""
+    if dtype == "bfloat16":
+        return hl.cast(hl.UInt(16), intrinsics.bfloat16_pair(value, value))
+    if dtype == "float16":
+        return hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), intrinsics.float16_pair(value, value)))
+    return portable.stored(dtype, value)
+
+
+def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
+    """torch's conversion between dtypes, rounding to float16 and bfloat16."""
+    if target in ("bfloat16", "float16"):
+        return load(target, stored(target, hl.cast(_SINGLE, value)))
+    return portable.to_dtype(source, target, value)
+
+
+def exp(x: hl.Expr) -> hl.Expr:
+    if x.type() != _SINGLE:
+        return mathematics.exp(x)
+    return intrinsics.exp2(x * hl.f32(1 / math.log(2)))
+
+
+def exp2(x: hl.Expr) -> hl.Expr:
+    return intrinsics.exp2(x) if x.type() == _SINGLE else mathematics.exp2(x)
+
+
+def erf(x: hl.Expr) -> hl.Expr:
+    """The CPU's formula with the multi-function unit's exponential, whose error is that of a small complement."""
+    if x.type() != _SINGLE:
+        return mathematics.erf(x)
+    a = portable.abs(x)
+    complement = exp(portable.neg(polynomial(at_most(a, 4.0), LOG_ERFC_32)))
+    near = x * polynomial(x * x, ERF_32) + x
+    return hl.select(a < hl.f32(0.9), near, portable.copysign(hl.f32(1) - complement, x))
+
+
+def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
+    """An index read from data as an int32 coordinate in [0, size); negative ones count from the end."""
+    if index.type() != hl.Int(32):
+        return portable.indirect(size, wrap_negative, index)
+    index = portable.opaque(index)
+    if wrap_negative:
+        index = hl.select(index < 0, index + size, index)
+    return hl.clamp(index, 0, size - 1)
+
+
+def sigmoid(x: hl.Expr) -> hl.Expr:
+    if x.type() != _SINGLE:
+        return mathematics.sigmoid(x)
+    return intrinsics.divide(hl.f32(1), hl.f32(1) + exp(portable.neg(x)))
+
+
+def tanh(x: hl.Expr) -> hl.Expr:
+    """Odd polynomial for |x| < 1, 1 - 2/(exp(2|x|) + 1) beyond."""
+    if x.type() != _SINGLE:
+        return mathematics.tanh(x)
+    a = portable.abs(x)
+    z = a * a
+    small = a * z * polynomial(z, TANH_32) + a
+    large = hl.f32(1) - intrinsics.divide(hl.f32(2), exp(a * hl.f32(2)) + hl.f32(1))
+    return portable.copysign(hl.select(a < hl.f32(1), small, large), x)
+
+
+def rsqrt(x: hl.Expr) -> hl.Expr:
+    return intrinsics.rsqrt(x) if x.type() == _SINGLE else portable.rsqrt(x)
+
+
+def sin(x: hl.Expr) -> hl.Expr:
+    return sine_of(x, *intrinsics.angle(portable.abs(x)), 0) if x.type() == _SINGLE else mathematics.sin(x)
+
+
+def cos(x: hl.Expr) -> hl.Expr:
+    return sine_of(x, *intrinsics.angle(portable.abs(x)), 1) if x.type() == _SINGLE else mathematics.cos(x)
+
+
+def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b, of float32 within 2 ulp."""
+    return intrinsics.divide(a, b) if a.type() == _SINGLE else portable.truediv(a, b)
+
+
+def divide_by_constant(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b, of float32 rounded as IEEE's wherever the result is no denormal.
+
+    The processor's own division has a branch, and threads wait before it for what they need. A quotient of 24 bits by
+    24 bits is never nearer than 2**-49 to the middle of two floats; the product in float64 is wrong by 2**-52.
+    """
+    if a.type() != _SINGLE:
+        return portable.truediv(a, b)
+    wide = hl.Float(64)
+    return hl.cast(_SINGLE, hl.cast(wide, a) * (hl.f64(1) / hl.cast(wide, b)))
+
+
+def divide_by_shared(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b, of float32 rounded as IEEE's wherever the result is no denormal, where many `a` have the same `b`.
+
+    The processor's own division has a branch, and a reciprocal for each `a`. Here a quotient q within one ulp gets
+    q + (a - q*b)/b, which Markstein (2000) proves right for a reciprocal that is itself rounded right. Powers of two
+    keep all steps in range: `b` is brought between 1 and 4, and tiny `a` are made larger.
+    """
+    if a.type() != _SINGLE:
+        return portable.truediv(a, b)
+    exponent = hl.min((hl.reinterpret(hl.UInt(32), b) >> hl.u32(23)) & hl.u32(255), hl.u32(253))
+    power = hl.reinterpret(_SINGLE, (hl.u32(254) - exponent) << hl.u32(23))
+    scaled = b * power
+    reciprocal = hl.f32(1) / scaled
+    infinite = hl.f32(float("inf"))
+    divisor = hl.select(portable.abs(scaled) < infinite, scaled, hl.f32(0))
+    # Only of a denormal `b` a quotient can be too large, and its result is infinite long before.
+    limit = hl.select(exponent == hl.u32(0), hl.f32(2.0**100), infinite)
+    # By its bits: |a|, which the compiler finds elsewhere too, would stay in a register of its own.
+    tiny = hl.reinterpret(hl.UInt(32), a) << hl.u32(1) < hl.u32((127 - 100) << 24)
+    dividend = hl.select(tiny, a * hl.f32(2.0**64), a)
+    first = dividend * reciprocal
+    quotient = first
+    for _ in range(2):
+        rest = intrinsics.fma(portable.neg(quotient), divisor, dividend)
+        quotient = intrinsics.fma(rest, reciprocal, quotient)
+    # Infinities, NaN and the sign of a zero are right as they are.
+    quotient = hl.select(portable.abs(first) < limit, portable.copysign(quotient, first), first)
+    return quotient * hl.select(tiny, power * hl.f32(2.0**-64), power)
+
+
+def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The larger one; NaN if either is NaN."""
+    return intrinsics.maximum(a, b) if a.type() == _SINGLE else portable.maximum(a, b)
+
+
+def minimum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The smaller one; NaN if either is NaN."""
+    return intrinsics.minimum(a, b) if a.type() == _SINGLE else portable.minimum(a, b)
+
+
+def relu(x: hl.Expr) -> hl.Expr:
+    return intrinsics.maximum(x, hl.f32(0)) if x.type() == _SINGLE else portable.relu(x)

@@ -1,0 +1,78 @@
+"""Reductions by a team of threads: each thread reduces its share, the lanes of a warp exchange, warps meet in shared
+memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import halide as hl
+
+from halide_backend.kernel_library import reductions as portable
+from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.reductions import candidate
+
+__all__ = ["across_block", "across_team", "across_warp", "candidate", "combine", "decode", "encode", "initial"]
+
+LANES = 32
+_SINGLE = hl.Float(32)
+
+
+def encode(kind: str, value: hl.Expr) -> hl.Expr:
+    """`value` as the type that the reduction `kind` accumulates: float32 maxima stay floats here."""
+    return value if _native(kind, value.type()) else portable.encode(kind, value)
+
+
+def initial(kind: str, encoded: hl.Expr) -> hl.Expr:
+    """The value of an empty reduction, of the type of `encoded`."""
+    if _native(kind, encoded.type()):
+        return hl.f32(float("-inf") if kind == "max" else float("inf"))
+    return portable.initial(kind, encoded)
+
+
+def combine(kind: str, total: hl.Expr, value: hl.Expr) -> hl.Expr:
+    """One step of the reduction."""
+    if _native(kind, total.type()):
+        return intrinsics.maximum(total, value) if kind == "max" else intrinsics.minimum(total, value)
+    return portable.combine(kind, total, value)
+
+
+def decode(kind: str, original: hl.Type, total: hl.Expr) -> hl.Expr:
+    """The result, in the type of the reduced values."""
+    return total if _native(kind, original) else portable.decode(kind, original, total)
+
+
+def across_warp(kind: str, value: hl.Expr, lanes: int = LANES) -> hl.Expr:
+    """The reduction of `value` over `lanes` adjacent lanes of a warp, in every one of them."""
+    distance = lanes // 2
+    while distance:
+        value = combine(kind, value, intrinsics.across(value, distance))
+        distance //= 2
+    return value
+
+
+def across_team(kind: str, value: hl.Expr, threads: int, number: int) -> hl.Expr:
+    """The reduction of `value` over a team of `threads` threads, in every one of them; the `number`-th of a kernel.
+
+    A team of more than a warp is a whole block, all of whose threads have to come here.
+    """
+    value = across_warp(kind, value, min(threads, LANES))
+    if threads <= LANES:
+        return value
+    return _folded(kind, intrinsics.of_warps(value, threads // LANES, number))
+
+
+def across_block(kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]) -> hl.Expr:
+    """The reduction of `warps[thread, *rest]`, which all threads of a warp have equal, over a block's warps."""
+    places = [(first, *rest) for first in range(0, threads, LANES)]
+    return _folded(kind, [hl.Expr(warps[place]) for place in places])
+
+
+def _folded(kind: str, parts: list[hl.Expr]) -> hl.Expr:
+    while len(parts) > 1:
+        paired = [combine(kind, a, b) for a, b in zip(parts[::2], parts[1::2])]
+        parts = paired + parts[len(paired) * 2 :]
+    return parts[0]
+
+
+def _native(kind: str, of: hl.Type) -> bool:
+    return kind in ("max", "min") and bool(of == _SINGLE)

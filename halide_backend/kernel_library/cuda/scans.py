@@ -1,0 +1,70 @@
+"""Scans by a team of threads: each thread scans its chunks, the lanes of a warp exchange their totals, then the warps.
+
+A tuple of components is one element of a scan. `combine` makes one of an earlier and of a later element; it is
+associative, and nothing else: it need not commute, and has no neutral element. So what has no predecessor is selected
+rather than combined with something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import halide as hl
+
+from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.cuda.intrinsics import beside
+
+__all__ = ["beside", "defined", "element", "joined", "lanes_before", "of_lane", "of_warps", "over_lanes"]
+
+#: The components of one element.
+Element: TypeAlias = tuple[hl.Expr, ...]
+Combine: TypeAlias = Callable[[Element, Element], Element]
+
+
+def element(func: hl.Func, count: int, place: Sequence[hl.Expr | hl.Var | int]) -> Element:
+    """The `count` components of Func `func` at `place`."""
+    found = func[tuple(place)]
+    return (hl.Expr(found),) if count == 1 else tuple(hl.Expr(found[number]) for number in range(count))
+
+
+def defined(values: Element) -> hl.Expr | Element:
+    """`values` as the definition of a Func."""
+    return values[0] if len(values) == 1 else values
+
+
+def over_lanes(combine: Combine, values: Element, lane: hl.Var, distance: hl.Expr) -> Element:
+    """One step of a scan over lanes: `values` of the last `distance` lanes become those of twice as many."""
+    return joined(combine, lanes_before(values, distance), hl.Expr(lane) >= distance, values)
+
+
+def lanes_before(values: Element, distance: hl.Expr) -> Element:
+    """`values` of the lane whose number is less by `distance`; of lanes that have none, anything."""
+    return tuple(intrinsics.of_lane_before(value, distance) for value in values)
+
+
+def of_lane(values: Element, lane: hl.Expr, lanes: int) -> Element:
+    """`values` of the lane with number `lane` among every `lanes` adjacent ones."""
+    return tuple(intrinsics.of_lane(value, lane, lanes) for value in values)
+
+
+def of_warps(values: Element, warp: hl.Var, lane: hl.Var, number: int) -> Element:
+    """To lane k of every warp the `values` of the k-th one, whose lanes have them equal; to lanes beyond, anything.
+
+    They are exchange number `number` of the kernel and those that follow.
+    """
+    places = hl.Expr(warp), hl.Expr(lane)
+    return tuple(intrinsics.of_warp(value, *places, number + k) for k, value in enumerate(values))
+
+
+def joined(
+    combine: Combine, first: Element, is_first: hl.Expr, second: Element, is_second: hl.Expr | None = None
+) -> Element:
+    """`first` and `second` combined where both are there, else the one that is; `second` is everywhere unless told."""
+    both = _chosen(is_first, combine(first, second), second)
+    found = both if is_second is None else _chosen(is_second, both, first)
+    return (beside(beside(found[0], first[0]), second[0]), *found[1:])
+
+
+def _chosen(whether: hl.Expr, values: Element, others: Element) -> Element:
+    return tuple(hl.select(whether, value, other) for value, other in zip(values, others, strict=True))

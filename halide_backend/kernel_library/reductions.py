@@ -1,0 +1,90 @@
+"""Reductions in forms that Halide can prove associative, so that a schedule may split them.
+
+Halide knows sums, products, minimum, maximum and bitwise operators. torch's rules for NaN and ties are none of these,
+so a float maximum runs over integer keys that order like the floats with NaN on top, and argmax is a maximum followed
+by the smallest position that attains it.
+"""
+
+from __future__ import annotations
+
+import halide as hl
+
+from halide_backend.kernel_library.mathematics.floating_point import is_nan, without_bounds
+
+
+def encode(kind: str, value: hl.Expr) -> hl.Expr:
+    """`value` as the type that the reduction `kind` accumulates."""
+    if kind in ("any", "all"):
+        return hl.cast(hl.UInt(8), value)
+    if kind == "xor_sum" or (kind in ("sum", "prod") and value.type().is_int()):
+        # Signed overflow is undefined in Halide and wraps in torch.
+        return hl.reinterpret(hl.UInt(value.type().bits()), value)
+    if kind in ("max", "min", "argmax", "argmin") and value.type().is_float():
+        return order_key(value, nan_is_largest=kind in ("max", "argmax"))
+    if value.type() == hl.UInt(1):
+        return hl.cast(hl.UInt(8), value)
+    return value
+
+
+def initial(kind: str, encoded: hl.Expr) -> hl.Expr:
+    """The value of an empty reduction, of the type of `encoded`."""
+    accumulator = encoded.type()
+    if kind in ("max", "argmax"):
+        return accumulator.min()
+    if kind in ("min", "argmin"):
+        return accumulator.max()
+    return hl.cast(accumulator, hl.i32(1 if kind in ("prod", "all") else 0))
+
+
+def combine(kind: str, total: hl.Expr, value: hl.Expr) -> hl.Expr:
+    """One step of the reduction."""
+    if kind == "sum":
+        return total + value
+    if kind == "prod":
+        return total * value
+    if kind == "xor_sum":
+        return total ^ value
+    return hl.max(total, value) if kind in ("max", "argmax", "any") else hl.min(total, value)
+
+
+def decode(kind: str, original: hl.Type, total: hl.Expr) -> hl.Expr:
+    """The result, in the type of the reduced values."""
+    if kind in ("any", "all"):
+        return total != hl.u8(0)
+    if kind in ("max", "min") and original.is_float():
+        return from_order_key(original, total)
+    if original == hl.UInt(1):
+        return total != hl.u8(0)
+    return hl.cast(original, total)
+
+
+def order_key(value: hl.Expr, *, nan_is_largest: bool) -> hl.Expr:
+    """A signed integer that orders as the float `value` does, -0.0 equal to 0.0, NaN at one end.
+
+    The bits of a float order like an integer with a sign bit; flipping the other bits of negative ones gives two's
+    complement order.
+    """
+    bits = value.type().bits()
+    word = hl.Int(bits)
+    pattern = hl.reinterpret(word, without_bounds(value))
+    pattern = hl.select(pattern == word.min(), hl.cast(word, hl.i32(0)), pattern)
+    key = pattern ^ ((pattern >> (bits - 1)) & word.max())
+    return hl.select(is_nan(value), word.max() if nan_is_largest else word.min(), key)
+
+
+def from_order_key(original: hl.Type, key: hl.Expr) -> hl.Expr:
+    """The float behind a key of `order_key`; both ends of the range are NaN, of no sign."""
+    bits = original.bits()
+    word = hl.Int(bits)
+    # The largest key is the pattern of a NaN; what the smallest would be has all bits set, and so a sign.
+    pattern = hl.select(key == word.min(), word.max(), key ^ ((key >> (bits - 1)) & word.max()))
+    return hl.reinterpret(original, pattern)
+
+
+def candidate(kind: str, key: hl.Expr, best: hl.Expr, position: hl.Expr | hl.Var) -> hl.Expr:
+    """`position` where `key` is the best one, else a position after all others: the first of equals wins.
+
+    Halide writes select(c, x - 1, largest) as select(c, x, largest + 1) - 1 and fails as that overflows, so it may not
+    see what the position is made of.
+    """
+    return hl.select(key == best, without_bounds(hl.cast(hl.Int(32), position)), hl.Int(32).max())

@@ -1,0 +1,52 @@
+"""Loads of memory that the program overwrites: write-after-read hazards, and what has to be read before."""
+
+from __future__ import annotations
+
+from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import Load, LoopProgram, Store
+from halide_backend.program.uses import sinks_of
+
+
+def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
+    """Loads of memory that the program overwrites, if their values have to be stored.
+
+    The first are read where they are overwritten, but go elsewhere, too: each is stored before that point is written.
+    The second are read at other places than are written, as in `x[1:] = x[:-1]`, or by a check, which has loops of its
+    own: all are stored before the first point is written.
+
+    Raises:
+        Unsupported: that would not come before the other stores; only separate kernels keep them in order.
+    """
+    mutated = {buffer.name for buffer in program.inputs if buffer.mutated}
+    if not mutated:
+        return frozenset(), frozenset()
+    sinks = sinks_of(program)
+    checks = {f"check {number}" for number in range(len(program.checks))}
+    scatters = {f"store {number}" for number, store in enumerate(program.stores) if _is_scatter(store)}
+    found: set[int] = set()
+    snapshots: set[int] = set()
+    for position, value in enumerate(program.values):
+        load = value.attribute
+        if not (isinstance(load, Load) and load.buffer in mutated):
+            continue
+        number, store = _overwriting(program, load.buffer)
+        moved = load.index != store.index or store.mode is not None or bool(value.operands)
+        if moved or sinks[position] & checks:
+            if len(program.stores) > 1 or _is_scatter(store):
+                raise Unsupported("overwritten memory is read at another place than it is written, or by a check")
+            snapshots.add(position)
+        elif sinks[position] != {f"store {number}"}:
+            if sinks[position] & scatters:
+                raise Unsupported("overwritten memory is read by a scatter, which runs after the outputs")
+            found.add(position)
+    return frozenset(found), frozenset(snapshots)
+
+
+def _is_scatter(store: Store) -> bool:
+    return store.mode is not None or any(symbol.name.startswith("j") for symbol in store.index.free_symbols)
+
+
+def _overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:
+    memory = next(buffer.memory for buffer in program.inputs if buffer.name == name)
+    output = next(buffer.name for buffer in program.outputs if buffer.memory == memory)
+    return next((k, store) for k, store in enumerate(program.stores) if store.buffer == output)

@@ -1,0 +1,93 @@
+"""The axes of a dynamic row as one: Halide cannot fuse the loops of outputs that are computed together, and of the
+dimensions of a grid only one may be as long as a size that nobody knows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import sympy
+
+from halide_backend.errors import Unsupported
+from halide_backend.program.extents import FloorDiv, product
+from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
+
+
+def flattened(program: LoopProgram) -> LoopProgram:
+    """`program` with one axis in place of several, if it has several outputs over a row of them and one is dynamic.
+
+    The innermost axis of a kernel without reductions stays what it is where its extent is known: vectors lie along it.
+
+    Raises:
+        Unsupported: an output is not one line of memory along them, or one of them is scanned.
+    """
+    reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
+    row = program.row
+    if row and isinstance(row[-1].extent, int) and not reduces:
+        row = row[:-1]
+    if len(program.stores) == 1 or len(row) < 2 or all(isinstance(axis.extent, int) for axis in row):
+        return program
+    scans = [value.attribute.axes for value in program.values if isinstance(value.attribute, Scan)]
+    if not set(row).isdisjoint(itertools.chain(*scans)):
+        raise Unsupported("a scan of a dynamic length")
+    return _Flattening(row).program(program)
+
+
+class _Flattening:
+    """`row`, outermost axis first, as one axis that has the name of the last."""
+
+    def __init__(self, row: Sequence[Axis]) -> None:
+        hint = 1
+        for axis in row:
+            hint *= axis.hint
+        self._names = {axis.name for axis in row}
+        self._axis = Axis(row[-1].name, product(axis.extent for axis in row), hint)
+        number = self._axis.symbol
+        self._digits: dict[sympy.Symbol, sympy.Expr] = {}
+        weight: Extent = 1
+        rest = number
+        for axis in reversed(row):
+            quotient = number if weight == 1 else FloorDiv(number, sympy.sympify(weight))
+            self._digits[axis.symbol] = quotient if axis is row[0] else sympy.Mod(quotient, axis.extent)
+            if axis is not row[-1]:
+                rest -= weight * axis.symbol
+            weight = product((weight, axis.extent))
+        # The last axis by the number and the others: they vanish from what runs along the whole row.
+        self._last = {number: rest}
+        self._others = {axis.symbol for axis in row[:-1]}
+
+    def index(self, index: sympy.Expr) -> sympy.Expr:
+        line = self._line(index)
+        return index.xreplace(self._digits) if line is None else line
+
+    def _line(self, index: sympy.Expr) -> sympy.Expr | None:
+        line = sympy.expand(index.xreplace(self._last))
+        return None if line.free_symbols & self._others else line
+
+    def value(self, value: Value) -> Value:
+        attribute = value.attribute
+        if isinstance(attribute, Load):
+            coordinates = tuple(replace(c, index=self.index(c.index)) for c in attribute.coordinates)
+            attribute = replace(attribute, index=self.index(attribute.index), coordinates=coordinates)
+        elif isinstance(attribute, sympy.Expr):
+            attribute = self.index(attribute)
+        axes = value.axes - self._names
+        return replace(value, attribute=attribute, axes=axes if axes == value.axes else axes | {self._axis.name})
+
+    def store(self, store: Store) -> Store:
+        line = self._line(store.index)
+        if line is None:
+            raise Unsupported("an output of a dynamic row that is no line of memory, beside others")
+        return replace(store, index=line, nest=Nest(self.axes(store.nest.iteration), store.nest.reduction))
+
+    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return (self._axis, *(axis for axis in axes if axis.name not in self._names))
+
+    def program(self, program: LoopProgram) -> LoopProgram:
+        return replace(
+            program,
+            values=tuple(map(self.value, program.values)),
+            stores=tuple(map(self.store, program.stores)),
+            row=self.axes(program.row),
+        )

@@ -1,0 +1,92 @@
+"""Where a store goes: the dimensions of the output Func, or the positions of a scatter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from halide_backend.program.loop_program import Extent, LoopProgram, Store
+
+
+@dataclass(frozen=True)
+class OutputLayout:
+    """An output Func's `variables` and, one for each, `dims` of (extent, stride); innermost dimension first.
+
+    If `scattered`, the last variable is a computed `position` (in units of its dimension's stride) and the others are
+    axes that the update may treat as pure.
+    """
+
+    variables: tuple[str, ...]
+    dims: tuple[tuple[Extent, Extent], ...]
+    offset: int = 0
+    position: sympy.Expr | None = None
+
+    @property
+    def scattered(self) -> bool:
+        return self.position is not None
+
+
+def output_layout(store: Store, program: LoopProgram) -> OutputLayout:
+    """An N-d box of memory if the index is one, else a scatter."""
+    index = sympy.expand(store.index)
+    axes = {axis.symbol: axis for axis in store.nest.iteration}
+    coefficients = {symbol: index.coeff(symbol) for symbol in axes}
+    rest = sympy.expand(index - sum(c * s for s, c in coefficients.items()))
+    if store.mode is None and rest.is_Integer and not store.nest.reduction:
+        hints = {axis.symbol: axis.hint for axis in program.axes}
+        dims = sorted(
+            ((_number(coefficients[symbol]), axis) for symbol, axis in axes.items()),
+            key=lambda dim: (_size_hint(dim[0], program), hints[dim[1].symbol]),
+        )
+        if _is_box([(stride, axis.extent) for stride, axis in dims]):
+            return OutputLayout(
+                tuple(axis.name for _, axis in dims),
+                tuple((axis.extent, stride) for stride, axis in dims),
+                int(rest),
+            )
+    return _scatter(store, index, program)
+
+
+def _number(expression: sympy.Expr) -> Extent:
+    return int(expression) if expression.is_Integer else expression
+
+
+def _size_hint(stride: Extent, program: LoopProgram) -> int:
+    """A typical value of a stride: where its sizes are extents of axes, these have hints."""
+    if isinstance(stride, int):
+        return stride
+    known = {axis.extent: axis.hint for axis in program.axes if axis.extent in stride.free_symbols}
+    hinted = stride.xreplace({symbol: sympy.Integer(known.get(symbol, 64)) for symbol in stride.free_symbols})
+    return int(hinted) if hinted.is_Integer else 64
+
+
+def _is_box(dims: list[tuple[Extent, Extent]]) -> bool:
+    """Whether no two points of the (stride, extent) dimensions, ordered by stride, share an address.
+
+    With symbolic strides only what holds for all sizes counts: each dimension starts where the previous one ends.
+    """
+    reach: Extent = 1
+    for stride, extent in dims:
+        beyond = sympy.expand(stride - sympy.sympify(reach))
+        if not (beyond.is_nonnegative or (beyond.is_Integer and beyond >= 0)):
+            return False
+        reach = sympy.expand(sympy.sympify(stride) * extent)
+    return True
+
+
+def _scatter(store: Store, index: sympy.Expr, program: LoopProgram) -> OutputLayout:
+    extent = next(buffer.extent for buffer in program.outputs if buffer.name == store.buffer)
+    for axis in reversed(store.nest.iteration):
+        # A column: the index is stride-1 in this axis and everything else moves by whole rows of it.
+        others = sympy.expand(index - axis.symbol)
+        rows = sympy.expand(others / axis.extent)
+        whole = all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(rows))
+        static = isinstance(extent, int) and isinstance(axis.extent, int)
+        if static and axis.symbol not in others.free_symbols and whole and extent % axis.extent == 0:
+            return OutputLayout(
+                (axis.name, "p"),
+                ((axis.extent, 1), (extent // axis.extent, axis.extent)),
+                position=rows,
+            )
+    return OutputLayout(("p",), ((extent, 1),), position=index)

@@ -1,0 +1,53 @@
+"""Transposed operands: loads that run along another axis of memory than the store they feed."""
+
+from __future__ import annotations
+
+import sympy
+
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Store, Value
+from halide_backend.program.store_layout import OutputLayout
+
+#: Below this extent a strided load stays in one cache line or two; copying it into a tile would not pay.
+_TILE = 8
+
+
+def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> frozenset[int]:
+    """Loads that run along another axis of memory than the store they feed: the transposed operands."""
+    found: set[int] = set()
+    hints = {axis.name: axis.hint for axis in program.axes}
+    for store in program.stores:
+        layout = layouts[store.buffer]
+        if layout.scattered or not layout.dims or layout.dims[0][1] != 1:
+            continue
+        inner = layout.variables[0]
+        if hints[inner] < _TILE:
+            continue
+        for position in _behind(program, store):
+            value = program.values[position]
+            if isinstance(value.attribute, Load) and _is_transposed(value, value.attribute, inner, program):
+                found.add(position)
+    return frozenset(found)
+
+
+def _behind(program: LoopProgram, store: Store) -> set[int]:
+    seen: set[int] = set()
+    stack = [store.value]
+    while stack:
+        position = stack.pop()
+        if position not in seen:
+            seen.add(position)
+            if not isinstance(program.values[position].attribute, Reduction):
+                stack += program.values[position].operands
+    return seen
+
+
+def _is_transposed(value: Value, load: Load, inner: str, program: LoopProgram) -> bool:
+    if value.operands or inner not in value.axes:
+        return False
+    extents = {axis.name: axis.hint for axis in program.axes}
+    index = sympy.expand(load.index)
+    by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
+    strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
+    if inner not in strides or strides[inner] in (0, 1, -1):
+        return False
+    return any(stride == 1 and extents[name] >= _TILE for name, stride in strides.items() if name != inner)

@@ -1,0 +1,55 @@
+"""What the caches of a GPU are to do with what a kernel loads."""
+
+from __future__ import annotations
+
+import math
+
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.loop_program import Load, LoopProgram
+from halide_backend.program.uses import sinks_of
+from halide_backend.schedule.mapping.chunks import element_bytes, row_loads, typical_extents
+from halide_backend.schedule.tiling import Team, Tiling
+
+#: Bytes that a kernel moves, of which nothing that a kernel before it left in the 60 MB cache of an H200 survives.
+_OVERFLOWING = 128 << 20
+
+
+def priority_of_loads(program: LoopProgram, tiling: Tiling) -> str:
+    """PTX's name for it, "" for none: "L1::no_allocate" for rows that are reduced and gone, "L2::evict_last" for long
+    tensors that are replaced row by row, so that what is stored makes room for what is stored next.
+    """
+    if _is_streamed(program, tiling):
+        return "L1::no_allocate"
+    return "L2::evict_last" if _is_replaced(program, tiling) else ""
+
+
+def _is_streamed(program: LoopProgram, tiling: Tiling) -> bool:
+    """Whether teams read their rows once, each its own, and store a value or some for a row."""
+    if tiling.team not in (Team.REGISTERS, Team.BLOCK):
+        return False
+    inner, sinks = set(tiling.inner), sinks_of(program)
+    if any(inner & {axis.name for axis in store.nest.iteration} for store in program.stores):
+        return False
+    loads = [p for p, value in enumerate(program.values) if isinstance(value.attribute, Load) and value.axes & inner]
+    return all(len(sinks[p]) == 1 and program.values[p].axes.issuperset(tiling.row) for p in loads)
+
+
+def _is_replaced(program: LoopProgram, tiling: Tiling) -> bool:
+    """Whether teams hold rows of one tensor and store as many bytes as they load, more than any cache has."""
+    if tiling.team is not Team.REGISTERS:
+        return False
+    hints = typical_extents(program)
+    every = {*tiling.row, *tiling.inner}
+    rows = {load for load in row_loads(program, tiling, uses=1) if _axes(load) >= every}
+    if len(rows) != 1:
+        return False
+    points = math.prod(hints[name] for name in every)
+    loaded = points * element_bytes(program, rows.pop())
+    sizes = {output.name: ELEMENT[output.dtype][1] // 8 for output in program.outputs}
+    stores = [store for store in program.stores if {axis.name for axis in store.nest.iteration} >= every]
+    stored = points * sum(sizes[store.buffer] for store in stores)
+    return stored >= loaded and stored + loaded >= _OVERFLOWING
+
+
+def _axes(load: Load) -> set[str]:
+    return {symbol.name for symbol in load.index.free_symbols}

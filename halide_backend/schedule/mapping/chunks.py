@@ -1,0 +1,90 @@
+"""Where the memory of a program is adjacent, and how many elements of it one instruction moves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import sympy
+
+from halide_backend.program.access import WORD, is_contiguous, runs_along
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.extents import is_multiple
+from halide_backend.program.loop_program import Extent, Load, LoopProgram
+from halide_backend.program.store_layout import OutputLayout
+from halide_backend.program.uses import sinks_of
+from halide_backend.schedule.tiling import Tiling
+
+#: Bytes of one memory instruction.
+_VECTOR = 16
+
+
+def chunk_elements(program: LoopProgram, along: str, extent: Extent) -> int:
+    """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
+    widths = adjacent_bytes(program, along)
+    # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
+    narrowest = min([width for width in widths if width > 1] or widths)
+    elements = _VECTOR // max(narrowest, 2)
+    if is_multiple(extent, elements):
+        return elements
+    # Two words are two instructions, each of which leaves out every other word: better one word, or one element.
+    elements = max(1, WORD // 8 // max(narrowest, 2))
+    return elements if is_multiple(extent, elements) else 1
+
+
+def adjacent_bytes(program: LoopProgram, along: str) -> list[int]:
+    """Bytes of the numbers that are adjacent along the axis, of a vector if there are none."""
+    return [ELEMENT[dtype][1] // 8 for dtype, index in accesses(program) if is_contiguous(index, along)] or [_VECTOR]
+
+
+def typical_extents(program: LoopProgram) -> dict[str, int]:
+    """They decide what is fast, never what is right."""
+    return {axis.name: axis.hint for axis in program.axes}
+
+
+def contiguous_axis(program: LoopProgram, over: Sequence[str] = ()) -> str:
+    """The axis along which most bytes are adjacent, of the accesses that run over one of the axes `over`, if any."""
+    hints = typical_extents(program)
+    votes: dict[str, int] = {}
+    for dtype, index in accesses(program):
+        if over and not {symbol.name for symbol in index.free_symbols}.intersection(over):
+            continue
+        for name in hints:
+            if runs_along(index, name) if over else is_contiguous(index, name):
+                size = math.prod(hints[s.name] for s in index.free_symbols if s.name in hints)
+                votes[name] = votes.get(name, 0) + size * ELEMENT[dtype][1] // 8
+    return max(votes, key=lambda name: votes[name]) if votes else ""
+
+
+def accesses(program: LoopProgram) -> Iterator[tuple[str, sympy.Expr]]:
+    """Element type and index of every load and store."""
+    dtypes = {buffer.name: buffer.dtype for buffer in (*program.inputs, *program.outputs)}
+    for value in program.values:
+        if isinstance(value.attribute, Load):
+            yield dtypes[value.attribute.buffer], value.attribute.index
+    for store in program.stores:
+        yield dtypes[store.buffer], store.index
+
+
+def row_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load]:
+    """Loads that run along the row and flow into `uses` or more reductions and stores."""
+    sinks = sinks_of(program)
+    for position, value in enumerate(program.values):
+        if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner) and len(sinks[position]) >= uses:
+            yield value.attribute
+
+
+def element_bytes(program: LoopProgram, load: Load) -> int:
+    return next(ELEMENT[buffer.dtype][1] // 8 for buffer in program.inputs if buffer.name == load.buffer)
+
+
+def is_a_line(layout: OutputLayout, inner: tuple[str, ...], extents: dict[str, Extent]) -> bool:
+    """Whether an output has one value for a row, or its row lies in memory in the order of the `inner` axes."""
+    strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
+    if not set(inner) & set(strides):
+        return True
+    if not set(inner) <= set(strides):
+        return False
+    fixed = all(isinstance(strides[name], int) for name in inner)
+    return fixed and all(strides[a] == strides[b] * extents[b] for a, b in itertools.pairwise(inner))

@@ -1,0 +1,88 @@
+"""Which values of a program deserve a Func of their own."""
+
+from __future__ import annotations
+
+from halide_backend.program.dtypes import NARROW_FLOATS
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction
+from halide_backend.program.operation_names import MATHEMATICS
+from halide_backend.program.uses import sinks_of, users_of
+
+#: A subexpression of fewer operations is cheaper to compute twice than to store.
+_WORTH_SHARING = 8
+
+#: Operations of one expression, each counted as often as it is written: Halide's definition of a Func walks through all
+#: of them. A maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
+_LONGEST_EXPRESSION = 1000
+
+#: What a mathematical function counts as, so that operations that write it several times get it as a Func: relu6 of
+#: a float64 cosine takes 0.5 s so, 2.6 s as one expression.
+_MATHEMATICAL = 400
+
+#: How often an operation writes an operand, where that is not once.
+_WRITTEN = dict.fromkeys(("maximum", "minimum"), 3)
+
+#: float16 has an instruction.
+_ROUNDED_BY_BITS = NARROW_FLOATS - {"float16"}
+
+
+def shared_values(program: LoopProgram) -> frozenset[int]:
+    """Values with real work behind them that several reductions or stores use."""
+    users = users_of(program)
+    sinks = sinks_of(program)
+    work = _work(program)
+
+    def outermost(position: int) -> bool:
+        return any(sinks[user] != sinks[position] for user in users[position]) or any(
+            store.value == position for store in program.stores
+        )
+
+    return frozenset(
+        position
+        for position, value in enumerate(program.values)
+        if len(sinks[position]) > 1
+        and work[position] >= _WORTH_SHARING
+        and not isinstance(value.attribute, Reduction)
+        and outermost(position)
+    )
+
+
+def repeated_operands(program: LoopProgram) -> frozenset[int]:
+    """Operands that an expression would write many times; as Funcs they are written once."""
+    found: set[int] = set()
+    for value in program.values:
+        kind = value.attribute.kind if isinstance(value.attribute, Reduction) else ""
+        # An order key looks at its argument five times, rounding to bfloat16 or float8 four times or more.
+        rounded = value.operation == "to_dtype" and value.dtype in _ROUNDED_BY_BITS
+        if value.operation in MATHEMATICS or kind in ("max", "min", "argmax", "argmin") or rounded:
+            found.update(value.operands)
+    narrow = {buffer.name for buffer in program.outputs if buffer.dtype in _ROUNDED_BY_BITS}
+    found.update(store.value for store in program.stores if store.buffer in narrow)
+    return frozenset(found | _ends_of_long_expressions(program, found))
+
+
+def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]:
+    """Values to cut expressions at, so that none is longer than `_LONGEST_EXPRESSION`; `funcs` are cut already."""
+    found: set[int] = set()
+    length: list[int] = []
+    for position, value in enumerate(program.values):
+        times = _WRITTEN.get(value.operation, 1)
+        least = _MATHEMATICAL if value.operation in MATHEMATICS else 1
+        own = least + times * sum(length[operand] for operand in value.operands)
+        if own > _LONGEST_EXPRESSION:
+            found.update(operand for operand in value.operands if length[operand] > 1)
+            own = least + times * len(value.operands)
+        cut = position in funcs or isinstance(value.attribute, Load | Reduction)
+        length.append(1 if cut else own)
+    return found
+
+
+def _work(program: LoopProgram) -> list[int]:
+    """Operations behind each value, up to the reductions it reads; shared operands count once for each use."""
+    work: list[int] = []
+    for value in program.values:
+        if isinstance(value.attribute, Reduction) or value.operation in ("constant", "index"):
+            work.append(0)
+            continue
+        own = _WORTH_SHARING if value.operation in MATHEMATICS else 1
+        work.append(min(own + sum(work[operand] for operand in value.operands), 1000))
+    return work

@@ -1,0 +1,86 @@
+"""Kernels for a GPU on a machine without one: captured on the CPU, compiled to PTX, assembled where ptxas is found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config as inductor_config
+
+from halide_backend.build import ptx
+from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.libdevice import leave_out_libdevice
+from halide_backend.build.target import Target
+from halide_backend.capture import scheduling
+from halide_backend.codegen.kernel_text import cuda_kernel_text
+from halide_backend.program.loop_program import LoopProgram
+
+TARGET = Target.cuda(9, 0)
+
+
+@dataclass(frozen=True)
+class Ptx:
+    """What a test looks at: the kernel's text, its PTX, and counts of instructions in it."""
+
+    text: str
+    code: str
+    image: bytes
+
+    def count(self, pattern: str) -> int:
+        return len(re.findall(pattern, self.code))
+
+    @property
+    def kernels(self) -> int:
+        return len(ptx.entries(self.code))
+
+    @property
+    def loads(self) -> int:
+        return self.count(r"ld\.global")
+
+    @property
+    def wide_loads(self) -> int:
+        """Loads of 128 bits."""
+        return self.count(r"ld\.global\S*\.v4\.b32|ld\.global\S*\.v2\.b64")
+
+    @property
+    def stores(self) -> int:
+        return self.count(r"st\.global")
+
+    @property
+    def wide_stores(self) -> int:
+        return self.count(r"st\.global\S*\.v4\.b32|st\.global\S*\.v2\.b64")
+
+
+def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynamic: bool = False) -> list[LoopProgram]:
+    """The programs that compiling `function` for the CPU captures, with the alignment that CUDA memory has."""
+    found: list[LoopProgram] = []
+    compile_program = scheduling.compile_program
+
+    def recorded(program: LoopProgram, *rest: Any) -> Any:
+        buffers = {
+            kind: tuple(replace(buffer, aligned=True) for buffer in getattr(program, kind))
+            for kind in ("inputs", "outputs")
+        }
+        found.append(replace(program, **buffers))
+        return compile_program(program, *rest)
+
+    torch._dynamo.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduling, "compile_program", recorded)
+        with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
+            torch.compile(function, dynamic=dynamic)(*arguments)
+    return found
+
+
+def ptx_of(program: LoopProgram) -> Ptx:
+    text = cuda_kernel_text(program)
+    # As workers do it.
+    assert leave_out_libdevice()
+    kernel = compile_kernel(text, TARGET, "kernel_under_test")
+    code = ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability)
+    assert ".ftz" not in code, "denormals are flushed"
+    return Ptx(text, code, kernel.image)

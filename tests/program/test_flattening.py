@@ -1,0 +1,80 @@
+"""A dynamic row of several axes as one axis: every value and store means the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sympy
+
+from halide_backend.codegen.index_text import index_text
+from halide_backend.errors import Unsupported
+from halide_backend.program.access import runs_along
+from halide_backend.program.flattening import flattened
+from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Size, Store, Value
+
+N, M = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("n0", "n1"))
+AXES = Axis("x0", N, 5), Axis("x1", M, 7)
+X0, X1 = (axis.symbol for axis in AXES)
+
+
+def program(*indices: sympy.Expr, outputs: int = 2) -> LoopProgram:
+    """Copies of what lies at `indices`, to `outputs` outputs whose memory has the order of the loops."""
+    values = tuple(
+        Value("load", "float32", (), Load("in_ptr0", index), frozenset(s.name for s in index.free_symbols & {X0, X1}))
+        for index in indices
+    )
+    return LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", N * M, 0),),
+        sizes=(Size("n0", N, N), Size("n1", M, M)),
+        outputs=tuple(Buffer(f"out_ptr{k}", "float32", N * M, k + 1) for k in range(outputs)),
+        values=values,
+        stores=tuple(Store(f"out_ptr{k}", M * X0 + X1, k % len(values), Nest(AXES)) for k in range(outputs)),
+        checks=(),
+        row=AXES,
+    )
+
+
+def at(index: sympy.Expr, **places: int) -> int:
+    return int(eval(index_text(index), {"n0": 5, "n1": 7, **places}))
+
+
+def test_indices_are_those_of_the_two_axes() -> None:
+    indices = (M * X0 + X1, N * X1 + X0, X0, X1, X0 + X1)
+    found = flattened(program(*indices))
+    (axis,) = found.row
+    assert (axis.extent, axis.hint) == (N * M, 35)
+    assert found.stores[0].index == axis.symbol
+    for before, value in zip(indices, found.values):
+        assert isinstance(value.attribute, Load)
+        assert value.axes == {axis.name}
+        for number in range(35):
+            places = {"x0": number // 7, "x1": number % 7}
+            assert at(value.attribute.index, **{axis.name: number}) == at(before, **places)
+
+
+def test_what_runs_along_the_row_has_no_division() -> None:
+    (value,) = flattened(program(M * X0 + X1)).values
+    assert isinstance(value.attribute, Load)
+    assert value.attribute.index == X1
+
+
+def test_a_line_is_seen_behind_a_remainder() -> None:
+    along, across = flattened(program(2 * M * X0 + X1, N * X1 + X0)).values
+    assert isinstance(along.attribute, Load) and isinstance(across.attribute, Load)
+    assert runs_along(along.attribute.index, "x1")
+    assert not runs_along(across.attribute.index, "x1")
+
+
+def test_one_output_or_known_sizes_need_nothing() -> None:
+    alone = program(X0, outputs=1)
+    assert flattened(alone) is alone
+    static = replace(program(X0), row=(Axis("x0", 5, 5), Axis("x1", 7, 7)))
+    assert flattened(static) is static
+
+
+def test_an_output_that_is_no_line_is_refused() -> None:
+    whole = program(X0)
+    across = replace(whole.stores[0], index=N * X1 + X0)
+    with pytest.raises(Unsupported, match="no line of memory"):
+        flattened(replace(whole, stores=(across, whole.stores[1])))
