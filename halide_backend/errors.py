@@ -47,6 +47,10 @@ class Unsupported(HalideBackendError):
     """A loop node that this backend cannot compile; it is delegated and the reason recorded."""
 
 
+class ProgramError(HalideBackendError):
+    """Text or JSON that is no program, or none of this version."""
+
+
 class KernelTextError(HalideBackendError):
     """The text of a kernel does not run, or does not define what a kernel text must define."""
 

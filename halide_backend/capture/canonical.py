@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from halide_backend.capture.closed_index import closed
 from halide_backend.capture.sizes import is_nonnegative, is_size
 from halide_backend.errors import Unsupported
+from halide_backend.program.index import SizeSymbol, ValueSymbol
 from halide_backend.program.loop_program import (
     Axis,
     Buffer,
@@ -37,7 +39,7 @@ def canonical(
     outputs: Mapping[str, str],
     *,
     flattened: bool,
-) -> LoopProgram:
+) -> tuple[LoopProgram, tuple[sympy.Expr, ...]]:
     """`draft` with its values renumbered, its buffers renamed and its size symbols called n0, n1, ...
 
     `positions` are the numbers by which the draft's operands refer to its values; `inputs` and `outputs` map the
@@ -45,17 +47,18 @@ def canonical(
     is a size, too, which the launcher refuses where it does not fit. What values are made of is no size: the graph
     computes it with Python's integers, k0, k1, ..., unless it is a polynomial of sizes.
 
+    Also returns what the caller passes for each of the program's sizes, in the graph's own symbols.
+
     Raises:
         Unsupported: a size is not an integer.
     """
     order = {old: new for new, old in enumerate(positions)}
-    symbols = {_indirect(old): _indirect(new) for old, new in order.items()}
+    symbols = {ValueSymbol.of(old): ValueSymbol.of(new) for old, new in order.items()}
     sizes = tuple(dict.fromkeys(s for e in _expressions(draft) for s in _size_symbols(e)))
     lengths = {axis.extent for axis in draft.axes}
     for number, symbol in enumerate(sizes):
-        known = {"nonnegative": True} if symbol in lengths or is_nonnegative(symbol) else {}
-        symbols[symbol] = sympy.Symbol(f"n{number}", integer=True, **known)
-    data = {e: sympy.Symbol(f"k{number}", integer=True) for number, e in enumerate(_data(draft, frozenset(sizes)))}
+        symbols[symbol] = SizeSymbol(f"n{number}", nonnegative=symbol in lengths or is_nonnegative(symbol))
+    data = {e: SizeSymbol(f"k{number}") for number, e in enumerate(_data(draft, frozenset(sizes)))}
     for symbol in (*sizes, *data):
         if not symbol.is_integer:
             raise Unsupported(f"the size {symbol} is not an integer")
@@ -65,13 +68,12 @@ def canonical(
     strides = {stride for store in draft.stores for stride in _strides(store)}
     points = {_points(draft.axes), _points(draft.row)} if flattened else set()
     derived = [e for e in extents | strides | points if isinstance(e, sympy.Expr) and e not in sizes]
-    named = [Size(f"n{number}", symbols[symbol], symbol) for number, symbol in enumerate(sizes)]
-    products = [
-        Size(f"m{number}", renaming.expression(expression), expression)
-        for number, expression in enumerate(sorted(derived, key=str))
-    ]
-    passed = [Size(symbol.name, symbol, expression, data=True) for expression, symbol in data.items()]
-    return replace(program, sizes=(*named, *products, *passed))
+    # By the program's names, not by the graph's: the same kernel of another graph has the same order.
+    derived.sort(key=lambda expression: str(renaming.expression(expression)))
+    named = [Size(f"n{number}", symbols[symbol]) for number, symbol in enumerate(sizes)]
+    products = [Size(f"m{number}", renaming.expression(expression)) for number, expression in enumerate(derived)]
+    passed = [Size(symbol.name, symbol, data=True) for symbol in data.values()]
+    return replace(program, sizes=(*named, *products, *passed)), (*sizes, *derived, *data)
 
 
 def _strides(store: Store) -> Iterator[sympy.Expr]:
@@ -88,10 +90,6 @@ def _points(axes: Sequence[Axis]) -> Extent:
     return 0 if count.is_Integer else count + _BEYOND
 
 
-def _indirect(position: int) -> sympy.Symbol:
-    return sympy.Symbol(f"j{position}", integer=True, nonnegative=True)
-
-
 def _size_symbols(expression: Extent) -> list[sympy.Symbol]:
     if isinstance(expression, int):
         return []
@@ -100,10 +98,11 @@ def _size_symbols(expression: Extent) -> list[sympy.Symbol]:
 
 def _expressions(program: LoopProgram) -> Iterator[Extent]:
     """Everything but values in which a size symbol may stand, in an order that only the program decides."""
-    for buffer in (*program.inputs, *program.outputs):
-        yield buffer.extent
+    # Axes first: most of their extents are one symbol, which leaves nothing to the graph's names.
     for axis in program.axes:
         yield axis.extent
+    for buffer in (*program.inputs, *program.outputs):
+        yield buffer.extent
     for value in program.values:
         match value.attribute:
             case Load(index=index):
@@ -139,7 +138,7 @@ class _Renaming:
     outputs: Mapping[str, str]
 
     def expression(self, index: sympy.Expr) -> sympy.Expr:
-        return index.xreplace(self.symbols)
+        return closed(index.xreplace(self.symbols))
 
     def extent(self, size: Extent) -> Extent:
         return size if isinstance(size, int) else self.expression(size)

@@ -36,7 +36,7 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
         recording = recordings.of(nodes)
         updates = bool(recording.reads.keys() & recording.stores.keys())
         if on_cuda or updates:
-            program, _ = recording.finish(())
+            program = recording.finish(()).program
             _, snapshots = old_values(program)
             if snapshots:
                 return False

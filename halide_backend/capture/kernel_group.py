@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import InplacedBuffer, Kernel, KernelArgs
@@ -31,13 +32,14 @@ class CaptureKernel(Kernel[Any]):
 class Captured:
     """One pipeline before it is committed: nothing of the graph has been touched yet.
 
-    `memories` are the graph's names of the program's arguments, in order; `removed` are buffers that live in the
-    pipeline only.
+    `memories` and `sizes` are what the graph passes for the program's buffers and sizes, in order: names, and
+    expressions over its symbols; `removed` are buffers that live in the pipeline only.
     """
 
     nodes: tuple[Any, ...]
     program: LoopProgram
     memories: tuple[str, ...]
+    sizes: tuple[sympy.Expr, ...]
     removed: frozenset[str]
 
 
@@ -57,8 +59,8 @@ def capture(nodes: tuple[Any, ...], recordings: Recordings) -> Captured:
             kernel.store_buffer_names.add(name)
         kernel.remove_kernel_local_buffers()
     removed = frozenset(kernel.removed_buffers)
-    program, memories = recording.finish(removed)
-    return Captured(nodes, program, memories, removed)
+    draft = recording.finish(removed)
+    return Captured(nodes, draft.program, draft.memories, draft.sizes, removed)
 
 
 @dataclass
@@ -131,10 +133,9 @@ class KernelGroup:
         names = [self._name(memory) for memory in captured.memories]
         inputs = len(captured.program.inputs)
         names[:inputs] = [self._on_device(*pair) for pair in zip(captured.memories, names[:inputs])]
-        sizes = [size.expression for size in captured.program.sizes]
-        for size in sizes:
+        for size in captured.sizes:
             V.graph.wrapper_code.ensure_size_computed(size)
-        return [*names[:inputs], *map(pexpr, sizes), *names[inputs:]]
+        return [*names[:inputs], *map(pexpr, captured.sizes), *names[inputs:]]
 
     def _name(self, memory: str) -> str:
         """The wrapper's name of the memory: its last reuse, since earlier names are gone by the time of the call."""

@@ -11,27 +11,28 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import sympy
-
+from halide_backend.program.index import SizeSymbol
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Number, Size
 
 #: Elements of a block: enough for one task of a parallel loop, or else whole vectors of every dtype.
 BLOCKS = 1024, 64
 #: For a GPU, whose kernels store part of a vector where a length ends within it.
 ELEMENTS = (1,)
-_COUNT = sympy.Symbol("n0", integer=True, nonnegative=True)
+_COUNT = SizeSymbol("n0", nonnegative=True)
 
 
-def share_lengths(programs: Iterable[LoopProgram], blocks: Sequence[int] = BLOCKS) -> Mapping[LoopProgram, LoopProgram]:
+def share_lengths(
+    programs: Iterable[LoopProgram], blocks: Sequence[int] = BLOCKS
+) -> Mapping[LoopProgram, tuple[LoopProgram, int]]:
     """For those of `programs` that differ in their length alone, the program that takes it as an argument: the number
-    of its blocks, as large as one of `blocks` can be.
+    of its blocks, as large as one of `blocks` can be; and that number.
     """
     families: dict[LoopProgram, list[_OfLength]] = defaultdict(list)
     for program in dict.fromkeys(programs):
         if (member := _OfLength.of(program, blocks)) is not None:
-            families[member.with_argument(0, hint=1)].append(member)
+            families[member.with_argument(hint=1)].append(member)
     return {
-        member.program: member.with_argument(member.length, hint=max(each.length for each in family))
+        member.program: (member.with_argument(max(each.length for each in family)), member.length // member.block)
         for family in families.values()
         if len(family) > 1
         for member in family
@@ -71,8 +72,8 @@ class _OfLength:
         block = next(block for block in blocks if axis.extent % block == 0)
         return _OfLength(program, axis.extent, block, frozenset(along))
 
-    def with_argument(self, length: int, hint: int) -> LoopProgram:
-        """The program for any length, typically `hint`, that is called with `length`."""
+    def with_argument(self, hint: int) -> LoopProgram:
+        """The program for any length, typically `hint`."""
         (axis,) = self.program.axes
         loops = [Axis("x0", _COUNT, max(1, hint // self.block))]
         if self.block > 1:
@@ -93,7 +94,7 @@ class _OfLength:
         return replace(
             self.program,
             inputs=tuple(map(self._buffer, self.program.inputs)),
-            sizes=(Size(_COUNT.name, _COUNT, sympy.Integer(length // self.block)),),
+            sizes=(Size(_COUNT.name, _COUNT),),
             outputs=tuple(map(self._buffer, self.program.outputs)),
             values=tuple(values),
             stores=tuple(

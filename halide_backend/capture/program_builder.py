@@ -24,7 +24,6 @@ from halide_backend.program.loop_program import (
     Nest,
     Number,
     Reduction,
-    Scan,
     Store,
     Value,
 )
@@ -33,6 +32,16 @@ from halide_backend.program.loop_program import (
 MAX_ELEMENTS = 2**31 - 1
 
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A program and what the graph calls it with: the memory behind each of its buffers, inputs first, and an
+    expression over the graph's symbols for each of its sizes."""
+
+    program: LoopProgram
+    memories: tuple[str, ...]
+    sizes: tuple[sympy.Expr, ...]
 
 
 @dataclass
@@ -56,18 +65,7 @@ class ProgramBuilder:
 
     def value(self, operation: str, dtype: str, operands: tuple[int, ...], attribute: object) -> int:
         """Position of the value, recorded once however often it is asked for."""
-        axes: set[str] = set()
-        for operand in operands:
-            axes |= self.values[operand].axes
-        if isinstance(attribute, Load):
-            axes |= _axis_names(attribute.index)
-        elif isinstance(attribute, sympy.Expr):
-            axes |= _axis_names(attribute)
-        elif isinstance(attribute, Reduction):
-            axes -= {axis.name for axis in attribute.axes}
-        elif isinstance(attribute, Scan):
-            axes |= {axis.name for axis in attribute.axes}
-        value = Value(operation, dtype, operands, attribute, frozenset(axes))
+        value = Value.of(operation, dtype, operands, attribute, self.values)
         position = self._positions.get(value)
         if position is None:
             position = self._positions[value] = len(self.values)
@@ -176,8 +174,8 @@ class ProgramBuilder:
 
     # -- the result --------------------------------------------------------------------------------------------
 
-    def finish(self, removed: Collection[str]) -> tuple[LoopProgram, tuple[str, ...]]:
-        """The program without stores to `removed` buffers, and the memory behind each of its arguments in order."""
+    def finish(self, removed: Collection[str]) -> Draft:
+        """The program without stores to `removed` buffers, and its arguments."""
         kept = {memory: s for memory, s in self.stores.items() if s.buffer not in removed}
         order = self._live_values(kept.values())
         values = [self.values[old] for old in order]
@@ -210,8 +208,8 @@ class ProgramBuilder:
         )
         names = {memory: buffer.name for memory, buffer in zip(reads, inputs)}
         stored = {s.buffer: buffer.name for s, buffer in zip(kept.values(), outputs)}
-        program = canonical(draft, order, names, stored, flattened=self.flattened)
-        return program, (*reads, *kept)
+        program, sizes = canonical(draft, order, names, stored, flattened=self.flattened)
+        return Draft(program, (*reads, *kept), sizes)
 
     def _dtype(self, name: str) -> str:
         return str(V.graph.get_dtype(name)).removeprefix("torch.")
@@ -252,7 +250,3 @@ def aligned(memory: str) -> bool:
     layout = V.graph.get_buffer(memory).get_layout()
     begins = not isinstance(layout, NonOwningLayout) or layout.maybe_guard_aligned()
     return begins and memory not in V.graph.unaligned_buffers
-
-
-def _axis_names(index: sympy.Expr) -> set[str]:
-    return {s.name for s in index.free_symbols if s.name.startswith("x")}

@@ -22,6 +22,7 @@ from halide_backend.capture.scans import Combine
 from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import ValueSymbol
 from halide_backend.program.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
 from halide_backend.program.operation_names import (
     COMPARISONS,
@@ -176,7 +177,7 @@ class Recorder(DefaultHandler):
                 bad = self.logical_or(bad, self.lt(index, lowest))
             self.check(bad, "IndexError", f"index out of range: a dimension of size {size}")
         clamped = self.value("indirect", torch.int32, index, attribute=Indirect(size, wrap_neg and signed))
-        symbol = sympy.Symbol(f"j{clamped.position}", integer=True, nonnegative=True)
+        symbol = ValueSymbol.of(clamped.position)
         self.builder.indirect[symbol] = clamped.position
         self.extents[symbol] = size
         return symbol

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
 from halide_backend.capture.alignment import NodeLoops, align
-from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.capture.program_builder import Draft, ProgramBuilder
 from halide_backend.capture.recorder import Recorder
 from halide_backend.capture.structure import Structure, Structures
 from halide_backend.errors import Unsupported
-from halide_backend.program.loop_program import Axis, LoopProgram
+from halide_backend.program.loop_program import Axis
 
 if TYPE_CHECKING:
     from torch._inductor.loop_body import LoopBody
@@ -90,15 +90,15 @@ class Recording:
         stores = self._recorded.builder.stores
         return {self._names[memory]: self._names[store.buffer] for memory, store in stores.items()}
 
-    def finish(self, removed: Iterable[str]) -> tuple[LoopProgram, tuple[str, ...]]:
-        """The program without stores to `removed` buffers, and the memory behind each of its arguments in order.
+    def finish(self, removed: Iterable[str]) -> Draft:
+        """The program without stores to `removed` buffers, and its arguments.
 
         Raises:
             Unsupported: the program has a size that is not an integer.
         """
         firsts = frozenset(self._firsts[name] for name in removed if name in self._firsts)
-        program, memories = self._recorded.finish(firsts)
-        return program, tuple(map(self._names.__getitem__, memories))
+        draft = self._recorded.finish(firsts)
+        return replace(draft, memories=tuple(map(self._names.__getitem__, draft.memories)))
 
 
 def _record(group: Sequence[NodeLoops], *, on_cpu: bool) -> ProgramBuilder:

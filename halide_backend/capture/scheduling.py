@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import sympy
 import torch
 from torch._inductor import metrics
 from torch._inductor.codegen.common import BackendFeature
@@ -148,7 +149,9 @@ class HalideScheduling(BaseScheduling):
         shared = share_lengths(sharing, BLOCKS if self._device == "cpu" else ELEMENTS)
         started = {}
         for fused, each in captured.items():
-            each = replace(each, program=shared.get(each.program, each.program))
+            if each.program in shared:
+                program, blocks = shared[each.program]
+                each = replace(each, program=program, sizes=(sympy.Integer(blocks),))
             with suppress(HalideBackendError):
                 started[fused] = each, self._compile(each)
         return started

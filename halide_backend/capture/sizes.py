@@ -8,6 +8,7 @@ import sympy
 from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from halide_backend.program.index import AxisSymbol, ValueSymbol
 from halide_backend.program.loop_program import Extent
 
 #: Stands in for a size of which nothing is known yet, such as the number of nonzero elements.
@@ -41,7 +42,7 @@ def quotient(whole: Extent, part: Extent) -> Extent | None:
 
 def is_size(symbol: sympy.Symbol) -> bool:
     """Whether `symbol` stands for a size of the graph rather than for an axis or an indirect index."""
-    return not (symbol.name[0] in "xj" and symbol.name[1:].isdigit())
+    return not isinstance(symbol, AxisSymbol | ValueSymbol)
 
 
 def symbol_range(symbol: sympy.Symbol) -> ValueRanges[Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from halide_backend.codegen.index_text import index_text, with_indirect
+from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.value_text import value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, Status, known
 from halide_backend.program.aliasing import old_values
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.func_cost import define
+from halide_backend.program.index import axes_of, values_of
 from halide_backend.program.loop_program import (
     Axis,
     Extent,
@@ -318,14 +319,14 @@ class _Writer:
         value = self._reference(store.value)
         position = layout.position
         assert position is not None
-        operands = [int(symbol.name[1:]) for symbol in position.free_symbols if symbol.name.startswith("j")]
+        operands = values_of(position)
         for operand in operands:
             self._reference(operand)
         over = [axis for axis in store.nest.axes if axis.name not in layout.variables]
         axes = self._inner_first(axis.name for axis in store.nest.axes)
         what = self._func("scatter_value", Role.INLINE, axes, value, [store.value])
-        where_text = f"ops.position('int32', {with_indirect(index_text(position), operands)})"
-        moving = {symbol.name for symbol in position.free_symbols} & self.axes.keys()
+        where_text = f"ops.position('int32', {index_text(position)})"
+        moving = axes_of(position)
         where_axes = self._inner_first(moving.union(*(self.program.values[operand].axes for operand in operands)))
         where = self._func("scatter_position", Role.INLINE, where_axes, where_text, operands)
         # One place for every column needs no RDom; an update it is all the same.

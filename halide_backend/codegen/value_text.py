@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import sympy
 
-from halide_backend.codegen.index_text import index_text, with_indirect
+from halide_backend.codegen.index_text import index_text
 from halide_backend.program.dtypes import NARROW_FLOATS
+from halide_backend.program.index import sizes_of
 from halide_backend.program.loop_program import Indirect, Load, LoopProgram, Number, Value
 from halide_backend.program.operation_names import LOOPS
 
@@ -44,17 +45,10 @@ def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()
 
 def _index(program: LoopProgram, value: Value, index: sympy.Expr) -> str:
     wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
-    text = index_text(index)
-    sizes = [symbol for symbol in index.free_symbols if symbol.name.startswith(("n", "m", "k"))]
-    if wide >= 2**31 or sizes:
-        # Loop coordinates fit into int32, what is computed from them need not.
-        for symbol in index.free_symbols:
-            assumed = {"integer": True, "nonnegative": symbol.is_nonnegative}
-            index = index.subs(symbol, sympy.Symbol(f"hl.cast(hl.Int(64), {symbol.name})", **assumed))
-        text = index_text(index)
+    text = index_text(index, wide=wide >= 2**31 or bool(sizes_of(index)))
     if index.is_Integer:
         return f"ops.constant({value.dtype!r}, {text})"
-    return f"ops.position({value.dtype!r}, {with_indirect(text, value.operands)})"
+    return f"ops.position({value.dtype!r}, {text})"
 
 
 def _load(program: LoopProgram, value: Value, load: Load) -> str:
@@ -70,7 +64,6 @@ def _load(program: LoopProgram, value: Value, load: Load) -> str:
         text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
     else:
         text = index_text(load.index)
-    text = with_indirect(text, value.operands)
     element = f"{load.buffer}[{text}]"
     if value.dtype == "bool" or value.dtype in NARROW_FLOATS:
         return f"ops.load({value.dtype!r}, {element})"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sympy
 
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.extents import FloorDiv
-from halide_backend.program.loop_program import Axis
+from halide_backend.program.index import AxisSymbol, FloorDiv, Mod
 
 #: Bits of a word, and of the widest memory instruction.
 WORD, VECTOR = 32, 128
@@ -15,24 +14,18 @@ WORD, VECTOR = 32, 128
 ADDED_AT_ONCE = {"float32": 2, "float16": 4, "bfloat16": 4}
 
 
-def plain(index: sympy.Expr) -> sympy.Expr:
-    """`index` without the marks by which Inductor keeps sympy from multiplying it out."""
-    return index.replace(lambda e: type(e).__name__ == "Identity", lambda e: e.args[0])
-
-
 def is_contiguous(index: sympy.Expr, name: str) -> bool:
     """Whether `index` steps by one element along the axis `name`."""
-    symbol = Axis(name, 1, 1).symbol
-    index = plain(index)
+    symbol = AxisSymbol(name)
     rest = sympy.expand(index - symbol)
     return symbol in index.free_symbols and symbol not in rest.free_symbols
 
 
 def runs_along(index: sympy.Expr, name: str) -> bool:
     """Whether `index` steps by one element along the axis `name`, but for jumps where one of several lines ends."""
-    symbol = Axis(name, 1, 1).symbol
-    line = plain(index).replace(lambda e: isinstance(e, FloorDiv) and e.args[0] == symbol, lambda e: sympy.Integer(0))
-    line = line.replace(lambda e: isinstance(e, sympy.Mod) and e.args[0] == symbol, lambda e: symbol)
+    symbol = AxisSymbol(name)
+    line = index.replace(lambda e: isinstance(e, FloorDiv) and e.args[0] == symbol, lambda e: sympy.Integer(0))
+    line = line.replace(lambda e: isinstance(e, Mod) and e.args[0] == symbol, lambda e: symbol)
     return is_contiguous(line, name)
 
 
@@ -51,8 +44,7 @@ def first_word(index: sympy.Expr, name: str, dtype: str, elements: int) -> sympy
     words = words_of(dtype, elements)
     if not words or not is_contiguous(index, name):
         return None
-    symbol, index = Axis(name, 1, 1).symbol, plain(index)
-    chunk = sympy.Symbol(f"{name}_c", integer=True, nonnegative=True)
+    symbol, chunk = AxisSymbol(name), AxisSymbol(f"{name}_c")
     start = sympy.expand((index - symbol + elements * chunk) * ELEMENT[dtype][1])
     step = min(words * WORD, VECTOR)
     terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(start)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halide_backend.errors import Unsupported
+from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Load, LoopProgram, Store
 from halide_backend.program.uses import sinks_of
 
@@ -43,7 +44,7 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def _is_scatter(store: Store) -> bool:
-    return store.mode is not None or any(symbol.name.startswith("j") for symbol in store.index.free_symbols)
+    return store.mode is not None or bool(values_of(store.index))
 
 
 def _overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:

@@ -7,11 +7,8 @@ from collections.abc import Iterable
 
 import sympy
 
+from halide_backend.program.index import FloorDiv
 from halide_backend.program.loop_program import Extent
-
-
-class FloorDiv(sympy.Function):
-    """A quotient that is rounded down, in the form of Inductor's, which this package cannot import."""
 
 
 def is_multiple(extent: Extent, of: int) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import replace
 import sympy
 
 from halide_backend.errors import Unsupported
-from halide_backend.program.extents import FloorDiv, product
+from halide_backend.program.extents import product
+from halide_backend.program.index import FloorDiv, Mod
 from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
 
 
@@ -46,10 +47,10 @@ class _Flattening:
         number = self._axis.symbol
         self._digits: dict[sympy.Symbol, sympy.Expr] = {}
         weight: Extent = 1
-        rest = number
+        rest: sympy.Expr = number
         for axis in reversed(row):
             quotient = number if weight == 1 else FloorDiv(number, sympy.sympify(weight))
-            self._digits[axis.symbol] = quotient if axis is row[0] else sympy.Mod(quotient, axis.extent)
+            self._digits[axis.symbol] = quotient if axis is row[0] else Mod(quotient, axis.extent)
             if axis is not row[-1]:
                 rest -= weight * axis.symbol
             weight = product((weight, axis.extent))

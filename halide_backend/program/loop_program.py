@@ -9,10 +9,13 @@ here says in which order anything is computed: that is the schedule's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import sympy
+
+from halide_backend.program.index import AxisSymbol, axes_of
 
 #: Name of a torch dtype without the "torch." prefix, for example "float32".
 DType = str
@@ -35,9 +38,9 @@ class Axis:
     hint: int
 
     @property
-    def symbol(self) -> sympy.Symbol:
-        """The symbol, with the assumptions that Inductor gives its own index symbols."""
-        return sympy.Symbol(self.name, integer=True, nonnegative=True)
+    def symbol(self) -> AxisSymbol:
+        """The symbol that stands for its coordinate in index expressions."""
+        return AxisSymbol(self.name)
 
     def __str__(self) -> str:
         return f"{self.name}<{self.extent}"
@@ -164,11 +167,23 @@ class Indirect:
 
 
 @dataclass(frozen=True)
+class Apply:
+    """Attributes of an "apply" value: its operand, a function of axes, at other coordinates than its own.
+
+    `at` has pairs of an axis and the index expression that takes its place, by the axis's name. The operand's domain
+    along such an axis is whatever the expressions reach, also beyond the axis's own extent; its loads have to be in
+    range there, as those of every value.
+    """
+
+    at: tuple[tuple[str, sympy.Expr], ...]
+
+
+@dataclass(frozen=True)
 class Value:
     """One operation. `operands` are positions in `LoopProgram.values`, always smaller than the value's own.
 
-    `attribute` is what the operation needs besides values: a `Load`, `Reduction`, `Scan`, `Indirect` or `Number`, or
-    the index expression of an "index".
+    `attribute` is what the operation needs besides values: a `Load`, `Reduction`, `Scan`, `Apply`, `Indirect` or
+    `Number`, or the index expression of an "index".
     """
 
     operation: str
@@ -176,6 +191,26 @@ class Value:
     operands: tuple[int, ...] = ()
     attribute: object = None
     axes: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @staticmethod
+    def of(
+        operation: str, dtype: DType, operands: tuple[int, ...], attribute: object, values: Sequence[Value]
+    ) -> Value:
+        """The value with the axes it depends on; `values` are those before it."""
+        axes: set[str] = set().union(*(values[operand].axes for operand in operands))
+        match attribute:
+            case Load(index=index):
+                axes |= axes_of(index)
+            case sympy.Expr():
+                axes |= axes_of(attribute)
+            case Reduction(axes=reduced):
+                axes -= {axis.name for axis in reduced}
+            case Scan(axes=scanned):
+                axes |= {axis.name for axis in scanned}
+            case Apply(at=at):
+                axes -= {axis for axis, _ in at}
+                axes = axes.union(*(axes_of(index) for _, index in at))
+        return Value(operation, dtype, operands, attribute, frozenset(axes))
 
 
 @dataclass(frozen=True)
@@ -204,13 +239,11 @@ class Size:
 
     `value` is what it stands for in the program's expressions: the symbol `name` itself, or a stride or an extent
     over other sizes. Halide takes a stride only as a plain parameter, and an extent has to fit into int32, which the
-    launcher checks. `expression` is what the caller passes, in the graph's own symbols. A number of which nothing but
-    values are made is `data`: it has 64 bits, and may be negative.
+    launcher checks. A number of which nothing but values are made is `data`: it has 64 bits, and may be negative.
     """
 
     name: str
     value: sympy.Expr
-    expression: sympy.Expr
     data: bool = False
 
 

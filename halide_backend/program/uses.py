@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import LoopProgram, Reduction, Scan
 
 
@@ -11,9 +12,8 @@ def sinks_of(program: LoopProgram) -> list[set[str]]:
     sinks: list[set[str]] = [set() for _ in program.values]
     for number, store in enumerate(program.stores):
         sinks[store.value].add(f"store {number}")
-        for symbol in store.index.free_symbols:
-            if symbol.name.startswith("j"):
-                sinks[int(symbol.name[1:])].add(f"store {number}")
+        for position in values_of(store.index):
+            sinks[position].add(f"store {number}")
     for number, check in enumerate(program.checks):
         sinks[check.condition].add(f"check {number}")
     for position in reversed(range(len(program.values))):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 
 import pytest
-import sympy
 import torch
 import torch._inductor.lowering  # states the dtype rules that the recorder asks for
 from torch._inductor.ops_handler import OpsHandler, list_ops
@@ -15,11 +14,12 @@ from halide_backend.capture.recorder import Recorded, Recorder
 from halide_backend.inspection.operations_page import NEVER_HANDED, STRUCTURE, elementwise, status
 from halide_backend.kernel_library import operations
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Axis, Nest
 from halide_backend.program.operation_names import RENAMED
 
 HANDLER = set(list_ops(OpsHandler))
-X = sympy.Symbol("x0", integer=True, nonnegative=True)
+X = AxisSymbol("x0")
 
 
 def record(name: str, dtype: torch.dtype) -> Recorded:

@@ -8,8 +8,9 @@ import sympy
 
 from halide_backend.codegen.index_text import factor_text, index_text
 from halide_backend.program.extents import is_multiple, pieces, product
+from halide_backend.program.index import Select, SizeSymbol
 
-N, M = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("n0", "n1"))
+N, M = (SizeSymbol(name, nonnegative=True) for name in ("n0", "n1"))
 
 
 def test_divisibility_is_proved_or_not_there() -> None:
@@ -40,10 +41,8 @@ def test_a_factor_is_one_operand() -> None:
 
 
 def test_relations_and_choices_have_their_value() -> None:
-    from torch.utils._sympy.functions import Where
-
     for relation in (N < M, N <= M, N > M, N >= M, sympy.Eq(N, M), sympy.Ne(N, M)):
-        text = index_text(Where(relation, N + 63, N))
+        text = index_text(Select(relation, N + 63, N))
         for sizes in ((1, 2), (2, 2), (3, 2)):
             n, m = sizes
             wanted = n + 63 if relation.subs({N: n, M: m}) else n

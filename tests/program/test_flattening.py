@@ -11,9 +11,10 @@ from halide_backend.codegen.index_text import index_text
 from halide_backend.errors import Unsupported
 from halide_backend.program.access import runs_along
 from halide_backend.program.flattening import flattened
+from halide_backend.program.index import SizeSymbol
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Size, Store, Value
 
-N, M = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("n0", "n1"))
+N, M = (SizeSymbol(name, nonnegative=True) for name in ("n0", "n1"))
 AXES = Axis("x0", N, 5), Axis("x1", M, 7)
 X0, X1 = (axis.symbol for axis in AXES)
 
@@ -26,7 +27,7 @@ def program(*indices: sympy.Expr, outputs: int = 2) -> LoopProgram:
     )
     return LoopProgram(
         inputs=(Buffer("in_ptr0", "float32", N * M, 0),),
-        sizes=(Size("n0", N, N), Size("n1", M, M)),
+        sizes=(Size("n0", N), Size("n1", M)),
         outputs=tuple(Buffer(f"out_ptr{k}", "float32", N * M, k + 1) for k in range(outputs)),
         values=values,
         stores=tuple(Store(f"out_ptr{k}", M * X0 + X1, k % len(values), Nest(AXES)) for k in range(outputs)),

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from halide_backend.codegen.cuda.axes import digits
 from halide_backend.codegen.cuda.text import call_text
-from halide_backend.codegen.index_text import index_text, with_indirect
+from halide_backend.codegen.index_text import index_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Output, known
 from halide_backend.program.extents import pieces, product
+from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Store
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, Role, Stage
@@ -29,14 +30,14 @@ def write_scatter(writer: Writer, store: Store, layout: OutputLayout, dtype: str
     text, roots = writer.stored_value(store)
     position = layout.position
     assert position is not None
-    operands = [int(symbol.name[1:]) for symbol in position.free_symbols if symbol.name.startswith("j")]
+    operands = values_of(position)
     for operand in operands:
         writer.reference(operand)
     names = [axis.name for axis in store.nest.axes]
     loops = writer.axes.loops(names)
     what, where = writer.fresh("scatter_value"), writer.fresh("scatter_position")
     writer.func(what, Role.INLINE, loops, text, writer.calls_of(roots))
-    at = with_indirect(index_text(position), operands)
+    at = index_text(position)
     writer.func(where, Role.INLINE, loops, f"ops.position('int32', {at})", writer.calls_of(operands))
     region = writer.fresh("r")
     tiling = writer.tiling

@@ -18,7 +18,7 @@ from halide_backend.codegen.cuda.reduce import write_reduction
 from halide_backend.codegen.cuda.scan_stages import beside_scans, write_scan
 from halide_backend.codegen.cuda.scatter import write_scatter
 from halide_backend.codegen.cuda.text import call_text, multiple_text, tuple_text
-from halide_backend.codegen.index_text import index_text, with_indirect
+from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.source import Algorithm
 from halide_backend.codegen.value_text import value_text
 from halide_backend.errors import Unsupported
@@ -227,7 +227,7 @@ class Writer:
         self.known[read] = name = self.fresh(load.buffer)
         # In units, because Halide looks for a factor to prove that an access is aligned.
         unit = load.unit
-        at = with_indirect(index_text(sympy.expand(load.first / unit)), value.operands)
+        at = index_text(sympy.expand(load.first / unit))
         if load.last is not None:
             # Where no element is inside all threads read one place, not what others will need.
             inside = self._any_inside(value, load.along)

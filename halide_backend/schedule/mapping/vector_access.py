@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from halide_backend.program.access import VECTOR, WORD, first_word, plain, words_of
+from halide_backend.program.access import VECTOR, WORD, first_word, words_of
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple, pieces
-from halide_backend.program.loop_program import Axis, Buffer, Extent, Load, LoopProgram, Value
+from halide_backend.program.index import AxisSymbol
+from halide_backend.program.loop_program import Buffer, Extent, Load, LoopProgram, Value
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.tiling import Tiling
 
@@ -85,8 +86,8 @@ class WordAccess:
         """The units of so many bits, vectors or words, that a chunk lies in whose elements are a few apart, begin
         within a unit, or run backwards."""
         tiling = self._tiling
-        symbol = Axis(tiling.chunk, 1, 1).symbol
-        index = sympy.expand(plain(load.index))
+        symbol = AxisSymbol(tiling.chunk)
+        index = sympy.expand(load.index)
         step, constant = index.coeff(symbol), index.as_coeff_Add()[0]
         in_unit = unit // ELEMENT[buffer.dtype][1]
         if (
@@ -98,7 +99,7 @@ class WordAccess:
         # From the element with the lowest address to the chunk's first one.
         back = -min(int(step), 0) * (tiling.elements - 1)
         skip = int(constant - back) % in_unit
-        chunks = step * (symbol - tiling.elements * Axis(f"{tiling.chunk}_c", 1, 1).symbol)
+        chunks = step * (symbol - tiling.elements * AxisSymbol(f"{tiling.chunk}_c"))
         first = sympy.expand(index - chunks - back - skip)
         factors = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(first)]
         if symbol in first.free_symbols or not all(f.is_Integer and f % in_unit == 0 for f in factors):
