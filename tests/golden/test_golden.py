@@ -8,6 +8,7 @@ A change of a rule shows here as a diff of what it makes; one that only moves co
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,11 @@ def nests() -> Iterator[LoopNests]:
 
 
 @pytest.mark.parametrize(("target", "case"), PAIRS, ids=[f"{target}-{case.name}" for target, case in PAIRS])
-def test_a_kernel_is_what_it_was(target: str, case: Case, nests: LoopNests, request: pytest.FixtureRequest) -> None:
+def test_a_kernel_is_what_it_was(
+    target: str, case: Case, nests: LoopNests, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    # pytest would print it before the difference.
+    caplog.set_level(logging.WARNING, "torch.__trace")
     kernels = captured_kernels(case.function, case.arguments(), TARGETS[target], case.dynamic)
     assert kernels, "no kernel was captured"
     now = described(kernels, nests)
