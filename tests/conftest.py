@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What one compiled call gave: everything returned and everything mutated, and how it was compiled.

@@ -1,0 +1,164 @@
+"""The kernels that have goldens: one table of functions and small operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from halide_backend.build.target import Target
+
+#: Machines by name; nothing is asked of the one that the tests run on.
+TARGETS = {
+    "cpu": Target.level("avx512"),
+    "cpu-avx2": Target.level("avx2"),
+    "cuda": Target.cuda(9, 0),
+}
+
+_BOTH = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function of what `arguments` makes; with `dynamic` all sizes are arguments of its kernels."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: Callable[[], tuple[Any, ...]]
+    targets: tuple[str, ...] = _BOTH
+    dynamic: bool = False
+
+
+def floats(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: tuple(torch.ones(shape, dtype=dtype) for shape in shapes)
+
+
+def halves(*shapes: tuple[int, ...]) -> Callable[[], tuple[Tensor, ...]]:
+    return floats(*shapes, dtype=torch.bfloat16)
+
+
+def indices(count: int) -> Tensor:
+    return torch.zeros(count, dtype=torch.int64)
+
+
+def rms_norm(x: Tensor, w: Tensor) -> Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * w
+
+
+def softmax_backward(y: Tensor, g: Tensor) -> Tensor:
+    return y * (g - (y * g).sum(-1, keepdim=True))
+
+
+def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    low, high = x.chunk(2, -1)
+    return x * cos + torch.cat((-high, low), -1) * sin
+
+
+def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return torch.clamp(torch.round(x / scale), -128, 127).to(torch.int8), scale
+
+
+def adam(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
+    m.lerp_(g, 0.1)
+    v.mul_(0.999).addcmul_(g, g, value=0.001)
+    p.addcdiv_(m, v.sqrt() + 1e-8, value=-0.001)
+
+
+def update(x: Tensor, y: Tensor) -> Tensor:
+    old = x * 2
+    x.add_(y)
+    return old
+
+
+def linear_attention_mask(x: Tensor) -> Tensor:
+    return torch.softmax(torch.tril(x).masked_fill(x > 3, float("-inf")), -1)
+
+
+CASES = (
+    # pointwise
+    Case("add_relu", lambda x, y: torch.relu((x + y) * y), floats((64, 128), (64, 128)), (*_BOTH, "cpu-avx2")),
+    Case("add_relu_odd", lambda x, y: torch.relu((x + y) * y), floats((1001,), (1001,))),
+    Case("bias_gelu_bfloat16", lambda x, b: F.gelu(x + b), halves((64, 200), (200,))),
+    Case("several_outputs", lambda x, y: (x * 2 + y, x > y, (x - y).bfloat16()), floats((40, 130), (40, 130))),
+    Case(
+        "mixed_dtypes",
+        lambda x, n, c: (torch.where(c, x.double(), n), n // 3 + x.int(), c & (n > 2)),
+        lambda: (torch.ones(33, 70), torch.ones(33, 70, dtype=torch.int64), torch.ones(70, dtype=torch.bool)),
+    ),
+    Case("bytes", lambda x: (x + 3) >> 1, lambda: (torch.zeros(1001, dtype=torch.uint8),)),
+    # rows
+    Case("softmax", lambda x: torch.softmax(x, -1), floats((64, 1000)), (*_BOTH, "cpu-avx2")),
+    Case("softmax_long", lambda x: torch.softmax(x, -1), floats((4, 8192))),
+    Case("softmax_short", lambda x: torch.softmax(x, -1), halves((64, 3, 32))),
+    Case("softmax_backward", softmax_backward, floats((64, 256), (64, 256))),
+    Case("log_softmax", lambda x: torch.log_softmax(x, -1), floats((64, 100))),
+    Case("layer_norm", lambda x, w, b: F.layer_norm(x, (256,), w, b), floats((64, 256), (256,), (256,))),
+    Case("rms_norm_bfloat16", rms_norm, halves((64, 512), (512,))),
+    Case("row_sum", lambda x: x.sum(-1), floats((300, 1003)), (*_BOTH, "cpu-avx2")),
+    # columns
+    Case("column_sum", lambda x: x.sum(0), floats((320, 128))),
+    Case("column_variance", lambda x: x.var(0), floats((300, 77))),
+    Case("sums_both_ways", lambda x: (x.sum(0), x.sum(1), x * 2), floats((40, 96))),
+    # everything
+    Case("full_sum", lambda x: x.sum(), floats((300, 128))),
+    Case("mean_square", lambda x, y: F.mse_loss(x, y), floats((40, 130), (40, 130))),
+    # transposes
+    Case("transpose_add", lambda x, y: x.t() + y, floats((64, 96), (96, 64)), (*_BOTH, "cpu-avx2")),
+    Case("transpose_odd_bfloat16", lambda x, y: x.t() + y, halves((259, 201), (201, 259))),
+    Case("transposed_copy", lambda x: x.t().contiguous() * 3, floats((128, 260))),
+    Case("channels_last", lambda x: x.permute(0, 2, 3, 1).contiguous(), floats((2, 32, 20, 20))),
+    # scans; on a CPU they are aten's
+    Case("cumsum", lambda x: x.cumsum(-1), floats((64, 1000)), ("cuda",)),
+    Case("cummax", lambda x: x.cummax(-1), floats((50, 64)), ("cuda",)),
+    Case("logcumsumexp", lambda x: x.logcumsumexp(-1), floats((4, 5000)), ("cuda",)),
+    # scatters
+    Case("index_add", lambda x, s, i: x.index_add(0, i, s), lambda: (*floats((100, 64), (300, 64))(), indices(300))),
+    Case(
+        "embedding_backward",
+        lambda i, g: torch.zeros(500, 64).index_put((i,), g, accumulate=True),
+        lambda: (indices(300), *floats((300, 64))()),
+    ),
+    Case(
+        "scatter",
+        lambda x, s, i: x.scatter(1, i, s),
+        lambda: (*floats((30, 70), (30, 10))(), torch.zeros(30, 10, dtype=torch.int64)),
+    ),
+    # gathers and their checks
+    Case("embedding", lambda w, i: F.embedding(i, w) * 2, lambda: (*floats((500, 64))(), indices(300))),
+    Case("gather_checked", lambda x, i: x[i] + 1, lambda: (*floats((50, 33))(), indices(40))),
+    # masks, padding, concatenation
+    Case("masked_softmax", linear_attention_mask, floats((3, 64, 64))),
+    Case("concatenate", lambda x, y: torch.cat((x.relu(), y * 2), 1), floats((16, 20), (16, 33))),
+    Case("pad", lambda x: F.pad(x, (2, 3, 1, 1)) + 1, floats((10, 37))),
+    Case("flip", lambda x: x.flip(-1) + x, floats((64, 130))),
+    # positions and windows
+    Case("argmax", lambda x: x.argmax(-1), floats((64, 1000))),
+    Case("column_argmin", lambda x: x.argmin(0), floats((64, 100))),
+    Case("max_pool", lambda x: F.max_pool2d(x, 2), floats((2, 8, 30, 34))),
+    Case("average_pool", lambda x: F.avg_pool2d(x, 3, stride=2, padding=1), floats((2, 8, 30, 34))),
+    Case("upsample", lambda x: F.interpolate(x, scale_factor=2), floats((2, 8, 15, 16))),
+    # sizes as arguments
+    Case("pointwise_dynamic", lambda x, y: torch.relu((x + y) * y), floats((64, 100), (64, 100)), dynamic=True),
+    Case("softmax_dynamic", lambda x: torch.softmax(x, -1), floats((64, 100)), dynamic=True),
+    Case("column_sum_dynamic", lambda x: x.sum(0), floats((64, 100)), dynamic=True),
+    Case("transpose_dynamic", lambda x, y: x.t() + y, floats((64, 96), (96, 64)), dynamic=True),
+    # updates of operands
+    Case("adam", adam, floats((1000,), (1000,), (1000,), (1000,))),
+    Case("update_after_read", update, floats((33, 70), (33, 70))),
+    # the rest of a model
+    Case("rotary", rotary, floats((4, 64, 32), (64, 32), (64, 32))),
+    Case(
+        "batch_norm",
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        floats((4, 16, 12, 12), (16,), (16,)),
+    ),
+    Case("dropout", lambda x: F.dropout(x, 0.1), floats((64, 130))),
+    Case("quantise_int8", quantise, floats((64, 256))),
+    Case("float8", lambda x: x.to(torch.float8_e4m3fn).float() * 2, floats((64, 128)), ("cpu",)),
+)
