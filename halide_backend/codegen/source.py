@@ -14,6 +14,7 @@ from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.func_cost import define
 from halide_backend.program.index import axes_of, values_of
 from halide_backend.program.loop_program import (
+    Apply,
     Axis,
     Extent,
     Load,
@@ -183,6 +184,8 @@ class _Writer:
         value = self.program.values[position]
         if isinstance(value.attribute, Reduction):
             self.lines.append(f"t{position} = {self._reduction(position, value, value.attribute)}")
+        elif isinstance(value.attribute, Apply):
+            self.lines.append(f"t{position} = {self._applied(value, value.attribute)}")
         else:
             self.lines.append(f"t{position} = {value_text(self.program, value, sorted(value.axes))}")
         self.written.add(position)
@@ -193,6 +196,14 @@ class _Writer:
             func = self._func(stem, role, axes, f"t{position}", [position], bits=self._bits(position))
             self.calls[position] = func
             self.lines.append(f"t{position} = {self._read(func, axes)}")
+
+    def _applied(self, value: Value, application: Apply) -> str:
+        """The operand's Func, called at other coordinates than its own."""
+        (operand,) = value.operands
+        axes = self._inner_first(self.program.values[operand].axes)
+        if operand not in self.calls or isinstance(self.program.values[operand].attribute, Reduction):
+            self.calls[operand] = self._func("apply_operand", Role.INLINE, axes, f"t{operand}", [operand])
+        return self._read(self.calls[operand], axes, {axis: index_text(index) for axis, index in application.at})
 
     def _bits(self, position: int) -> int:
         """Bits of the value as a Func holds it: the low precisions are computed in float32."""

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import sympy
 
 from halide_backend.program.index import AxisSymbol, axes_of
+from halide_backend.program.index_syntax import print_index
 
 #: Name of a torch dtype without the "torch." prefix, for example "float32".
 DType = str
@@ -282,11 +283,30 @@ class LoopProgram:
         lines += [f"size {size.name}: {size.value}" for size in self.sizes]
         lines += [f"out {b.name}: {b.dtype}[{b.extent}]{' mutated' * b.mutated}" for b in self.outputs]
         for position, value in enumerate(self.values):
-            operands = " ".join(f"v{operand}" for operand in value.operands)
-            attribute = "" if value.attribute is None else f" {value.attribute}"
-            lines.append(f"v{position} = {value.operation} {operands}{attribute} : {value.dtype}")
+            operands = "".join(f" v{operand}" for operand in value.operands)
+            attribute = "" if value.attribute is None else f" {_attribute_text(value.attribute)}"
+            lines.append(f"v{position} = {value.operation}{operands}{attribute} : {value.dtype}")
         for store in self.stores:
             mode = f" {store.mode}" if store.mode else ""
-            lines.append(f"{store.buffer}[{store.index}] <-{mode} v{store.value} for {store.nest}")
+            lines.append(f"{store.buffer}[{print_index(store.index)}] <-{mode} v{store.value} for {store.nest}")
         lines += [f"check v{c.condition}: {c.error} {c.message}" for c in self.checks]
         return "\n".join(lines)
+
+
+def _attribute_text(attribute: object) -> str:
+    match attribute:
+        case Load():
+            inside = [f"0 <= {print_index(c.index)} < {c.extent}" for c in attribute.coordinates]
+            return f"{attribute.buffer}[{print_index(attribute.index)}]{' if ' * bool(inside)}{' and '.join(inside)}"
+        case Reduction():
+            position = "" if attribute.position is None else f" position {print_index(attribute.position)}"
+            return f"{attribute.kind} over ({', '.join(map(str, attribute.axes))}){position}"
+        case Apply():
+            return f"at ({', '.join(f'{axis} = {print_index(index)}' for axis, index in attribute.at)})"
+        case Number():
+            return attribute.bits
+        case Indirect():
+            return f"in [{-attribute.size if attribute.wrap_negative else 0}, {attribute.size})"
+        case sympy.Expr():
+            return print_index(attribute)
+    return str(attribute)

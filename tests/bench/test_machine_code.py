@@ -21,8 +21,8 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "machine_code.py"
 
 KERNEL = """\
 import halide as hl
-from halide_backend.algorithm import memory
-from halide_backend.algorithm.arguments import Input, Output
+from halide_backend.kernel_library import memory
+from halide_backend.kernel_library.arguments import Input, Output
 
 ARGUMENTS = (
     Input(name='{source}', dtype='float32', extent=1024),

@@ -131,7 +131,8 @@ def _code(image: bytes) -> bytes:
 
 def test_manifest_describes_arguments_checks_and_gil() -> None:
     text = DOUBLED.replace(
-        "ARGUMENTS = (", "from halide_backend.kernel_library.arguments import Status\nRELEASE_GIL = False\nARGUMENTS = "
+        "ARGUMENTS = (",
+        "from halide_backend.kernel_library.arguments import Status\nRELEASE_GIL = False\nARGUMENTS = (",
     ).replace("(16, 1),)))", '(16, 1),)), Status((("IndexError", "index out of range"),)))')
     text = text.replace(
         "[out]",

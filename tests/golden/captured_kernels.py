@@ -18,9 +18,9 @@ from torch._inductor import config as inductor_config
 from torch._inductor.codegen.common import BackendFeature
 
 from halide_backend import config, pipeline
-from halide_backend.algorithm.loop_program import LoopProgram
 from halide_backend.build.target import Target
 from halide_backend.capture import fusion, recording, scheduling
+from halide_backend.program.loop_program import LoopProgram
 
 #: What the scheduler is told of a GPU, and a CPU has not.
 _GPU_FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)

@@ -8,6 +8,7 @@ A change of a rule shows here as a diff of what it makes; one that only moves co
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from captured_kernels import CapturedKernel, captured_kernels
 from golden_cases import CASES, TARGETS, Case
 from loop_nests import LoopNests
+
+from halide_backend.program.serialization import digest, from_json, to_json
 
 FOLDER = Path(__file__).parent
 PAIRS = [(target, case) for case in CASES for target in case.targets]
@@ -36,7 +39,7 @@ def described(kernels: list[CapturedKernel], nests: LoopNests) -> str:
     parts = []
     for number, kernel in enumerate(kernels, start=1):
         which = f" of kernel {number} of {len(kernels)}" if len(kernels) > 1 else ""
-        parts.append(section(f"program{which}", str(kernel.program)))
+        parts.append(section(f"program{which}", f"digest {digest(kernel.program)}\n{kernel.program}"))
         parts.append(section(f"kernel text{which}", kernel.text))
         parts.append(section(f"loop nest{which}", nests.of(kernel.text)))
     return "".join(parts).rstrip() + "\n"
@@ -56,6 +59,11 @@ def test_a_kernel_is_what_it_was(
     caplog.set_level(logging.WARNING, "torch.__trace")
     kernels = captured_kernels(case.function, case.arguments(), TARGETS[target], case.dynamic)
     assert kernels, "no kernel was captured"
+    for kernel in kernels:
+        again = from_json(json.loads(json.dumps(to_json(kernel.program))))
+        assert again == kernel.program
+        assert [value.axes for value in again.values] == [value.axes for value in kernel.program.values]
+        assert again.sizes == kernel.program.sizes and str(again) == str(kernel.program)
     now = described(kernels, nests)
     file = golden_file(target, case)
     if request.config.getoption("--update-golden"):

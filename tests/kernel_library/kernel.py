@@ -23,7 +23,6 @@ from halide_backend.program.loop_program import (
     LoopProgram,
     Nest,
     Number,
-    Reduction,
     Store,
     Value,
 )
@@ -61,12 +60,7 @@ class Builder:
         return index
 
     def value(self, operation: str, dtype: torch.dtype, operands: Sequence[int] = (), attribute: object = None) -> int:
-        axes = frozenset[str]().union(*(self.values[operand].axes for operand in operands))
-        if isinstance(attribute, Load):
-            axes |= {str(symbol) for symbol in attribute.index.free_symbols}
-        if isinstance(attribute, Reduction):
-            axes -= {axis.name for axis in attribute.axes}
-        self.values.append(Value(operation, name_of(dtype), tuple(operands), attribute, axes))
+        self.values.append(Value.of(operation, name_of(dtype), tuple(operands), attribute, self.values))
         return len(self.values) - 1
 
     def constant(self, number: float, dtype: torch.dtype) -> int:

@@ -24,6 +24,7 @@ from halide_backend.codegen.value_text import value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, known
 from halide_backend.program.aliasing import old_values
+from halide_backend.program.applications import without_applications
 from halide_backend.program.checks import Sink, sinks_of_checks
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.flattening import flattened
@@ -49,7 +50,7 @@ def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
     """
     if any(old_values(program)):
         raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
-    program = flattened(program)
+    program = flattened(without_applications(program))
     writer = Writer(program, tile(program))
     return writer.write(), writer.tiling
 
