@@ -51,6 +51,10 @@ class ProgramError(HalideBackendError):
     """Text or JSON that is no program, or none of this version."""
 
 
+class IllegalPlan(HalideBackendError):
+    """A plan that would give another result, or none; `where` names the step, knob or value."""
+
+
 class KernelTextError(HalideBackendError):
     """The text of a kernel does not run, or does not define what a kernel text must define."""
 

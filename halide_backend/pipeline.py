@@ -1,8 +1,7 @@
 """The spine: the way of a kernel from Inductor's loops to a callable, one stage a line.
 
     capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.Recordings
-    algorithm LoopProgram -> Halide algorithm        halide_backend.codegen.source.write_algorithm
-    schedule  stages -> Schedule                     halide_backend.schedule.cpu.cpu_schedule, ...cuda.cuda_schedule
+    plan      LoopProgram -> plan and kernel text    halide_backend.codegen.planned_kernel.plan_kernel
     build     kernel text -> object (cached)         halide_backend.build.artifacts.obtain
     launch    object -> callable                     halide_backend.launch.launcher.make_launcher
 
@@ -21,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from halide_backend.build.artifacts import Artifact, Limits, obtain, obtain_joint, worker_pool
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
-from halide_backend.codegen.kernel_text import cuda_kernel_text, kernel_text
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import HalideBackendError
 from halide_backend.launch import launcher
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.device import device_of
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +47,8 @@ def compile_program(program: LoopProgram, name: str, device: torch.device) -> Co
         Unsupported: the program has no Halide form, or no legal schedule.
     """
     target = current_target(device)
-    text = cuda_kernel_text(program) if target.capability else kernel_text(program, vector_bytes(target))
-    return Compilation(text, obtain(text, target, name=name, limits=_limits()))
+    kernel = plan_kernel(program, device_of(target))
+    return Compilation(kernel.text, obtain(kernel.text, target, name=name, limits=_limits()))
 
 
 def start_workers() -> None:
@@ -99,12 +99,6 @@ def current_target(device: torch.device | str = "cpu") -> Target:
 
         return Target.cuda(*torch.cuda.get_device_capability(device))
     return Target.level(config.target) if config.target else Target.host()
-
-
-def vector_bytes(target: Target) -> int:
-    """Width of a vector register of `target`."""
-    features = target.halide.split("-")
-    return 64 if "avx512_skylake" in features else 32 if "avx2" in features else 16
 
 
 def _limits() -> Limits:

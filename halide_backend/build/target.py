@@ -103,6 +103,12 @@ class Target:
         known = "cuda_capability_86" if (major, minor) >= (8, 6) else "cuda_capability_80"
         return Target(_halide_string(("cuda", known), ""), "x86-64", "", f"sm_{major}{minor}")
 
+    @property
+    def vector_bytes(self) -> int:
+        """Width of a vector register of the processor."""
+        features = self.halide.split("-")
+        return 64 if "avx512_skylake" in features else 32 if "avx2" in features else 16
+
     def check_runs_here(self) -> None:
         """Make sure that this machine can run code for this target.
 

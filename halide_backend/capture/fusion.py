@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from torch._inductor import config
 from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
+from halide_backend import pipeline
 from halide_backend.capture.kernel_group import capture
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 from halide_backend.program.aliasing import old_values
+from halide_backend.schedule.device import Device, Gpu, device_of
 from halide_backend.schedule.mapping.cuda import fits_one_tiling
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
     nodes = [*first.get_nodes(), *second.get_nodes()]
     if len(nodes) > MAX_NODES:
         return False
-    on_cuda = is_on_cuda(nodes[0])
+    device = device_for(nodes[0])
+    on_cuda = isinstance(device, Gpu)
     single = False
     try:
         recording = recordings.of(nodes)
@@ -40,7 +43,7 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
             _, snapshots = old_values(program)
             if snapshots:
                 return False
-            if on_cuda and not fits_one_tiling(program):
+            if isinstance(device, Gpu) and not fits_one_tiling(program, device):
                 return False
             if on_cuda and updates and any(old_values(capture(tuple(nodes), recordings).program)):
                 return False  # The kernel would be refused, and its nodes compiled one by one.
@@ -58,9 +61,9 @@ def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode, r
     return count <= config.cpp.max_horizontal_fusion_size and can_fuse(first, second, recordings)
 
 
-def is_on_cuda(node: Any) -> bool:
-    """Whether `node` runs on a GPU."""
-    return bool(node.get_device().type == "cuda")
+def device_for(node: Any) -> Device:
+    """What `node` runs on."""
+    return device_of(pipeline.current_target(node.get_device()))
 
 
 def is_loop(node: Any) -> bool:

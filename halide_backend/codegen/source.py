@@ -9,7 +9,6 @@ from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.value_text import value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, Status, known
-from halide_backend.program.aliasing import old_values
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.func_cost import define
 from halide_backend.program.index import axes_of, values_of
@@ -24,11 +23,12 @@ from halide_backend.program.loop_program import (
     Store,
     Value,
 )
-from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
-from halide_backend.program.strided_loads import strided_loads
-from halide_backend.schedule.mapping.materialise import repeated_operands, shared_values
+from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
+
+#: Where texts take their functions from.
+CPU_LIBRARY, CUDA_LIBRARY = "halide_backend.kernel_library", "halide_backend.kernel_library.cuda"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Algorithm:
 
     `lines` are the statements of the text's function, `funcs` the names it defines, `inputs` and `outputs` its
     arguments in order (a `Status` last, if there are checks). The memory of those in `aligned` has to begin at a
-    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it.
+    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it, `library` the package that
+    has the functions which the statements call.
     """
 
     lines: tuple[str, ...]
@@ -46,37 +47,35 @@ class Algorithm:
     stages: StageGraph
     aligned: tuple[str, ...] = ()
     loads: str = ""
+    library: str = CPU_LIBRARY
 
     @property
     def funcs(self) -> tuple[str, ...]:
         return tuple(stage.name for stage in self.stages.stages)
 
 
-def write_algorithm(program: LoopProgram) -> Algorithm:
-    """Halide statements for `program`.
+def write_algorithm(program: LoopProgram, mapping: Mapping) -> Algorithm:
+    """Halide statements for `program`, with the Funcs of `mapping`.
 
     Raises:
         Unsupported: an index that has no Halide form yet, or a scan, for which Inductor asks no CPU backend.
     """
     if any(isinstance(value.attribute, Scan) for value in program.values):
         raise Unsupported("a scan on a CPU")
-    return _Writer(program).write()
+    return _Writer(program, mapping).write()
 
 
 class _Writer:
-    def __init__(self, program: LoopProgram) -> None:
+    def __init__(self, program: LoopProgram, mapping: Mapping) -> None:
         self.program = program
+        self.roles = mapping.roles
         self.axes = {axis.name: axis for axis in program.axes}
         self.lines: list[str] = []
         self.stages: list[Stage] = []
         self.calls: dict[int, str] = {}  # value -> the Func that holds it, or its reduction's result
         self.written: set[int] = set()
         self.counters: dict[str, int] = {}
-        self.shared = shared_values(program)
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
-        self.staged = strided_loads(program, self.layouts)
-        self.preserved, self.snapshots = old_values(program)
-        self.repeated = repeated_operands(program)
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -189,7 +188,7 @@ class _Writer:
         else:
             self.lines.append(f"t{position} = {value_text(self.program, value, sorted(value.axes))}")
         self.written.add(position)
-        role = self._role(position, value)
+        role = self.roles.get(position)
         if role is not None:
             axes = self._inner_first(value.axes)
             stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
@@ -209,23 +208,6 @@ class _Writer:
         """Bits of the value as a Func holds it: the low precisions are computed in float32."""
         dtype = self.program.values[position].dtype
         return 32 if dtype in NARROW_FLOATS else ELEMENT[dtype][1]
-
-    def _role(self, position: int, value: Value) -> Role | None:
-        if position in self.preserved:
-            return Role.PRESERVED
-        if position in self.snapshots:
-            return Role.SNAPSHOT
-        if position in self.staged:
-            return Role.STAGED_LOAD
-        if value.operation in ("constant", "index") or isinstance(value.attribute, Reduction):
-            return None
-        if value.operation in RECURRENCES:
-            return Role.SERIAL
-        if position in self.shared:
-            return Role.SHARED
-        if value.operation != "load" and position in self.repeated:
-            return Role.INLINE
-        return None
 
     # -- reductions --------------------------------------------------------------------------------------------
 

@@ -13,10 +13,10 @@ from halide_backend.program.loop_program import Indirect, Load, LoopProgram, Num
 from halide_backend.program.operation_names import LOOPS
 
 
-def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()) -> str:
+def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = (), *, library: str = "ops") -> str:
     """Python text of one operation over the names of its operands, `t` and their position.
 
-    `variables` are the Vars that the value depends on, for operations that need a Func.
+    `variables` are the Vars that the value depends on, for operations that need a Func; `library` has the operations.
     """
     operands = [f"t{operand}" for operand in value.operands]
     attribute = value.attribute
@@ -25,30 +25,30 @@ def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()
         return _load(program, value, attribute)
     if isinstance(attribute, Indirect):
         size = index_text(attribute.size)
-        return f"ops.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
+        return f"{library}.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
     if isinstance(attribute, Number):
-        return f"ops.constant({value.dtype!r}, {_number(attribute)})"
+        return f"{library}.constant({value.dtype!r}, {_number(attribute)})"
     if isinstance(attribute, sympy.Expr):
-        return _index(program, value, attribute)
+        return _index(program, value, attribute, library)
     if value.operation in LOOPS:
         operands.append(f"[{', '.join(variables)}]")
     match value.operation:
         case "to_dtype" | "bitcast":
-            return f"ops.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
+            return f"{library}.{value.operation}({sources[0]!r}, {value.dtype!r}, {operands[0]})"
         case "nextafter":
-            return f"ops.nextafter({value.dtype!r}, {', '.join(operands)})"
+            return f"{library}.nextafter({value.dtype!r}, {', '.join(operands)})"
         case "add" | "sub" | "mul" if "float" in value.dtype:
             sign = {"add": "+", "sub": "-", "mul": "*"}[value.operation]
             return f"{operands[0]} {sign} {operands[1]}"
-    return f"ops.{value.operation}({', '.join(operands)})"
+    return f"{library}.{value.operation}({', '.join(operands)})"
 
 
-def _index(program: LoopProgram, value: Value, index: sympy.Expr) -> str:
+def _index(program: LoopProgram, value: Value, index: sympy.Expr, library: str) -> str:
     wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
     text = index_text(index, wide=wide >= 2**31 or bool(sizes_of(index)))
     if index.is_Integer:
-        return f"ops.constant({value.dtype!r}, {text})"
-    return f"ops.position({value.dtype!r}, {text})"
+        return f"{library}.constant({value.dtype!r}, {text})"
+    return f"{library}.position({value.dtype!r}, {text})"
 
 
 def _load(program: LoopProgram, value: Value, load: Load) -> str:
@@ -64,7 +64,11 @@ def _load(program: LoopProgram, value: Value, load: Load) -> str:
         text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
     else:
         text = index_text(load.index)
-    element = f"{load.buffer}[{text}]"
+    return element_text(value, f"{load.buffer}[{text}]")
+
+
+def element_text(value: Value, element: str) -> str:
+    """The value of a load whose `element` is as it lies in memory."""
     if value.dtype == "bool" or value.dtype in NARROW_FLOATS:
         return f"ops.load({value.dtype!r}, {element})"
     return element

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.lanes import RUNNING_TERMS, reduce_in_lanes
-from halide_backend.schedule.legality import check
-from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     ComputeAt,
@@ -40,17 +40,15 @@ COLUMN_BLOCK = 512
 TILE = 8
 
 
-def cpu_schedule(graph: StageGraph, vector_bytes: int) -> Schedule:
-    """The schedule that the rules choose for `graph` with registers of `vector_bytes` bytes.
+def cpu_steps(graph: StageGraph, device: Cpu, choices: Choices) -> tuple[Step, ...]:
+    """The steps that the rules choose for `graph` on `device`.
 
     Raises:
-        Unsupported: no rule keeps the order of reads and writes that the kernel needs.
+        IllegalPlan: a requested knob has no such value.
     """
-    rules = _Rules(graph, vector_bytes)
+    rules = _Rules(graph, device, choices)
     rules.choose()
-    schedule = Schedule(tuple(rules.steps))
-    check(graph, schedule)
-    return schedule
+    return tuple(rules.steps)
 
 
 def total_work(graph: StageGraph) -> int:
@@ -67,9 +65,10 @@ class _Level:
 
 
 class _Rules:
-    def __init__(self, graph: StageGraph, vector_bytes: int) -> None:
+    def __init__(self, graph: StageGraph, device: Cpu, choices: Choices) -> None:
         self.graph = graph
-        self.vector_bytes = vector_bytes
+        self.device = device
+        self.choices = choices
         self.steps: list[Step] = []
         self.work = total_work(graph)
         self.contiguous = self._contiguous_axis()
@@ -80,7 +79,7 @@ class _Rules:
 
     def lanes(self, bits: int) -> int:
         """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in."""
-        return self.vector_bytes * 8 // max(bits, 32)
+        return self.device.vector_bytes * 8 // max(bits, 32)
 
     def _contiguous_axis(self) -> str:
         """The axis along which most bytes are adjacent: the largest operands decide."""

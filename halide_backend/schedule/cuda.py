@@ -8,16 +8,17 @@ are explained in docs/design/cuda.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from halide_backend.schedule.grid import blocks, grid, innermost, plane
+from halide_backend.schedule.device import Gpu
+from halide_backend.schedule.grid import are_fixed, blocks, grid, innermost, plane
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
 from halide_backend.schedule.patches import patches
 from halide_backend.schedule.rounds import ROUND, WALKED, round_alone, round_of_team
 from halide_backend.schedule.scans import scanned
 from halide_backend.schedule.scatters import scatters
-from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.squares import squares
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
@@ -48,15 +49,16 @@ LANES, VECTOR = 4, 16
 _PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.TEAM, Role.SCAN, Role.PACKED)
 
 
-def cuda_schedule(graph: StageGraph, tiling: Tiling) -> Schedule:
-    """The schedule that the rules choose for `graph`, whose Funcs are written for `tiling`.
+def cuda_steps(graph: StageGraph, tiling: Tiling, device: Gpu, choices: Choices) -> tuple[Step, ...]:
+    """The steps that the rules choose for `graph`, whose Funcs are written for `tiling`, on `device`.
 
     Raises:
         Unsupported: its rows fit no grid.
+        IllegalPlan: a requested knob has no such value.
     """
-    rules = _Rules(graph, tiling)
+    rules = _Rules(graph, tiling, device, choices)
     rules.choose()
-    return Schedule(tuple(rules.steps))
+    return tuple(rules.steps)
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,11 @@ class _Levels:
 
 
 class _Rules:
-    def __init__(self, graph: StageGraph, tiling: Tiling) -> None:
+    def __init__(self, graph: StageGraph, tiling: Tiling, device: Gpu, choices: Choices) -> None:
         self.graph = graph
         self.tiling = tiling
+        self.device = device
+        self.choices = choices
         self.steps: list[Step] = []
 
     def add(self, *steps: Step) -> None:
@@ -82,7 +86,7 @@ class _Rules:
         outputs = sorted(self.graph.outputs, key=lambda stage: -stage.points)
         parent = outputs[0]
         if parent.role is Role.SCATTER:
-            self.add(*scatters(parent))
+            self.add(*scatters(parent, self.device))
             return
         if self.tiling.team is Team.TILE:
             self.add(*squares(self.graph, self.tiling))
@@ -109,7 +113,7 @@ class _Rules:
                     self.add(*scanned(stage, levels.parent, levels.thread))
                 case Role.PACKED:
                     self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
-            if len(outputs) > 1 and stage.role in _PLACED and not _are_fixed(self._rows(parent, parent)):
+            if len(outputs) > 1 and stage.role in _PLACED and not are_fixed(self._rows(parent, parent)):
                 self._narrow(stage)
 
     def _narrow(self, stage: Stage) -> None:
@@ -122,7 +126,7 @@ class _Rules:
         if self.tiling.team is Team.THREAD:
             return _Levels(parent.name, "block", "thread", "part" if self._parts(parent) > 1 else "thread")
         rows = self._rows(parent, parent)
-        row = innermost(rows).name if len(rows) == 1 or _are_fixed(rows) else "i"
+        row = innermost(rows).name if len(rows) == 1 or are_fixed(rows) else "i"
         step = ("part" if self.tiling.computed else "u") if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self._teams_of_a_block() > 1 else row, "t", step)
 
@@ -139,8 +143,8 @@ class _Rules:
             return 1
         stored = self._stored(stage)
         steps = stage.points * max(stage.bits, 8) // 8 // stored
-        parts = parts_of_a_thread(steps, stored, stage.reads)
-        whole = _are_fixed(stage.loops) and steps % (parts * self._block()) == 0
+        parts = parts_of_a_thread(steps, stored, self.device, stage.reads)
+        whole = are_fixed(stage.loops) and steps % (parts * self._block()) == 0
         if loads and stored >= VECTOR and not any(load.gathers for load in loads) and not whole:
             return 1  # Each step would begin with a branch, and wait for the one before.
         return parts
@@ -228,7 +232,7 @@ class _Rules:
                 GpuThreads(stage.name, ("thread",)),
                 GpuBlocks(stage.name, ("block",)),
             )
-            whole = _are_fixed(rows) and math.prod(loop.extent for loop in rows) % (parts * block) == 0
+            whole = are_fixed(rows) and math.prod(loop.extent for loop in rows) % (parts * block) == 0
             if whole and any(other.role is Role.STAGED_LOAD for other in self.graph.stages):
                 self.add(NeverPartition(stage.name, "block"))
             return
@@ -242,7 +246,7 @@ class _Rules:
 
     def _team(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         tiling, rows = self.tiling, self._rows(stage, parent)
-        if not _are_fixed(rows):
+        if not are_fixed(rows):
             points = math.prod(loop.extent for loop in rows)
             rows = [Loop(self._fused(stage.name, rows, "i"), points, "i", fixed=False)]
         names = [loop.name for loop in rows]
@@ -394,7 +398,3 @@ class _Rules:
             Bound(stage.name, "t", 0, self.tiling.threads),
             GpuThreads(stage.name, ("t",)),
         )
-
-
-def _are_fixed(loops: Iterable[Loop]) -> bool:
-    return all(loop.fixed for loop in loops)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Role, StageGraph
-from halide_backend.schedule.steps import ComputeAt, ComputeWith
+from halide_backend.schedule.steps import ComputeAt, ComputeWith, Step
 
 _APART = "overwritten memory is read outside the loops that write it"
 
 
-def check(graph: StageGraph, schedule: Schedule) -> None:
+def check(graph: StageGraph, steps: Sequence[Step]) -> None:
     """Check that overwritten memory is read before it is written.
 
     `ComputeWith` runs the parent before its children in each fused iteration, and Halide knows nothing of two buffers
@@ -23,8 +24,8 @@ def check(graph: StageGraph, schedule: Schedule) -> None:
     preserved = [stage for stage in graph.stages if stage.role is Role.PRESERVED]
     if not preserved:
         return
-    places = {step.func: step for step in schedule if isinstance(step, ComputeAt)}
-    children = {step.func: step for step in schedule if isinstance(step, ComputeWith)}
+    places = {step.func: step for step in steps if isinstance(step, ComputeAt)}
+    children = {step.func: step for step in steps if isinstance(step, ComputeWith)}
     outputs = [stage.name for stage in graph.outputs if stage.name != "status"]
     for stage in preserved:
         place = places.get(stage.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from halide_backend.schedule.device import Gpu
+
 #: Threads of a block whose threads do not cooperate (measured: gelu of 2**24 bfloat16 21.9 us with 128, 23.0 with 256).
 BLOCK = 128
 
@@ -17,16 +19,16 @@ MOST_LOADS = 24
 #: they do (measured: 65,472 blocks that store 4 bytes a thread 41.6 us, 117,247 that store 16 bytes 72.4 us).
 THREAD_BYTES, MOST_PARTS = 32, 8
 
-#: Threads that an H200 runs in two rounds, 2048 on each of 132 multiprocessors: with fewer, they had better not take
-#: several steps (measured: padding to 64 x 260 x 260 bfloat16 7.2 us in eight steps, which is one round, 6.7 us in
-#: four).
-ENOUGH_THREADS = 2 * 132 * 2048
+#: Waves of threads, each as many as the GPU runs at once: with fewer, threads had better not take several steps
+#: (measured on an H200: padding to 64 x 260 x 260 bfloat16 7.2 us in eight steps, which is one wave, 6.7 us in four).
+ENOUGH_WAVES = 2
 
 
-def parts_of_a_thread(steps: int, stored: int, reads: int = 1) -> int:
+def parts_of_a_thread(steps: int, stored: int, device: Gpu, reads: int = 1) -> int:
     """Of so many `steps`, each of which stores `stored` bytes and has `reads` loads by element, how many one thread
     does."""
     parts = min(max(1, THREAD_BYTES // stored), MOST_PARTS)
-    while parts > 1 and (steps < parts * ENOUGH_THREADS or parts * reads > MOST_LOADS):
+    enough = ENOUGH_WAVES * device.sms * device.threads
+    while parts > 1 and (steps < parts * enough or parts * reads > MOST_LOADS):
         parts //= 2
     return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.parts import BLOCK, parts_of_a_thread
 from halide_backend.schedule.stage import Stage
 from halide_backend.schedule.steps import (
@@ -15,10 +16,10 @@ from halide_backend.schedule.steps import (
 )
 
 
-def scatters(stage: Stage) -> tuple[Step, ...]:
+def scatters(stage: Stage, device: Gpu) -> tuple[Step, ...]:
     """The points of `stage` in any order, several of those that move little for one thread."""
     element, points = stage.updates
-    parts = parts_of_a_thread(points.extent, element.extent * stage.bits // 8)
+    parts = parts_of_a_thread(points.extent, element.extent * stage.bits // 8, device)
     # LLVM would join the versions of full and last blocks again, and part the additions that are one instruction.
     once = (NeverPartition(stage.name, "r$block", update=True),) if element.extent > 1 else ()
     return (

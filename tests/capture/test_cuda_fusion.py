@@ -9,11 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from halide_backend.build.target import Target
 from halide_backend.capture import fusion, scheduling
-from halide_backend.codegen.kernel_text import cuda_kernel_text
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.device import device_of
 
 Groups = Callable[..., list[int]]
+
+
+GPU = device_of(Target.cuda(9, 0))
 
 
 @pytest.fixture
@@ -26,13 +31,13 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
         found.append(program)
         return compile_program(program, *rest)
 
-    monkeypatch.setattr(fusion, "is_on_cuda", lambda node: True)
+    monkeypatch.setattr(fusion, "device_for", lambda node: GPU)
     monkeypatch.setattr(scheduling, "compile_program", recorded)
 
     def compiled(function: Callable[..., Any], *arguments: Tensor) -> list[int]:
         torch.compile(function, dynamic=False)(*arguments)
         for program in found:
-            cuda_kernel_text(program)
+            plan_kernel(program, GPU)
         return [len(program.stores) for program in found]
 
     return compiled

@@ -21,6 +21,7 @@ from halide_backend import config, pipeline
 from halide_backend.build.target import Target
 from halide_backend.capture import fusion, recording, scheduling
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.device import device_of
 
 #: What the scheduler is told of a GPU, and a CPU has not.
 _GPU_FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)
@@ -63,7 +64,7 @@ def captured_kernels(
         stack.enter_context(mock.patch.object(pipeline, "obtain", _nothing))
         stack.enter_context(mock.patch.object(pipeline, "load_kernel", lambda *args, **kwargs: _nothing))
         if target.capability:
-            stack.enter_context(_on_a_gpu())
+            stack.enter_context(_on_a_gpu(target))
         torch._dynamo.reset()
         torch.compile(function, dynamic=dynamic)(*arguments)
         torch._dynamo.reset()
@@ -77,12 +78,12 @@ def _nothing(*arguments: Any, **options: Any) -> Future[None]:
 
 
 @contextlib.contextmanager
-def _on_a_gpu() -> Iterator[None]:
+def _on_a_gpu(target: Target) -> Iterator[None]:
     """Capture nodes as if they were on a GPU."""
     features = scheduling.HalideScheduling.get_backend_features
     record = recording._record
     with (
-        mock.patch.object(fusion, "is_on_cuda", lambda node: True),
+        mock.patch.object(fusion, "device_for", lambda node: device_of(target)),
         mock.patch.object(recording, "_record", lambda group, *, on_cpu: record(group, on_cpu=False)),
         mock.patch.object(
             scheduling.HalideScheduling,

@@ -14,6 +14,7 @@ from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
 from halide_backend.codegen.kernel_text import render
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.codegen.source import write_algorithm
 from halide_backend.launch.launcher import Pipeline, make_launcher, native
 from halide_backend.program.loop_program import (
@@ -26,9 +27,7 @@ from halide_backend.program.loop_program import (
     Store,
     Value,
 )
-from halide_backend.schedule.cpu import cpu_schedule
-from halide_backend.schedule.schedule import Schedule
-from halide_backend.schedule.stage import StageGraph
+from halide_backend.schedule.device import device_of
 
 _numbers = itertools.count()
 
@@ -100,7 +99,7 @@ class Builder:
         )
 
     def run(self, *arguments: torch.Tensor, schedule: Any = None) -> list[torch.Tensor]:
-        """Compile and call; `schedule` maps the stages to a Schedule (default: the rules for this machine)."""
+        """Compile and call; `schedule` maps the stages to steps (default: the rules for this machine)."""
         text = self.text(schedule)
         name = f"kernel_{next(_numbers)}"
         compiled = compile_kernel(text, Target.host(), name)
@@ -115,11 +114,7 @@ class Builder:
         return results
 
     def text(self, schedule: Any = None) -> str:
-        algorithm = write_algorithm(self.program())
-        return render(algorithm, (schedule or rules)(algorithm.stages))
-
-
-def rules(graph: StageGraph) -> Schedule:
-    from halide_backend.pipeline import vector_bytes
-
-    return cpu_schedule(graph, vector_bytes(Target.host()))
+        kernel = plan_kernel(self.program(), device_of(Target.host()))
+        if schedule is None:
+            return kernel.text
+        return render(write_algorithm(self.program(), kernel.plan.mapping), schedule(kernel.stages))

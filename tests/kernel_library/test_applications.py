@@ -9,11 +9,13 @@ import sympy
 import torch
 from kernel import Builder
 
-from halide_backend.codegen.kernel_text import cuda_kernel_text
+from halide_backend.build.target import Target
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import Unsupported
 from halide_backend.program.applications import without_applications
 from halide_backend.program.loop_program import Apply, Buffer, Load, LoopProgram, Reduction
 from halide_backend.program.serialization import digest, from_json, to_json
+from halide_backend.schedule.device import device_of
 
 N, M = 37, 20
 
@@ -82,7 +84,7 @@ def test_it_is_printed_written_as_json_and_read_again(blurred: Builder) -> None:
 
 def test_on_cuda_it_is_computed_again_where_it_is_read(blurred: Builder) -> None:
     pytest.importorskip("halide_backend.kernel_library.cuda._intrinsics")
-    text = cuda_kernel_text(blurred.program())
+    text = plan_kernel(blurred.program(), device_of(Target.cuda(9, 0))).text
     assert text.count("ops.exp(") == 4
 
 

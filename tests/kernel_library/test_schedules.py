@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 import torch
 from kernel import Builder
 
 from halide_backend.program.loop_program import Reduction
-from halide_backend.schedule.cpu import cpu_schedule
-from halide_backend.schedule.schedule import Schedule
+from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.stage import Role, StageGraph
-from halide_backend.schedule.steps import ComputeRoot
+from halide_backend.schedule.steps import ComputeRoot, Step
+
+Steps: TypeAlias = tuple[Step, ...]
 
 STORED = (Role.REDUCTION, Role.SHARED, Role.PRESERVED, Role.STAGED_LOAD)
 
 
-def everything_first(graph: StageGraph) -> Schedule:
+def rules(graph: StageGraph, vector_bytes: int) -> Steps:
+    return cpu_steps(graph, Cpu(vector_bytes), Choices())
+
+
+def everything_first(graph: StageGraph) -> Steps:
     """Serial scalar loops; whatever may be stored is computed as a whole, before everything else."""
-    return Schedule(tuple(ComputeRoot(stage.name) for stage in graph.stages if stage.role in STORED))
+    return tuple(ComputeRoot(stage.name) for stage in graph.stages if stage.role in STORED)
 
 
-def reductions_first(graph: StageGraph) -> Schedule:
+def reductions_first(graph: StageGraph) -> Steps:
     """Serial scalar loops; everything but reductions is computed wherever it is used."""
-    return Schedule(tuple(ComputeRoot(s.name) for s in graph.stages if s.role is Role.REDUCTION))
+    return tuple(ComputeRoot(s.name) for s in graph.stages if s.role is Role.REDUCTION)
 
 
-def read_back(graph: StageGraph) -> Schedule:
+def read_back(graph: StageGraph) -> Steps:
     """The rules' schedule after a journey through its JSON form."""
-    return Schedule.from_json(cpu_schedule(graph, 32).to_json())
+    return Plan.from_json(json.loads(json.dumps(Plan(Mapping(), rules(graph, 32)).to_json()))).steps
 
 
-SCHEDULES: dict[str, Callable[[StageGraph], Schedule]] = {
-    "64 bytes": lambda graph: cpu_schedule(graph, 64),
-    "32 bytes": lambda graph: cpu_schedule(graph, 32),
-    "16 bytes": lambda graph: cpu_schedule(graph, 16),
+SCHEDULES: dict[str, Callable[[StageGraph], Steps]] = {
+    "64 bytes": lambda graph: rules(graph, 64),
+    "32 bytes": lambda graph: rules(graph, 32),
+    "16 bytes": lambda graph: rules(graph, 16),
     "from JSON": read_back,
     "everything first": everything_first,
     "reductions first": reductions_first,

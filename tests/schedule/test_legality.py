@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.cpu import cpu_schedule
+from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.legality import check
-from halide_backend.schedule.schedule import Schedule
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import ComputeAt, ComputeWith, Step
 
@@ -22,7 +23,7 @@ def graph() -> StageGraph:
 
 def refused(*steps: Step) -> bool:
     try:
-        check(graph(), Schedule(steps))
+        check(graph(), steps)
     except Unsupported:
         return True
     return False
@@ -48,6 +49,6 @@ def test_anything_else_is_refused(steps: tuple[Step, ...]) -> None:
 
 
 def test_the_rules_are_legal() -> None:
-    schedule = cpu_schedule(graph(), 64)
+    schedule = cpu_steps(graph(), Cpu(64), Choices())
     places = [step for step in schedule if isinstance(step, ComputeAt) and step.func == "old"]
     assert len(places) == 1

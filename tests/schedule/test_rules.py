@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from halide_backend.schedule.cpu import cpu_schedule
+from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Vectorize
+from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Step, Vectorize
 
 
 def loops(*extents: tuple[str, int]) -> tuple[Loop, ...]:
     return tuple(Loop(name, extent, name.split("$")[-1].replace("x_", "x")) for name, extent in extents)
+
+
+def steps_of(graph: StageGraph, vector_bytes: int) -> tuple[Step, ...]:
+    return cpu_steps(graph, Cpu(vector_bytes), Choices())
 
 
 def reduction(contiguous: str) -> StageGraph:
@@ -21,22 +27,22 @@ def reduction(contiguous: str) -> StageGraph:
 
 
 def test_a_row_sum_runs_in_lanes_inside_its_row() -> None:
-    schedule = cpu_schedule(reduction("x1"), 64)
+    schedule = steps_of(reduction("x1"), 64)
     assert any(isinstance(s, RFactor) and s.func == "total" for s in schedule)
-    assert ComputeAt("total", "out", "x0") in schedule.steps
-    assert Parallel("out", "x0") in schedule.steps
+    assert ComputeAt("total", "out", "x0") in schedule
+    assert Parallel("out", "x0") in schedule
 
 
 def test_a_column_sum_is_vectorized_along_its_columns() -> None:
-    schedule = cpu_schedule(reduction("x0"), 64)
-    assert Vectorize("total", "x0_v", update=True) in schedule.steps
+    schedule = steps_of(reduction("x0"), 64)
+    assert Vectorize("total", "x0_v", update=True) in schedule
     lanes = [s for s in schedule if isinstance(s, RFactor) and s.var == "lane"]
     assert not lanes
 
 
 def test_little_work_stays_serial() -> None:
     small = Stage("out", Role.OUTPUT, loops(("x0", 64)), contiguous={"x0": 256})
-    schedule = cpu_schedule(StageGraph((small,), ("x0",)), 64)
+    schedule = steps_of(StageGraph((small,), ("x0",)), 64)
     assert not any(isinstance(s, Parallel) for s in schedule)
     assert any(isinstance(s, Vectorize) for s in schedule)
 
@@ -45,5 +51,5 @@ def test_the_register_decides_the_width() -> None:
     output = Stage("out", Role.OUTPUT, loops(("x0", 4096)), contiguous={"x0": 16_384})
     graph = StageGraph((output,), ("x0",))
     for vector_bytes, lanes in ((64, 16), (32, 8), (16, 4)):
-        splits = [s for s in cpu_schedule(graph, vector_bytes) if isinstance(s, Split) and s.inner.endswith("_v")]
+        splits = [s for s in steps_of(graph, vector_bytes) if isinstance(s, Split) and s.inner.endswith("_v")]
         assert [s.factor for s in splits] == [lanes]

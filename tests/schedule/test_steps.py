@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
-from halide_backend.errors import KernelTextError
+from halide_backend.errors import IllegalPlan
 from halide_backend.schedule import steps
-from halide_backend.schedule.schedule import Schedule
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.plan import SCHEMA, Plan
 from halide_backend.schedule.steps import Step
 
 _EXAMPLES = {"str": "x0", "int": 16, "bool": True, "tuple[str, ...]": ("x0", "r_0$x")}
@@ -21,7 +24,8 @@ def example(kind: type[Step]) -> Step:
 @pytest.mark.parametrize("kind", Step.kinds.values(), ids=lambda kind: kind.__name__)
 def test_every_step_survives_json_and_text(kind: type[Step]) -> None:
     step = example(kind)
-    assert Schedule.from_json(Schedule((step,)).to_json()).steps == (step,)
+    document = json.loads(json.dumps(Plan(Mapping(), (step,)).to_json()))
+    assert Plan.from_json(document).steps == (step,)
     assert eval(repr(step), vars(steps)) == step
 
 
@@ -30,15 +34,19 @@ def test_there_are_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("document", "where"),
     [
-        "",
-        "[]",
-        '{"schema": 99, "steps": []}',
-        '{"schema": 1, "steps": [{"step": "Explode"}]}',
-        '{"schema": 1, "steps": [{"step": "Split"}]}',
+        ({}, "plan"),
+        ({"schema": 99, "steps": [], "mapping": {"funcs": {}}}, "schema"),
+        ({"schema": SCHEMA, "steps": [{"step": "Explode"}], "mapping": {"funcs": {}}}, "step 0"),
+        ({"schema": SCHEMA, "steps": [{"step": "Split"}], "mapping": {"funcs": {}}}, "step 0"),
+        ({"schema": SCHEMA, "steps": []}, "plan"),
+        ({"schema": SCHEMA, "steps": [], "mapping": {"funcs": {"0": "clever"}}}, "mapping"),
+        ({"schema": SCHEMA, "steps": [], "mapping": {"funcs": {}, "tiling": {"team": "a crowd"}}}, "mapping"),
     ],
 )
-def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(KernelTextError):
-        Schedule.from_json(text)
+def test_anything_else_is_refused(document: dict[str, Any], where: str) -> None:
+    with pytest.raises(IllegalPlan) as caught:
+        Plan.from_json(document)
+    assert caught.value.where == where
+    assert caught.value.cure

@@ -19,45 +19,36 @@ from halide_backend.codegen.cuda.scan_stages import beside_scans, write_scan
 from halide_backend.codegen.cuda.scatter import write_scatter
 from halide_backend.codegen.cuda.text import call_text, multiple_text, tuple_text
 from halide_backend.codegen.index_text import index_text
-from halide_backend.codegen.source import Algorithm
-from halide_backend.codegen.value_text import value_text
-from halide_backend.errors import Unsupported
+from halide_backend.codegen.source import CUDA_LIBRARY, Algorithm
+from halide_backend.codegen.value_text import element_text, value_text
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, known
-from halide_backend.program.aliasing import old_values
-from halide_backend.program.applications import without_applications
 from halide_backend.program.checks import Sink, sinks_of_checks
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.flattening import flattened
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Scan, Store, Value
-from halide_backend.program.operation_names import MATHEMATICS
-from halide_backend.program.precision import constants, exact_values, rounded_indices
+from halide_backend.program.precision import constants, rounded_indices
 from halide_backend.program.store_layout import OutputLayout, output_layout
-from halide_backend.program.strided_loads import strided_loads
-from halide_backend.program.uses import sinks_of
-from halide_backend.schedule.mapping.cache_hints import priority_of_loads
-from halide_backend.schedule.mapping.cuda import tile
-from halide_backend.schedule.mapping.division import Divisions
+from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.vector_access import WordAccess
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.tiling import Team, Tiling
 
 
-def write_algorithm(program: LoopProgram) -> tuple[Algorithm, Tiling]:
-    """Halide statements for `program`, and the tiling they are written for.
+def write_algorithm(program: LoopProgram, mapping: Mapping) -> Algorithm:
+    """Halide statements for `program`, a prepared one, laid on a GPU as `mapping` says.
 
     Raises:
         Unsupported: something has no form on CUDA yet.
     """
-    if any(old_values(program)):
-        raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
-    program = flattened(without_applications(program))
-    writer = Writer(program, tile(program))
-    return writer.write(), writer.tiling
+    assert mapping.tiling is not None
+    return Writer(program, mapping, mapping.tiling).write()
 
 
 class Writer:
-    def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
+    def __init__(self, program: LoopProgram, mapping: Mapping, tiling: Tiling) -> None:
         self.program = program
+        self.mapping = mapping
+        self.roles = mapping.roles
+        self.divisions = dict(mapping.divisions)
         self.tiling = tiling
         self.axes = TiledAxes(program, tiling)
         self.guards = Guards(self.axes)
@@ -74,14 +65,8 @@ class Writer:
         self.words = WordAccess(program, tiling)
         self.constants = constants(program)
         self.indices = rounded_indices(program)
-        self.divisions = Divisions(program, tiling, self.constants, exact_values(program))
-        self.repeated = {
-            operand for value in program.values if value.operation in MATHEMATICS for operand in value.operands
-        }
-        self.tiles = strided_loads(program, self.layouts) if tiling.team is Team.TILE else frozenset()
         self.team_made = self._team_made()
         self.checks = sinks_of_checks(program)
-        self.sinks = sinks_of(program)
 
     # -- facts -------------------------------------------------------------------------------------------------
 
@@ -110,8 +95,15 @@ class Writer:
             self.lines.append(f"{buffer.name} = memory.{kind}(ARGUMENTS[{number}])")
         outputs = tuple(self._output(store) for store in program.stores)
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
-        priority = priority_of_loads(program, self.tiling)
-        return Algorithm(tuple(self.lines), (*arguments, *sizes), outputs, graph, tuple(self.aligned), priority)
+        return Algorithm(
+            tuple(self.lines),
+            (*arguments, *sizes),
+            outputs,
+            graph,
+            tuple(self.aligned),
+            self.mapping.loads,
+            CUDA_LIBRARY,
+        )
 
     def declare(self, name: str) -> None:
         line = var(name)
@@ -176,37 +168,35 @@ class Writer:
         elif position in self.words.loads:
             text = self._words(position, value)
         else:
-            loops = self.axes.loops(value.axes, team=position in self.team_made)
-            text = value_text(self.program, value, [loop.name for loop in loops])
-            if position in self.indices:
-                # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
-                text = text.replace("'int64'", "'int32'")
-            if position in self.constants:
-                # Once, on the host.
-                text = text.replace("ops.", "ops.portable.")
-            text = self.divisions.text(position, text)
+            text = self._operation(position, value)
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
-        if position in self.tiles:
-            assert isinstance(value.attribute, Load)
-            # In shared memory numbers lie as they do in memory, and are converted when they are read.
-            raw = f"{value.attribute.buffer}[{index_text(value.attribute.index)}]"
-            assert raw in text, text
-            bits = ELEMENT[self.buffers[value.attribute.buffer].dtype][1]
-            self._keep(position, value.attribute.buffer, Role.TILE, raw, bits=bits)
-            self.lines.append(f"t{position} = {text.replace(raw, f't{position}')}")
-            return
-        if isinstance(value.attribute, Load) and self._is_held(position, value):
-            self._keep(position, value.attribute.buffer, Role.STAGED_LOAD)
-            return
-        used_often = position in self.repeated and value.operation not in ("constant", "index", "load")
-        if used_often and not isinstance(value.attribute, Reduction | Scan):
-            self._keep(position, value.operation, Role.INLINE)
+        role = self.roles.get(position)
+        if role is Role.TILE:
+            self._tile(position, value)
+        elif role is not None:
+            stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
+            self._keep(position, stem, role)
 
-    def _is_held(self, position: int, value: Value) -> bool:
-        """Whether a load by elements is worth registers: the row is read once, however often it is used."""
-        along = self.tiling.team is Team.REGISTERS and not value.axes.isdisjoint(self.tiling.inner)
-        return along and position not in self.words.loads and len(self.sinks[position]) > 1
+    def _operation(self, position: int, value: Value) -> str:
+        if position in self.divisions:
+            return f"ops.{self.divisions[position]}({', '.join(f't{operand}' for operand in value.operands)})"
+        if position in self.indices:
+            # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
+            value = replace(value, dtype="int32")
+        loops = self.axes.loops(value.axes, team=position in self.team_made)
+        # A constant is computed once, on the host.
+        library = "ops.portable" if position in self.constants else "ops"
+        return value_text(self.program, value, [loop.name for loop in loops], library=library)
+
+    def _tile(self, position: int, value: Value) -> None:
+        """Keep a transposed operand in shared memory, as it lies in memory, and convert it when it is read."""
+        load = value.attribute
+        assert isinstance(load, Load)
+        dtype = self.buffers[load.buffer].dtype
+        stored = f"{load.buffer}[{index_text(load.index)}]"
+        self._keep(position, load.buffer, Role.TILE, stored, bits=ELEMENT[dtype][1])
+        self.lines.append(f"t{position} = {element_text(value, f't{position}')}")
 
     def _keep(self, position: int, stem: str, role: Role, text: str = "", **facts: object) -> None:
         """Make a Func of a value that is written already, or of the `text` that it is made from."""

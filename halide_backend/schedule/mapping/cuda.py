@@ -1,4 +1,4 @@
-"""Which tiling a program gets: from its axes, extents and index expressions alone."""
+"""How a program lies on the blocks and threads of a GPU: from its axes, extents and index expressions alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import replace
 
 from halide_backend.errors import Unsupported
 from halide_backend.program.access import ADDED_AT_ONCE, VECTOR, WORD, first_word, is_contiguous
-from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.aliasing import old_values
+from halide_backend.program.applications import without_applications
+from halide_backend.program.dtypes import ELEMENT, FLOAT8
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.flattening import flattened
 from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import strided_loads
+from halide_backend.schedule.device import Gpu
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.cache_hints import priority_of_loads
 from halide_backend.schedule.mapping.chunks import (
     adjacent_bytes,
     chunk_elements,
@@ -23,6 +28,9 @@ from halide_backend.schedule.mapping.chunks import (
     row_loads,
     typical_extents,
 )
+from halide_backend.schedule.mapping.cuda_funcs import cuda_funcs
+from halide_backend.schedule.mapping.division import division_forms
+from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.scans import scan_tiling
 from halide_backend.schedule.mapping.vector_access import WordAccess
 from halide_backend.schedule.tiling import WARP, Team, Tiling
@@ -39,9 +47,6 @@ _LANE_WORDS = 32
 #: 12100 floats 34.6 us with 4, 33.8 us with 8), and 4 of what is used but once (sums of 2048 floats 18.8 us with 2
 #: vectors, 18.3 us with 4).
 _THREAD_WORDS, _MANY_WORDS, _PASSING_WORDS = (8, 16), (8, 16, 32), (16,)
-
-#: Of an H200.
-_MULTIPROCESSORS = 132
 
 #: Registers of a multiprocessor, what one thread may have of them, and what it needs besides its share of the row.
 _REGISTERS, _MOST_REGISTERS, _OTHER_REGISTERS = 1 << 16, 255, 14
@@ -68,15 +73,31 @@ _FEWEST_PATCHES, _LEAST_PATCH = 1 << 15, 8
 _THREAD_VECTORS = 4
 _FEWEST_THREADS, _MOST_THREADS = 128, 512
 
-#: Threads that fill an H200: 132 multiprocessors with a thousand each.
-_BUSY = 1 << 17
+#: Threads of each multiprocessor that fill a GPU: 131,072 on an H200, about a thousand on each of 132.
+_BUSY = 993
 
 #: Points that a single thread may reduce; more of them belong to a team or to another backend.
 _SERIAL_POINTS = 1 << 14
 
 
-def tile(program: LoopProgram) -> Tiling:
-    """The tiling of `program`.
+def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping:
+    """The mapping that the rules choose for `program`, which has been prepared for a GPU.
+
+    Raises:
+        Unsupported: its loops fit no tiling, or an old value of what it overwrites would have to be kept.
+    """
+    if any(old_values(program)):
+        raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
+    dtypes = {buffer.dtype for buffer in (*program.inputs, *program.outputs)} | {v.dtype for v in program.values}
+    if dtypes & FLOAT8:
+        raise Unsupported(f"{min(dtypes & FLOAT8)} on a GPU")
+    tiling = tile(program, device)
+    funcs = cuda_funcs(program, tiling)
+    return Mapping(funcs, tiling, priority_of_loads(program, tiling), division_forms(program, tiling))
+
+
+def tile(program: LoopProgram, device: Gpu) -> Tiling:
+    """The tiling of `program` on `device`.
 
     Raises:
         Unsupported: its loops fit no tiling, or one that would leave the GPU idle.
@@ -91,7 +112,7 @@ def tile(program: LoopProgram) -> Tiling:
             raise Unsupported("a recurrence of as many steps as data say in a CUDA kernel that reduces")
         if scattered:
             raise Unsupported("a scatter of what is reduced in the same CUDA kernel")
-        return _reducing(program, extents, layouts)
+        return _reducing(program, extents, layouts, device)
     nests = {frozenset(axis.name for axis in store.nest.axes) for store in program.stores}
     if len(nests) != 1:
         raise Unsupported("stores over different loops in one CUDA kernel")
@@ -105,10 +126,10 @@ def tile(program: LoopProgram) -> Tiling:
     square = _square(program, layouts)
     if square is not None and not any(_is_dynamic(extents[name]) for name in square):
         return _tiled(program, extents, layouts, Tiling(Team.TILE, row, square))
-    return _chunked(program, extents, Tiling(Team.THREAD, row), row)
+    return _chunked(program, extents, Tiling(Team.THREAD, row), row, device)
 
 
-def fits_one_tiling(program: LoopProgram) -> bool:
+def fits_one_tiling(program: LoopProgram, device: Gpu) -> bool:
     """Whether one kernel computes all of `program` as well as several would: it reduces rows of one kind.
 
     Sums of the sums of rows would leave each thread, or each team, a long way to go.
@@ -117,7 +138,7 @@ def fits_one_tiling(program: LoopProgram) -> bool:
     if len({frozenset(axis.name for axis in reduction.axes) for reduction in reductions}) > 1:
         return False
     try:
-        tile(flattened(program))
+        tile(flattened(without_applications(program)), device)
     except Unsupported:
         return False
     return True
@@ -202,7 +223,9 @@ def _is_dynamic(extent: Extent) -> bool:
     return not isinstance(extent, int)
 
 
-def _reducing(program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout]) -> Tiling:
+def _reducing(
+    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], device: Gpu
+) -> Tiling:
     row = tuple(axis.name for axis in program.row)
     inner = tuple(name for name in extents if name not in row)
     reductions = [v.attribute for v in program.values if isinstance(v.attribute, Reduction)]
@@ -214,10 +237,10 @@ def _reducing(program: LoopProgram, extents: dict[str, Extent], layouts: dict[st
     points = math.prod(hints[name] for name in inner)
     along = contiguous_axis(program, inner)
     if whole and flat and order and points >= WARP and along not in row:
-        return _team(program, extents, layouts, Tiling(Team.BLOCK, row, order), points)
+        return _team(program, extents, layouts, Tiling(Team.BLOCK, row, order), points, device)
     if points > _SERIAL_POINTS:
         raise Unsupported(f"a thread would have {points} points to reduce")
-    return _chunked(program, extents, Tiling(Team.THREAD, row, inner), row)
+    return _chunked(program, extents, Tiling(Team.THREAD, row, inner), row, device)
 
 
 def _order(program: LoopProgram, inner: tuple[str, ...]) -> tuple[str, ...]:
@@ -231,7 +254,12 @@ def _order(program: LoopProgram, inner: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _team(
-    program: LoopProgram, extents: dict[str, Extent], layouts: dict[str, OutputLayout], tiling: Tiling, points: int
+    program: LoopProgram,
+    extents: dict[str, Extent],
+    layouts: dict[str, OutputLayout],
+    tiling: Tiling,
+    points: int,
+    device: Gpu,
 ) -> Tiling:
     last = tiling.inner[-1]
     elements = chunk_elements(program, last, extents[last])
@@ -239,7 +267,7 @@ def _team(
     shared = sum(element_bytes(program, load) for load in row_loads(program, tiling, uses=2))
     computed = any(_is_dynamic(extents[name]) for name in tiling.inner)
     if not computed and all(is_a_line(layout, tiling.inner, extents) for layout in layouts.values()):
-        threads = _holders(program, tiling, extents, elements, chunks)
+        threads = _holders(program, tiling, extents, elements, chunks, device)
         # Through long rows whose numbers are used but once threads had better walk.
         if 0 < threads <= (_MOST_THREADS_OF_A_BLOCK if shared else _MOST_THREADS):
             return replace(tiling, team=Team.REGISTERS, chunk=last, elements=elements, chunks=chunks, threads=threads)
@@ -254,7 +282,9 @@ def _team(
     return Tiling(Team.BLOCK, tiling.row, tiling.inner, chunk, elements, chunks, threads, computed=computed)
 
 
-def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, Extent], elements: int, chunks: int) -> int:
+def _holders(
+    program: LoopProgram, tiling: Tiling, extents: dict[str, Extent], elements: int, chunks: int, device: Gpu
+) -> int:
     """Threads of a team that holds a row in registers, 0 if there is none."""
 
     def words(uses: int) -> list[int]:
@@ -270,7 +300,7 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, Extent], e
         threads //= 2
     if -(-chunks // threads) * widest > _LANE_WORDS:
         hints = typical_extents(program)
-        many = math.prod(hints[name] for name in tiling.row) >= _MULTIPROCESSORS
+        many = math.prod(hints[name] for name in tiling.row) >= device.sms
         shares = (_MANY_WORDS if together else _PASSING_WORDS) if many else _THREAD_WORDS
         teams = [-(-chunks // max(1, words // widest)) for words in shares]
         wanted = next((team for team in teams if team <= _MOST_THREADS), teams[-1])
@@ -280,7 +310,9 @@ def _holders(program: LoopProgram, tiling: Tiling, extents: dict[str, Extent], e
     return threads if steps * together <= room and steps * elements <= _MOST_ELEMENTS else 0
 
 
-def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, candidates: tuple[str, ...]) -> Tiling:
+def _chunked(
+    program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, candidates: tuple[str, ...], device: Gpu
+) -> Tiling:
     """Cut the axis along which memory is contiguous, if every store runs along it."""
     along = contiguous_axis(program)
     everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in program.stores)
@@ -292,7 +324,7 @@ def _chunked(program: LoopProgram, extents: dict[str, Extent], tiling: Tiling, c
     long = _is_dynamic(extents[along]) or hints[along] > whole
     if not tiling.inner and long and whole > elements and _may_be_short(program, along, whole):
         return replace(tiling, chunk=along, elements=whole, short=not is_multiple(extents[along], whole))
-    if tiling.inner and math.prod(hints[name] for name in tiling.row) < elements * _BUSY:
+    if tiling.inner and math.prod(hints[name] for name in tiling.row) < elements * _BUSY * device.sms:
         # A long loop for each of few threads: more threads with a word each keep more loads under way.
         elements = min(elements, max(1, elements * WORD // VECTOR))
     if elements == 1:

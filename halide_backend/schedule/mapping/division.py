@@ -1,39 +1,37 @@
-"""Which form a division takes: the processor's own has a branch, before which threads wait for what they load."""
+"""Which form a division takes on a GPU: the hardware's has a branch, before which threads wait for what they load."""
 
 from __future__ import annotations
 
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.program.precision import constants, exact_values
 from halide_backend.schedule.tiling import WARP, Team, Tiling
 
 
-class Divisions:
-    """The divisions of `program` under `tiling`; `constants` and `exact` are positions as `precision` finds them."""
+def division_forms(program: LoopProgram, tiling: Tiling) -> tuple[tuple[int, str], ...]:
+    """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
+    bits), "divide_by_constant" or "divide_by_shared"."""
+    constant, exact = constants(program), exact_values(program)
+    found = []
+    for position, value in enumerate(program.values):
+        if value.operation != "truediv" or position in constant:
+            continue
+        divisor = value.operands[1]
+        if position not in exact:
+            found.append((position, "divide"))
+        elif divisor in constant:
+            found.append((position, "divide_by_constant"))
+        elif _is_shared(program, tiling, divisor):
+            found.append((position, "divide_by_shared"))
+    return tuple(found)
 
-    def __init__(self, program: LoopProgram, tiling: Tiling, constants: frozenset[int], exact: frozenset[int]) -> None:
-        self._program = program
-        self._tiling = tiling
-        self._constants = constants
-        self._exact = exact
 
-    def text(self, position: int, text: str) -> str:
-        """`text`, that of the value at `position`, or another one if it divides."""
-        operands = self._program.values[position].operands
-        names = [f"t{operand}" for operand in operands]
-        if position in self._constants or text not in (" / ".join(names), f"ops.truediv({', '.join(names)})"):
-            return text
-        if position not in self._exact:
-            return f"ops.divide({', '.join(names)})"
-        if operands[1] in self._constants:
-            return f"ops.divide_by_constant({', '.join(names)})"
-        return f"ops.divide_by_shared({', '.join(names)})" if self._is_shared(operands[1]) else text
+def _is_shared(program: LoopProgram, tiling: Tiling, divisor: int) -> bool:
+    """Whether a thread divides several numbers by it, while other warps of its multiprocessor do something else.
 
-    def _is_shared(self, divisor: int) -> bool:
-        """Whether a thread divides several numbers by it, while other warps of its multiprocessor do something else.
-
-        Without branches the assembler puts all stores at the end: dequantising 8192 rows of 2048 bfloat16 took 28.4 us,
-        and takes 23.4 us; but softmax of 50257 floats, where all warps divide at once, 132 us, and would take 163 us.
-        """
-        axes, tiling = self._program.values[divisor].axes, self._tiling
-        if tiling.team is Team.REGISTERS:
-            return tiling.threads <= WARP and axes.isdisjoint(tiling.inner)
-        return tiling.team is not Team.BLOCK and bool(tiling.chunk) and axes.isdisjoint(tiling.cuts)
+    Without branches the assembler puts all stores at the end: dequantising 8192 rows of 2048 bfloat16 took 28.4 us,
+    and takes 23.4 us; but softmax of 50257 floats, where all warps divide at once, 132 us, and would take 163 us.
+    """
+    axes = program.values[divisor].axes
+    if tiling.team is Team.REGISTERS:
+        return tiling.threads <= WARP and axes.isdisjoint(tiling.inner)
+    return tiling.team is not Team.BLOCK and bool(tiling.chunk) and axes.isdisjoint(tiling.cuts)

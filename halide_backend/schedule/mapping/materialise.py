@@ -60,6 +60,12 @@ def repeated_operands(program: LoopProgram) -> frozenset[int]:
     return frozenset(found | _ends_of_long_expressions(program, found))
 
 
+def mathematical_operands(program: LoopProgram) -> frozenset[int]:
+    """Operands of mathematical functions, and the ends of expressions that would be too long without Funcs."""
+    found = {o for value in program.values if value.operation in MATHEMATICS for o in value.operands}
+    return frozenset(found | _ends_of_long_expressions(program, found))
+
+
 def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]:
     """Values to cut expressions at, so that none is longer than `_LONGEST_EXPRESSION`; `funcs` are cut already."""
     found: set[int] = set()

@@ -16,8 +16,9 @@ from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.libdevice import leave_out_libdevice
 from halide_backend.build.target import Target
 from halide_backend.capture import scheduling
-from halide_backend.codegen.kernel_text import cuda_kernel_text
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.device import device_of
 
 TARGET = Target.cuda(9, 0)
 
@@ -53,6 +54,10 @@ class Ptx:
     @property
     def wide_stores(self) -> int:
         return self.count(r"st\.global\S*\.v4\.b32|st\.global\S*\.v2\.b64")
+
+
+def cuda_kernel_text(program: LoopProgram) -> str:
+    return plan_kernel(program, device_of(TARGET)).text
 
 
 def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynamic: bool = False) -> list[LoopProgram]:

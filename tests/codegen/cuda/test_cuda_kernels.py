@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from cuda_programs import cuda_kernel_text
 from torch import Tensor
 from torch._inductor.codegen.common import BackendFeature
 from torch.utils._ordered_set import OrderedSet
 
 from halide_backend.build import ptx, ptxas
 from halide_backend.capture.scheduling import HalideScheduling
-from halide_backend.codegen.kernel_text import cuda_kernel_text
 from halide_backend.errors import Unsupported
 
 Compile = Callable[..., Any]

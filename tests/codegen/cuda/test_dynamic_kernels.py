@@ -10,11 +10,11 @@ import pytest
 import sympy
 import torch
 import torch.nn.functional as F
+from cuda_programs import cuda_kernel_text
 from torch import Tensor
 
 from halide_backend.build import ptxas
 from halide_backend.capture import recording
-from halide_backend.codegen.kernel_text import cuda_kernel_text
 from halide_backend.program.flattening import flattened
 from halide_backend.program.loop_program import LoopProgram
 

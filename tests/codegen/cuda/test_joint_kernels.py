@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 import torch
-from cuda_programs import TARGET, programs_of
+from cuda_programs import TARGET, cuda_kernel_text, programs_of
 from torch import Tensor
 
 from halide_backend.build import joining, ptx, ptxas
 from halide_backend.build.artifacts import Artifact
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.capture.length import ELEMENTS, share_lengths
-from halide_backend.codegen.kernel_text import cuda_kernel_text
 from halide_backend.launch.launcher import native
 
 Compile = Callable[..., Any]
@@ -84,9 +83,9 @@ def test_a_joint_kernel_assembles_without_local_memory() -> None:
 def test_lengths_are_shared_to_the_element() -> None:
     programs = [p for n in (77, 1000, 4096) for p in programs_of(other, (torch.rand(n),))]
     shared = share_lengths(programs, ELEMENTS)
-    texts = {cuda_kernel_text(shared[program]) for program in programs}
+    texts = {cuda_kernel_text(shared[program][0]) for program in programs}
     assert len(texts) == 1
-    assert [int(size.expression) for program in programs for size in shared[program].sizes] == [77, 1000, 4096]
+    assert [shared[program][1] for program in programs] == [77, 1000, 4096]
 
 
 @pytest.mark.parametrize("count", [5, 90])
@@ -117,7 +116,7 @@ def _of_any_length(function: Callable[..., Any]) -> Artifact:
     """The kernel whose one size is the length of its tensors, which are taken to be on the GPU wherever they are."""
     operands = 2 if function is scaled else 1
     programs = [programs_of(function, tuple(torch.rand(n) for _ in range(operands)))[0] for n in (77, 1000)]
-    text = cuda_kernel_text(share_lengths(programs, ELEMENTS)[programs[0]])
+    text = cuda_kernel_text(share_lengths(programs, ELEMENTS)[programs[0]][0])
     kernel = compile_kernel(text, TARGET, function.__name__)
     described = [{**argument, "device": "cpu"} for argument in kernel.manifest["arguments"]]
     return Artifact(kernel.object, {**kernel.manifest, "arguments": described}, function.__name__, kernel.image)

@@ -1,0 +1,70 @@
+"""One road for every kernel: program, mapping, text and stages, steps, check, kernel text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as AbstractMapping
+from dataclasses import dataclass
+
+from halide_backend.codegen.cuda import source as cuda_source
+from halide_backend.codegen.kernel_text import render
+from halide_backend.codegen.source import Algorithm, write_algorithm
+from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.cuda import cuda_steps
+from halide_backend.schedule.device import Cpu, Device
+from halide_backend.schedule.knobs import Choices, Setting
+from halide_backend.schedule.legality import check
+from halide_backend.schedule.mapping.choose import choose_mapping
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.prepared import prepared
+from halide_backend.schedule.plan import Plan
+from halide_backend.schedule.stage import StageGraph
+from halide_backend.schedule.steps import Step
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel before it is built: its program as captured, its plan, the Funcs that the plan schedules, its text."""
+
+    program: LoopProgram
+    plan: Plan
+    stages: StageGraph
+    text: str
+
+
+def plan_kernel(
+    program: LoopProgram,
+    device: Device,
+    *,
+    knobs: AbstractMapping[str, Setting] | None = None,
+    plan: Plan | None = None,
+) -> PlannedKernel:
+    """Plan `program` for `device` and write its kernel text.
+
+    The rules choose, but for the settings of `knobs` (see `schedule.knobs`); with a whole `plan` they are not asked.
+
+    Raises:
+        Unsupported: something in the program has no Halide form on this device, or no rule fits it.
+        IllegalPlan: what was requested would give another result, or none.
+    """
+    choices = Choices(knobs)
+    form = prepared(program, device)
+    mapping = choose_mapping(form, device, choices) if plan is None else plan.mapping
+    algorithm = _write(form, mapping)
+    steps = _choose_steps(algorithm.stages, mapping, device, choices) if plan is None else plan.steps
+    choices.check_all_used()
+    check(algorithm.stages, steps)
+    return PlannedKernel(program, Plan(mapping, steps, choices.found), algorithm.stages, render(algorithm, steps))
+
+
+def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:
+    if mapping.tiling is None:
+        return write_algorithm(program, mapping)
+    return cuda_source.write_algorithm(program, mapping)
+
+
+def _choose_steps(graph: StageGraph, mapping: Mapping, device: Device, choices: Choices) -> tuple[Step, ...]:
+    if isinstance(device, Cpu):
+        return cpu_steps(graph, device, choices)
+    assert mapping.tiling is not None
+    return cuda_steps(graph, mapping.tiling, device, choices)

@@ -1,0 +1,76 @@
+"""What rules know of the machine that a kernel is for.
+
+A device follows from the compilation target alone, so that equal targets have equal plans: it describes the class of a
+processor, not the one at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from halide_backend.build.target import Target
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A class of processors: width of a vector register, and the caches that one core has to itself, in bytes.
+
+    The number of cores is not known: parallel loops have more steps than any machine has cores, and the runtime gives
+    each thread a contiguous share.
+    """
+
+    vector_bytes: int
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+
+    @property
+    def name(self) -> str:
+        """The class, as tuned plans are filed under it."""
+        return f"x86-64-{self.vector_bytes * 8}"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A class of NVIDIA GPUs, by compute capability.
+
+    `sms` counts its multiprocessors, each of which runs up to `threads` threads that share `registers` 32-bit registers
+    and `shared_bytes` bytes of shared memory; `l2_bytes` is the second-level cache of all, `bandwidth` that of its
+    memory in bytes a second. Numbers are those of the largest data-centre or desktop product of the class (NVIDIA's
+    tuning guides and data sheets).
+    """
+
+    capability: str
+    sms: int
+    threads: int
+    shared_bytes: int
+    l2_bytes: int
+    bandwidth: float
+    registers: int = 1 << 16
+
+    @property
+    def name(self) -> str:
+        """The class, as tuned plans are filed under it."""
+        return self.capability
+
+
+Device: TypeAlias = Cpu | Gpu
+
+_GPUS = {
+    "sm_80": Gpu("sm_80", 108, 2048, 164 << 10, 40 << 20, 2.0e12),  # A100
+    "sm_86": Gpu("sm_86", 84, 1536, 100 << 10, 6 << 20, 0.9e12),  # RTX 3090, A40
+    "sm_87": Gpu("sm_87", 16, 1536, 164 << 10, 4 << 20, 0.2e12),  # Jetson Orin
+    "sm_89": Gpu("sm_89", 128, 1536, 100 << 10, 72 << 20, 1.0e12),  # RTX 4090
+    "sm_90": Gpu("sm_90", 132, 2048, 228 << 10, 60 << 20, 4.8e12),  # H200
+    "sm_100": Gpu("sm_100", 148, 2048, 228 << 10, 126 << 20, 8.0e12),  # B200
+    "sm_120": Gpu("sm_120", 170, 1536, 100 << 10, 96 << 20, 1.8e12),  # RTX 5090
+}
+
+
+def device_of(target: Target) -> Device:
+    """The device that kernels for `target` are planned for; an unknown GPU is taken for the newest older one."""
+    if not target.capability:
+        return Cpu(target.vector_bytes)
+    number = int(target.capability.removeprefix("sm_"))
+    known = [int(name.removeprefix("sm_")) for name in _GPUS]
+    return _GPUS[f"sm_{max(each for each in known if each <= max(number, 80))}"]

@@ -1,0 +1,42 @@
+"""Which values of a program have Funcs of their own on a CPU."""
+
+from __future__ import annotations
+
+from halide_backend.program.aliasing import old_values
+from halide_backend.program.loop_program import LoopProgram, Reduction
+from halide_backend.program.operation_names import RECURRENCES
+from halide_backend.program.store_layout import output_layout
+from halide_backend.program.strided_loads import strided_loads
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.materialise import repeated_operands, shared_values
+from halide_backend.schedule.stage import Role
+
+
+def cpu_mapping(program: LoopProgram) -> Mapping:
+    """The mapping that the rules choose for a CPU.
+
+    Raises:
+        Unsupported: overwritten memory is read where one kernel cannot keep its old value.
+    """
+    preserved, snapshots = old_values(program)
+    staged = strided_loads(program, {store.buffer: output_layout(store, program) for store in program.stores})
+    shared, repeated = shared_values(program), repeated_operands(program)
+
+    def role(position: int) -> Role | None:
+        value = program.values[position]
+        if position in preserved:
+            return Role.PRESERVED
+        if position in snapshots:
+            return Role.SNAPSHOT
+        if position in staged:
+            return Role.STAGED_LOAD
+        if value.operation in ("constant", "index") or isinstance(value.attribute, Reduction):
+            return None
+        if value.operation in RECURRENCES:
+            return Role.SERIAL
+        if position in shared:
+            return Role.SHARED
+        return Role.INLINE if value.operation != "load" and position in repeated else None
+
+    roles = ((position, role(position)) for position in range(len(program.values)))
+    return Mapping(tuple((position, found) for position, found in roles if found is not None))

@@ -1,0 +1,66 @@
+"""Mapping: what is chosen from a program before its text is written, because the text depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as AbstractMapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from halide_backend.errors import IllegalPlan
+from halide_backend.schedule.stage import Role
+from halide_backend.schedule.tiling import Team, Tiling
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Which values of a program have Funcs of their own, and how its axes lie on the threads of a GPU.
+
+    `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
+    use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `tiling` is None on a CPU,
+    `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its quotients (`division.py`).
+    """
+
+    funcs: tuple[tuple[int, Role], ...] = ()
+    tiling: Tiling | None = None
+    loads: str = ""
+    divisions: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def roles(self) -> dict[int, Role]:
+        """The role of each value that has a Func."""
+        return dict(self.funcs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        found: dict[str, Any] = {"funcs": {str(position): role.value for position, role in self.funcs}}
+        if self.tiling is not None:
+            found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
+            found["loads"] = self.loads
+            found["divisions"] = {str(position): form for position, form in self.divisions}
+        return found
+
+    @staticmethod
+    def from_json(document: AbstractMapping[str, Any]) -> Mapping:
+        """The mapping that `to_json` wrote.
+
+        Raises:
+            IllegalPlan: it is none.
+        """
+        try:
+            funcs = tuple((int(position), Role(role)) for position, role in document["funcs"].items())
+            tiling = document.get("tiling")
+            divisions = tuple((int(position), str(form)) for position, form in document.get("divisions", {}).items())
+            return Mapping(funcs, None if tiling is None else _tiling(tiling), document.get("loads", ""), divisions)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise IllegalPlan(f"not a mapping: {error!r}", where="mapping", cure="dump the plan again") from error
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Team) else list(value) if isinstance(value, tuple) else value
+
+
+def _tiling(document: AbstractMapping[str, Any]) -> Tiling:
+    found: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+    }
+    return Tiling(**{**found, "team": Team(found["team"])})

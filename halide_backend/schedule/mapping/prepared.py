@@ -1,0 +1,18 @@
+"""A program in the form that a device's kernels are written from; what it computes stays the same."""
+
+from __future__ import annotations
+
+from halide_backend.program.applications import without_applications
+from halide_backend.program.flattening import flattened
+from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.device import Cpu, Device
+
+
+def prepared(program: LoopProgram, device: Device) -> LoopProgram:
+    """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
+    are read at other coordinates, and dynamic axes that a grid cannot hold become one.
+
+    Raises:
+        Unsupported: it has no such form.
+    """
+    return program if isinstance(device, Cpu) else flattened(without_applications(program))
