@@ -15,7 +15,8 @@ from halide_backend.algorithm.arguments import ELEMENT
 from halide_backend.algorithm.loop_program import Axis, Nest
 from halide_backend.algorithm.operation_names import RENAMED
 from halide_backend.capture.program_builder import ProgramBuilder
-from halide_backend.capture.recorder import Recorded, Recorder
+from halide_backend.capture.recorded import Recorded
+from halide_backend.capture.recorder import Recorder
 from halide_backend.inspection.operations_page import NEVER_HANDED, STRUCTURE, elementwise, status
 
 HANDLER = set(list_ops(OpsHandler))
