@@ -24,7 +24,11 @@ _BOTH = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Case:
-    """A function of what `arguments` makes; with `dynamic` all sizes are arguments of its kernels."""
+    """A function of what `arguments` makes; with `dynamic` all sizes are arguments of its kernels.
+
+    Functions and sizes are such that every supported torch lowers them to the same loops: variances of fewer than 1,024
+    elements, F.embedding and lerp are not.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -65,9 +69,9 @@ def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def adam(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> None:
-    m.lerp_(g, 0.1)
-    v.mul_(0.999).addcmul_(g, g, value=0.001)
-    p.addcdiv_(m, v.sqrt() + 1e-8, value=-0.001)
+    m.mul_(0.9).add_(g, alpha=0.1)
+    v.mul_(0.999).add_(g * g, alpha=0.001)
+    p.sub_(m / (v.sqrt() + 1e-8), alpha=0.001)
 
 
 def update(x: Tensor, y: Tensor) -> Tensor:
@@ -98,12 +102,12 @@ CASES = (
     Case("softmax_short", lambda x: torch.softmax(x, -1), halves((64, 3, 32))),
     Case("softmax_backward", softmax_backward, floats((64, 256), (64, 256))),
     Case("log_softmax", lambda x: torch.log_softmax(x, -1), floats((64, 100))),
-    Case("layer_norm", lambda x, w, b: F.layer_norm(x, (256,), w, b), floats((64, 256), (256,), (256,))),
+    Case("layer_norm", lambda x, w, b: F.layer_norm(x, w.shape, w, b), floats((16, 2048), (2048,), (2048,))),
     Case("rms_norm_bfloat16", rms_norm, halves((64, 512), (512,))),
     Case("row_sum", lambda x: x.sum(-1), floats((300, 1003)), (*_BOTH, "cpu-avx2")),
     # columns
     Case("column_sum", lambda x: x.sum(0), floats((320, 128))),
-    Case("column_variance", lambda x: x.var(0), floats((300, 77))),
+    Case("column_variance", lambda x: x.var(0), floats((1200, 77))),
     Case("sums_both_ways", lambda x: (x.sum(0), x.sum(1), x * 2), floats((40, 96))),
     # everything
     Case("full_sum", lambda x: x.sum(), floats((300, 128))),
@@ -130,7 +134,7 @@ CASES = (
         lambda: (*floats((30, 70), (30, 10))(), torch.zeros(30, 10, dtype=torch.int64)),
     ),
     # gathers and their checks
-    Case("embedding", lambda w, i: F.embedding(i, w) * 2, lambda: (*floats((500, 64))(), indices(300))),
+    Case("embedding", lambda w, i: w[i] * 2, lambda: (*floats((500, 64))(), indices(300).view(3, 100))),
     Case("gather_checked", lambda x, i: x[i] + 1, lambda: (*floats((50, 33))(), indices(40))),
     # masks, padding, concatenation
     Case("masked_softmax", linear_attention_mask, floats((3, 64, 64))),
@@ -156,9 +160,9 @@ CASES = (
     Case(
         "batch_norm",
         lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
-        floats((4, 16, 12, 12), (16,), (16,)),
+        floats((8, 16, 12, 12), (16,), (16,)),
     ),
     Case("dropout", lambda x: F.dropout(x, 0.1), floats((64, 130))),
     Case("quantise_int8", quantise, floats((64, 256))),
-    Case("float8", lambda x: x.to(torch.float8_e4m3fn).float() * 2, floats((64, 128)), ("cpu",)),
+    Case("float8", lambda x: x.to(torch.float8_e5m2).float() * 2, floats((64, 128)), ("cpu",)),
 )
