@@ -23,7 +23,7 @@ from halide_backend.build.target import Target
 from halide_backend.capture import fusion, recording, scheduling
 
 #: What the scheduler is told of a GPU, and a CPU has not.
-_GPU_FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)
+_GPU_FEATURES = (BackendFeature.BUCKETIZE, BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)
 
 
 @dataclass(frozen=True)
