@@ -29,7 +29,7 @@ from halide_backend import pipeline
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.loader import load_object
 from halide_backend.build.pool import WorkerPool
-from halide_backend.demonstration.workload import workloads
+from halide_backend.demonstration.catalogue import workloads
 from halide_backend.launch import launcher
 
 LIMIT_COMPILE_MS, LIMIT_LOAD_MS = 80, 1

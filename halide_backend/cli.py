@@ -78,7 +78,7 @@ def _doctor(asked: argparse.Namespace) -> int:
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    from halide_backend.demonstration.workload import ROWS
+    from halide_backend.demonstration.catalogue import ROWS
 
     parser = commands.add_parser(
         "demo",

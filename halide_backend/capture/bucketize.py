@@ -13,6 +13,7 @@ import sympy
 import torch
 from torch._inductor.virtualized import V
 
+from halide_backend.capture.recorded import BodyRecorder, Recorded
 from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
 
@@ -21,14 +22,14 @@ _MOST_STEPS = 31
 
 
 def record(
-    recorder: Any,
-    value: Any,
+    recorder: BodyRecorder,
+    value: Recorded,
     boundaries: tuple[str, sympy.Expr, sympy.Expr, sympy.Expr],
     start: Any,
     right: bool,
     sorter: tuple[str, sympy.Expr] | None,
     sorter_start: Any,
-) -> Any:
+) -> Recorded:
     """The int32 number of boundaries before `value`, recorded by `recorder`, as eager finds it.
 
     `boundaries` are the name of a buffer, their number, the buffer's elements and their stride, `sorter` the name and
@@ -64,7 +65,7 @@ def record(
     return low
 
 
-def _place(recorder: Any, start: Any) -> sympy.Expr:
+def _place(recorder: BodyRecorder, start: Any) -> sympy.Expr:
     """The element at which a value's boundaries begin, as an index.
 
     Raises:

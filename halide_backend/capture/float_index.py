@@ -14,6 +14,7 @@ import torch
 from torch.utils._sympy.functions import FloatPow, FloatTrueDiv, IntTrueDiv, ToFloat, TruncToFloat
 from torch.utils._sympy.interp import sympy_interp
 
+from halide_backend.capture.recorded import BodyRecorder
 from halide_backend.errors import Unsupported
 
 _FLOATING = (sympy.Float, FloatPow, FloatTrueDiv, IntTrueDiv, ToFloat, TruncToFloat)
@@ -24,7 +25,7 @@ def is_float(index: sympy.Basic) -> bool:
     return not isinstance(index, sympy.Expr) or bool(index.atoms(*_FLOATING))
 
 
-def record(index: sympy.Expr, recorder: Any) -> Any:
+def record(index: sympy.Expr, recorder: BodyRecorder) -> Any:
     """The value of `index`, recorded by `recorder`.
 
     Raises:
@@ -41,7 +42,7 @@ def record(index: sympy.Expr, recorder: Any) -> Any:
 class _Binary64:
     """The recorder, with quotients of integers as Python has them, not as torch has those of tensors."""
 
-    def __init__(self, recorder: Any) -> None:
+    def __init__(self, recorder: BodyRecorder) -> None:
         self._recorder = recorder
 
     def int_truediv(self, a: Any, b: Any) -> Any:

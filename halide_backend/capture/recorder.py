@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.indexing import coordinates, value_range
 from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.capture.recorded import Recorded
 from halide_backend.capture.scans import Combine
 from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
@@ -36,16 +36,6 @@ from halide_backend.program.operation_names import (
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "xor_sum", "argmax", "argmin")
 
 _INT32 = 2**31
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What the handler hands to the loop body: a value of the program, with the type facts Inductor asks for."""
-
-    position: int
-    dtype: torch.dtype
-    is_scalar: bool = False
-    shape: tuple[int, ...] | None = (1,)
 
 
 class Recorder(DefaultHandler):
@@ -316,7 +306,7 @@ class Recorder(DefaultHandler):
         return whole, self._reduce("sum", dtype, spread), total
 
     def scan(self, dtypes: tuple[torch.dtype, ...], combine: Combine, values: tuple[Any, ...]) -> tuple[Recorded, ...]:
-        return scans.record(dtypes, combine, values, self)
+        return scans.record(dtypes, combine, values, self, Recorder(ProgramBuilder(()), Nest(())))
 
     # -- everything else: promote, then record -----------------------------------------------------------------
 

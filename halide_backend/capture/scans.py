@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch._inductor.virtualized import V
 
-from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.capture.recorded import BodyRecorder, Recorded
 from halide_backend.errors import Unsupported
-from halide_backend.program.loop_program import Combination, LoopProgram, Nest, Scan
-
-if TYPE_CHECKING:
-    from halide_backend.capture.recorder import Recorded, Recorder
+from halide_backend.program.loop_program import Combination, LoopProgram, Scan
 
 #: A function of the components of an earlier and of a later element.
 Combine: TypeAlias = Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]
 
 
 def record(
-    dtypes: tuple[torch.dtype, ...], combine: Combine, values: tuple[Any, ...], recorder: Recorder
+    dtypes: tuple[torch.dtype, ...],
+    combine: Combine,
+    values: tuple[Any, ...],
+    recorder: BodyRecorder,
+    empty: BodyRecorder,
 ) -> tuple[Recorded, ...]:
-    """The components of the inclusive scan of `values` over the reduced loops of the recorder's nest.
+    """The components of the inclusive scan of `values` over the reduced loops of the recorder's nest; `empty` records
+    what `combine` does to two elements.
 
     Raises:
         Unsupported: a mask hides elements from the scan, or `combine` reads memory or can fail.
@@ -35,15 +37,14 @@ def record(
     axes = recorder.nest.reduction
     if not axes:
         return tuple(operands)
-    combination = _combination(combine, kinds, type(recorder))
+    combination = _combination(combine, kinds, empty)
     return tuple(
         recorder.value("scan", kind, *operands, attribute=Scan(axes, combination, number))
         for number, kind in enumerate(kinds)
     )
 
 
-def _combination(combine: Combine, kinds: tuple[torch.dtype, ...], recording: type[Recorder]) -> Combination:
-    recorder = recording(ProgramBuilder(()), Nest(()))
+def _combination(combine: Combine, kinds: tuple[torch.dtype, ...], recorder: BodyRecorder) -> Combination:
     earlier, later = (
         tuple(recorder.value(name, kind, attribute=number) for number, kind in enumerate(kinds))
         for name in ("earlier", "later")

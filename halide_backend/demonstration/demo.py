@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from halide_backend.demonstration import session_process, table
+from halide_backend.demonstration.catalogue import ROWS
 from halide_backend.demonstration.figures import (
     BackendFigures,
     Check,
@@ -22,7 +23,6 @@ from halide_backend.demonstration.figures import (
 )
 from halide_backend.demonstration.progress import Progress
 from halide_backend.demonstration.session import CPP, EAGER, OURS, Task
-from halide_backend.demonstration.workload import ROWS
 from halide_backend.inspection import machine, process_audit
 
 

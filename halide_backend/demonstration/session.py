@@ -61,7 +61,7 @@ def main() -> None:
 
         started = process_audit.watch()
 
-    from halide_backend.demonstration.workload import workloads
+    from halide_backend.demonstration.catalogue import workloads
 
     workload = next(w for w in workloads() if w.name == task.row)
     result = _start(workload, task) if task.kind == "start" else _measure(workload, task, answers)

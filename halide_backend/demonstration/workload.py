@@ -53,23 +53,3 @@ class Workload:
     start: Callable[[Compiler, bool], Trial]
     """(compiler, quick) -> Trial; builds the model, compiles nothing yet."""
     write_pictures: Callable[[Trial, Path], list[Path]] | None = None
-
-
-def workloads() -> tuple[Workload, ...]:
-    """All rows in the order of the table."""
-    from halide_backend.demonstration import photograph, residual_network, transformer
-
-    return (
-        transformer.INFERENCE,
-        transformer.TRAINING,
-        residual_network.TRAINING,
-        photograph.PIPELINE,
-    )
-
-
-#: Row names by model, readable without importing torch; a test compares them with `workloads()`.
-ROWS = {
-    "gpt": ("gpt inference", "gpt training"),
-    "cnn": ("cnn training",),
-    "image": ("image pipeline",),
-}

@@ -10,7 +10,8 @@ import torch._inductor.lowering  # states the dtype rules that the recorder asks
 from torch._inductor.ops_handler import OpsHandler, list_ops
 
 from halide_backend.capture.program_builder import ProgramBuilder
-from halide_backend.capture.recorder import Recorded, Recorder
+from halide_backend.capture.recorded import Recorded
+from halide_backend.capture.recorder import Recorder
 from halide_backend.inspection.operations_page import NEVER_HANDED, STRUCTURE, elementwise, status
 from halide_backend.kernel_library import operations
 from halide_backend.program.dtypes import ELEMENT

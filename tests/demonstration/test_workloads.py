@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from halide_backend.demonstration import photograph, residual_network, source_text, transformer
-from halide_backend.demonstration.workload import ROWS, Workload, workloads
+from halide_backend.demonstration.catalogue import ROWS, workloads
+from halide_backend.demonstration.workload import Workload
 
 ALL = workloads()
 each_workload = pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.name)

@@ -24,7 +24,7 @@ from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
 
 #: What the scheduler is told of a GPU, and a CPU has not.
-_GPU_FEATURES = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)
+_GPU_FEATURES = (BackendFeature.BUCKETIZE, BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)
 
 
 @dataclass(frozen=True)

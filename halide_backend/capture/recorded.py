@@ -1,0 +1,54 @@
+"""What a loop body computes with while it is recorded, and what those who record parts of it ask of the recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import sympy
+import torch
+
+from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.program.loop_program import Nest
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the handler hands to the loop body: a value of the program, with the type facts Inductor asks for."""
+
+    position: int
+    dtype: torch.dtype
+    is_scalar: bool = False
+    shape: tuple[int, ...] | None = (1,)
+
+
+class BodyRecorder(Protocol):
+    """Records values of the program of `builder`, over the axes of `nest`; Inductor's other operations as well."""
+
+    builder: ProgramBuilder
+    nest: Nest
+    mask: Recorded | None
+
+    def value(self, operation: str, dtype: torch.dtype, *operands: Recorded, attribute: object = None) -> Recorded:
+        """One operation, as it stands in the program."""
+
+    def constant(self, value: float | int | bool, dtype: torch.dtype) -> Recorded:
+        """A number."""
+
+    def number(self, operand: Any, dtype: torch.dtype) -> Recorded:
+        """What is recorded already, or a constant."""
+
+    def cast(self, operand: Recorded, dtype: torch.dtype) -> Recorded:
+        """The operand in another dtype."""
+
+    def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Recorded:
+        """The value of an index expression."""
+
+    def load(self, name: str, index: sympy.Expr) -> Recorded:
+        """An element of a buffer."""
+
+    def indirect_indexing(self, index: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> sympy.Expr:
+        """A symbol for an index that is data."""
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]: ...
