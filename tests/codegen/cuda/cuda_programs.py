@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._inductor import config as inductor_config
 
-from halide_backend.build import ptx
+from halide_backend.build import ptx, ptxas
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.libdevice import leave_out_libdevice
 from halide_backend.build.target import Target
@@ -66,11 +66,7 @@ def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynami
     compile_program = scheduling.compile_program
 
     def recorded(program: LoopProgram, *rest: Any) -> Any:
-        buffers = {
-            kind: tuple(replace(buffer, aligned=True) for buffer in getattr(program, kind))
-            for kind in ("inputs", "outputs")
-        }
-        found.append(replace(program, **buffers))
+        found.append(in_cuda_memory(program))
         return compile_program(program, *rest)
 
     torch._dynamo.reset()
@@ -81,6 +77,12 @@ def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynami
     return found
 
 
+def in_cuda_memory(program: LoopProgram) -> LoopProgram:
+    """`program` for memory that is aligned as CUDA's is."""
+    kinds = {kind: getattr(program, kind) for kind in ("inputs", "outputs")}
+    return replace(program, **{k: tuple(replace(b, aligned=True) for b in buffers) for k, buffers in kinds.items()})
+
+
 def ptx_of(program: LoopProgram) -> Ptx:
     text = cuda_kernel_text(program)
     # As workers do it.
@@ -89,3 +91,11 @@ def ptx_of(program: LoopProgram) -> Ptx:
     code = ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability)
     assert ".ftz" not in code, "denormals are flushed"
     return Ptx(text, code, kernel.image)
+
+
+def checked(code: Ptx) -> Ptx:
+    """`code`, which is one kernel that keeps everything in registers and can be assembled."""
+    assert code.kernels == 1
+    assert ".local" not in code.code, "something lies in memory instead of in registers"
+    assert code.image[:4] == b"\x7fELF" if ptxas.find() else code.image.endswith(b"\0")
+    return code
