@@ -58,7 +58,8 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
     def codegen_combo_kernel(self, node: Any) -> None:
         """What Inductor would have in one launch: what of it is short is launched together in any case."""
         for part in node.snodes:
-            self.codegen_node(part)
+            self._codegen_or_leave(part)
+        self._launch_unless_it_waits(node)
 
     def codegen_sync(self) -> None:
         self.flush()

@@ -89,6 +89,10 @@ class HalideScheduling(BaseScheduling):
 
     def codegen_node(self, node: Any) -> None:
         self._codegen_or_leave(node)
+        self._launch_unless_it_waits(node)
+
+    def _launch_unless_it_waits(self, node: Any) -> None:
+        """Called when all of `node` has its code: before, its last uses are not behind it, and nothing may be freed."""
         if self._together and not self._can_wait(node):
             self.flush()
             self.free_buffers_in_scheduler()
@@ -120,7 +124,8 @@ class HalideScheduling(BaseScheduling):
             HalideBackendError: it cannot be built; the graph is as it was.
         """
         if self._ahead is None:
-            loops = (node for node in self.scheduler.nodes if is_loop(node))
+            parts = (part for node in self.scheduler.nodes for part in (node.snodes if node.is_foreach() else (node,)))
+            loops = (node for node in parts if is_loop(node))
             self._ahead = self._start_all(node for node in loops if _device_type(node) == self._device)
         captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else self._start(nodes)
         compilation.artifact.result()
