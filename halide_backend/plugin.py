@@ -32,13 +32,14 @@ def register() -> None:
 
     from halide_backend import config
     from halide_backend.graph_passes.accumulations import AccumulateInFloat32
+    from halide_backend.graph_passes.control_flow import LeaveOutCudaGraphs
     from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
     from halide_backend.graph_passes.templates import RenderTemplates
 
-    passes = {
-        "cpu": lambda present: RenderTemplates("cpu", present),
-        "cuda": lambda present: AccumulateInFloat32(ChooseEvenSplits(RenderTemplates("cuda", present))),
-    }
+    def of_cuda(present: Any) -> Any:
+        return AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(RenderTemplates("cuda", present))))
+
+    passes = {"cpu": lambda present: RenderTemplates("cpu", present), "cuda": of_cuda}
 
     # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
     common.init_backend_registration()
