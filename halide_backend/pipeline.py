@@ -12,12 +12,14 @@ or, from Inductor's own cache, in another one: the kernel's text is all it has.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from halide_backend.build.artifacts import Artifact, Limits, obtain, obtain_joint, worker_pool
+from halide_backend.build.entry_names import entry_name, named
+from halide_backend.build.joining import JOINT
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
@@ -77,7 +79,10 @@ def load_kernel(
 
     def resolve() -> list[launcher.Pipeline]:
         built = [artifact.result() for artifact in artifacts]
-        found = [_loaded(artifact, places) for artifact, places in zip(built, positions)]
+        found, launches = [], 0
+        for artifact, places in zip(built, positions):
+            found.append(_loaded(artifact, places, name, launches))
+            launches += len(artifact.manifest.get("entries", ()))
         return _joined(found, built, target, name) if together else found
 
     if all(artifact.done() and not artifact.exception() for artifact in artifacts):
@@ -116,16 +121,18 @@ def _joined(
     except HalideBackendError as refusal:
         log.warning("the pipelines of %s are launched one by one: %s", name, refusal)
         return pipelines
-    module = launcher.native().CudaModule(image)
+    module = _gpu_module(image, {JOINT: entry_name(name, JOINT)})
     return [
         pipeline if variant < 0 else pipeline._replace(module=module, variant=variant)
         for pipeline, variant in zip(pipelines, variants)
     ]
 
 
-def _loaded(artifact: Artifact, positions: tuple[int, ...]) -> launcher.Pipeline:
+def _loaded(artifact: Artifact, positions: tuple[int, ...], name: str, stage: int) -> launcher.Pipeline:
+    """The artifact in this process, as a part of the kernel `name` whose launches are numbered from `stage` on."""
     code: LoadedKernel = load_object(artifact.object, f"{artifact.entry}_argv", launcher.native().symbols())
     manifest = artifact.manifest
+    entries = {called: entry_name(name, stage + k) for k, called in enumerate(manifest.get("entries", ()))}
     return launcher.Pipeline(
         code.address,
         manifest["arguments"],
@@ -133,5 +140,11 @@ def _loaded(artifact: Artifact, positions: tuple[int, ...]) -> launcher.Pipeline
         manifest["checks"],
         manifest["release_gil"],
         code,
-        launcher.native().CudaModule(artifact.image) if artifact.image else None,
+        _gpu_module(artifact.image, entries) if artifact.image else None,
     )
+
+
+def _gpu_module(image: bytes, entries: Mapping[str, str]) -> Any:
+    """What runs on a GPU with names for its entries: `entries` maps those that the launching half calls to them."""
+    pairs = "".join(f"{called}\0{shown}\0" for called, shown in entries.items())
+    return launcher.native().CudaModule(named(image, tuple(entries.values())), pairs.encode())

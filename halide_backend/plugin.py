@@ -32,13 +32,14 @@ def register() -> None:
 
     from halide_backend import config
     from halide_backend.graph_passes.accumulations import AccumulateInFloat32
-    from halide_backend.graph_passes.flex_attention import LowerFlexAttention
+    from halide_backend.graph_passes.control_flow import LeaveOutCudaGraphs
     from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
+    from halide_backend.graph_passes.templates import RenderTemplates
 
     def of_cuda(present: Any) -> Any:
-        return AccumulateInFloat32(ChooseEvenSplits(present))
+        return AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(RenderTemplates("cuda", present))))
 
-    passes = {"cpu": LowerFlexAttention, "cuda": of_cuda}
+    passes = {"cpu": lambda present: RenderTemplates("cpu", present), "cuda": of_cuda}
 
     # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
     common.init_backend_registration()
@@ -90,10 +91,13 @@ class SchedulingChoice:
         check_versions()
         if scheduler is not None:
             _require_python_wrapper()
-            _refuse_combo_kernels(self.device)
+        if self.device == "cuda":
+            from halide_backend.capture.cuda_scheduling import CudaScheduling
+
+            return CudaScheduling(scheduler)
         from halide_backend.capture.scheduling import HalideScheduling
 
-        return HalideScheduling(scheduler, self.device)
+        return HalideScheduling(scheduler)
 
 
 def _require_python_wrapper() -> None:
@@ -108,17 +112,6 @@ def _require_python_wrapper() -> None:
                 cure=f"Leave {setting} off, or set cpu_backend='cpp' for this compilation; "
                 "AOTInductor always needs the latter.",
             )
-
-
-def _refuse_combo_kernels(device: str) -> None:
-    from torch._inductor import config
-
-    if device == "cuda" and config.combo_kernels:
-        raise HalideBackendError(
-            "Inductor hands combo kernels to its own backends alone",
-            where="torch._inductor.config.combo_kernels",
-            cure="Leave it off: this backend launches short independent kernels together by itself.",
-        )
 
 
 def compile_graph(

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from halide_backend.build import ptxas
+from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.joining import can_join, joined
 from halide_backend.build.pool import WorkerPool
@@ -103,7 +104,7 @@ def obtain_joint(artifacts: Sequence[Artifact], target: Target, name: str) -> tu
     variants = list(dict.fromkeys(code for code in codes if can_join(code)))
     if not variants:
         return b"", [-1] * len(artifacts)
-    text = joined(variants)
+    text = with_placeholders(joined(variants))
     key = Key(kind="cuda-joint", fields=key_fields(text, target))
     requires, provides = (one.requirements() for one in (target, Target.host()))
     found, _ = _store(environment.directory(), environment.shared()).get_or_build(

@@ -22,6 +22,7 @@ from llvmlite import binding as llvm
 
 from halide_backend.build import elf, ptx, ptxas
 from halide_backend.build.alignment import with_element_alignment
+from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.masked_stores import without_single_lane_stores
 from halide_backend.build.target import Target
@@ -85,6 +86,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)
+        manifest["entries"] = ptx.entries(ptx.extract(machine_code))
         image = _gpu_image(ir, machine_code, target, name, loads)
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 
@@ -117,7 +119,7 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: s
             cure=_REFUSED,
         )
     code = ptx.complete(ptx.extract(machine_code), name, target.capability, _threads(ir))
-    return ptxas.assemble(ptx.with_priority(code, loads), target.capability, name)
+    return ptxas.assemble(with_placeholders(ptx.with_priority(code, loads)), target.capability, name)
 
 
 def _threads(ir: str) -> tuple[int, ...]:

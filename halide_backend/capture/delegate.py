@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch._inductor import config as inductor_config
 
 #: Device type -> the name that Inductor's own backend has in its configuration.
-_NAMES = {"cpu": "cpp", "cuda": "triton"}
+NAMES = {"cpu": "cpp", "cuda": "triton"}
+
+
+@contextmanager
+def own_name(device: str) -> Iterator[None]:
+    """Gives Inductor's own backend for `device` its name, which parts of Inductor compare where they write its code."""
+    with inductor_config.patch({f"{device}_backend": NAMES[device]}):
+        yield
 
 
 class Delegate:
-    """Makes the scheduling object of Inductor's own backend when it is first needed."""
+    """A scheduling object of Inductor's own, under its own name; `make` makes it when it is first needed."""
 
-    def __init__(self, device: str, scheduler: Any) -> None:
-        self.name = _NAMES[device]
+    def __init__(self, device: str, make: Callable[[], Any]) -> None:
+        self.name = NAMES[device]
         self._device = device
-        self._scheduler = scheduler
+        self._make = make
         self._backend: Any = None
 
     @contextmanager
     def __call__(self) -> Iterator[Any]:
-        """The scheduling object, under its own name, which parts of Inductor compare."""
-        with inductor_config.patch({f"{self._device}_backend": self.name}):
+        with own_name(self._device):
             if self._backend is None:
                 self._backend = self._make()
             yield self._backend
-
-    def _make(self) -> Any:
-        if self._device == "cuda":
-            from torch._inductor.codegen.cuda_combined_scheduling import CUDACombinedScheduling
-
-            return CUDACombinedScheduling(self._scheduler)
-        from torch._inductor.codegen.cpp import CppScheduling
-
-        return CppScheduling(self._scheduler)

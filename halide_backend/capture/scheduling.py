@@ -12,9 +12,10 @@ import sympy
 import torch
 from torch._inductor import metrics
 from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.debug import set_kernel_post_grad_provenance_tracing
 from torch._inductor.scheduler import BaseScheduling, FusedSchedulerNode, NopKernelSchedulerNode
-from torch._inductor.utils import get_fused_kernel_name, sympy_product
+from torch._inductor.utils import get_fused_kernel_name
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
@@ -40,14 +41,14 @@ class HalideScheduling(BaseScheduling):
     Constructed with None whenever Inductor only wants to know the features: no worker is started for that.
     """
 
-    def __init__(self, scheduler: Any, device: str = "cpu") -> None:
+    def __init__(self, scheduler: Any) -> None:
         super().__init__(scheduler)
-        self._device = device
+        self._device = "cpu"
         #: Whether short pipelines that are independent are launched together; on a CPU nothing is gained by it.
-        self._together = device != "cpu"
+        self._together = False
         #: What waits to be launched. If together, a pipeline is in the group after the last one that must precede it.
         self._groups: list[KernelGroup] = []
-        self._delegate = Delegate(device, scheduler)
+        self._delegate = Delegate("cpu", lambda: CppScheduling(scheduler))
         self._recordings = Recordings()
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
@@ -55,19 +56,11 @@ class HalideScheduling(BaseScheduling):
             start_workers()
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
-        if self._device != "cpu":
-            # Scans and sorts come, and may go to the delegate. What a foreach operator does to each tensor is a loop of
-            # its own, which fuses as any other does, and is launched together with those of the other tensors.
-            with self._delegate() as backend:
-                return OrderedSet(backend.get_backend_features(device)) - {BackendFeature.FOREACH}
         return OrderedSet([BackendFeature.INPLACE_BUFFERS, BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
 
     # -- fusion ------------------------------------------------------------------------------------------------
 
     def group_fn(self, sizes: Any) -> Any:
-        if self._device != "cpu":
-            # The form that the delegate reads from the nodes that are left to it.
-            return tuple(V.graph.sizevars.simplify(sympy_product(size)) for size in sizes)
         return tuple(tuple(map(V.graph.sizevars.simplify, size)) for size in sizes)
 
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
@@ -82,6 +75,10 @@ class HalideScheduling(BaseScheduling):
                 return bool(backend.can_fuse_horizontal(node1, node2))
         return can_fuse_side_by_side(node1, node2, self._recordings)
 
+    def can_fuse_multi_outputs_template(self, node1: Any, node2: Any) -> bool:
+        with self._delegate() as backend:
+            return bool(backend.can_fuse_multi_outputs_template(node1, node2))
+
     def fuse(self, node1: Any, node2: Any) -> FusedSchedulerNode:
         if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
@@ -92,6 +89,10 @@ class HalideScheduling(BaseScheduling):
 
     def codegen_node(self, node: Any) -> None:
         self._codegen_or_leave(node)
+        self._launch_unless_it_waits(node)
+
+    def _launch_unless_it_waits(self, node: Any) -> None:
+        """Called when all of `node` has its code: before, its last uses are not behind it, and nothing may be freed."""
         if self._together and not self._can_wait(node):
             self.flush()
             self.free_buffers_in_scheduler()
@@ -123,7 +124,8 @@ class HalideScheduling(BaseScheduling):
             HalideBackendError: it cannot be built; the graph is as it was.
         """
         if self._ahead is None:
-            loops = (node for node in self.scheduler.nodes if is_loop(node))
+            parts = (part for node in self.scheduler.nodes for part in (node.snodes if node.is_foreach() else (node,)))
+            loops = (node for node in parts if is_loop(node))
             self._ahead = self._start_all(node for node in loops if _device_type(node) == self._device)
         captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else self._start(nodes)
         compilation.artifact.result()
@@ -216,19 +218,8 @@ class HalideScheduling(BaseScheduling):
             backend.flush()
         return result
 
-    def benchmark_fused_nodes(self, nodes: Sequence[Any]) -> tuple[float, str]:
-        # Only templates, which are the delegate's, are chosen by measuring.
-        with self._delegate() as backend:
-            return backend.benchmark_fused_nodes(nodes)  # type: ignore[no-any-return]
-
-    def generate_kernel_code_from_nodes(self, nodes: Sequence[Any], *args: Any, **kwargs: Any) -> str:
-        with self._delegate() as backend:
-            return str(backend.generate_kernel_code_from_nodes(nodes, *args, **kwargs))
-
     def codegen_sync(self) -> None:
-        """Wait for the device; nothing runs asynchronously on a CPU."""
-        if self._device != "cpu":
-            V.graph.wrapper_code.writeline(V.graph.device_ops.synchronize())
+        """Nothing runs asynchronously on a CPU."""
 
     def ready_to_flush(self) -> bool:
         most = _MAX_TOGETHER if self._together else _MAX_ARGUMENTS

@@ -41,10 +41,12 @@ TABLE: tuple[int, int]
 class CudaModule:
     """Kernels for a GPU, loaded into each device's context when they are first launched there.
 
-    `image` is machine code, or PTX that ends with a zero byte.
+    `image` is machine code, or PTX that ends with a zero byte. `names` holds strings that end with a zero byte, in
+    pairs: what the launching half of a kernel calls one of its entries, and that entry's name in `image`. Entries
+    that are not among them have the name that they are called by.
     """
 
-    def __new__(cls, image: bytes) -> CudaModule: ...
+    def __new__(cls, image: bytes, names: bytes = b"") -> CudaModule: ...
 
 class Launcher:
     """A kernel as a callable of `arity` positional tensors or numbers. Thread-safe and re-entrant.

@@ -24,7 +24,8 @@ static struct {
 
 /* A kernel in a context: modules belong to one context, of which a process has one for each GPU. */
 struct kernel {
-    const char *name; /* the caller's pointer, which is compared first */
+    const char *name; /* the caller's pointer, which alone is compared */
+    const char *symbol;
     CUcontext context;
     CUfunction function;
     struct kernel *next;
@@ -39,6 +40,7 @@ struct loaded {
 struct cuda_module {
     PyObject_HEAD
     PyObject *image;
+    PyObject *names;
     _Atomic(struct kernel *) kernels;
     struct loaded *loaded;
 };
@@ -82,6 +84,17 @@ static struct kernel *known_kernel(struct cuda_module *module, const char *name,
     return kernel;
 }
 
+/* The entry's name in the image: profilers show it, so it has the name that the graph gave the kernel. */
+static const char *symbol_of(struct cuda_module *module, const char *name) {
+    const char *called = module->names ? PyBytes_AS_STRING(module->names) : "";
+    while (*called) {
+        const char *symbol = called + strlen(called) + 1;
+        if (!strcmp(called, name)) return symbol;
+        called = symbol + strlen(symbol) + 1;
+    }
+    return name;
+}
+
 /* With the lock held. */
 static CUresult load_kernel(struct cuda_module *module, struct kernel *kernel) {
     struct loaded *loaded = module->loaded;
@@ -95,7 +108,7 @@ static CUresult load_kernel(struct cuda_module *module, struct kernel *kernel) {
         *loaded = (struct loaded){kernel->context, handle, module->loaded};
         module->loaded = loaded;
     }
-    return driver.function(&kernel->function, loaded->module, kernel->name);
+    return driver.function(&kernel->function, loaded->module, kernel->symbol);
 }
 
 static struct kernel *find_kernel(struct cuda_module *module, const char *name) {
@@ -111,7 +124,8 @@ static struct kernel *find_kernel(struct cuda_module *module, const char *name) 
     if (context && !kernel) {
         kernel = PyMem_RawMalloc(sizeof *kernel);
         if (kernel) {
-            *kernel = (struct kernel){name, context, NULL, atomic_load(&module->kernels)};
+            const char *symbol = symbol_of(module, name);
+            *kernel = (struct kernel){name, symbol, context, NULL, atomic_load(&module->kernels)};
             code = load_kernel(module, kernel);
             if (!code) {
                 atomic_store_explicit(&module->kernels, kernel, memory_order_release);
@@ -124,17 +138,17 @@ static struct kernel *find_kernel(struct cuda_module *module, const char *name) 
     pthread_mutex_unlock(&loading);
     if (!ready) fail(HALIDE_ERROR_GENERIC, "there is no CUDA driver (libcuda.so.1) on this machine");
     if (!context) fail(HALIDE_ERROR_GENERIC, "no CUDA device is current on this thread");
-    if (!kernel) cuda_failure("loading", name, code ? code : 2);
+    if (!kernel) cuda_failure("loading", symbol_of(module, name), code ? code : 2);
     return kernel;
 }
 
 #define MOST_ARGUMENTS 1024 /* 4 KiB of parameters, what a kernel may have, are 512 pointers */
 
-static int launch(const char *name, struct kernel *kernel, const unsigned blocks[3], const unsigned threads[3],
+static int launch(struct kernel *kernel, const unsigned blocks[3], const unsigned threads[3],
                   int shared, CUstream stream, void **values) {
     CUresult code = driver.launch(kernel->function, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2],
                                   (unsigned)shared, stream, values, NULL);
-    return code ? cuda_failure("launching", name, code) : 0;
+    return code ? cuda_failure("launching", kernel->symbol, code) : 0;
 }
 
 int launch_together(struct together *together) {
@@ -143,7 +157,7 @@ int launch_together(struct together *together) {
     if (!table->count) return 0;
     struct kernel *kernel = find_kernel(together->module, name);
     void *values[] = {table};
-    int failed = kernel ? launch(name, kernel, (unsigned[]){together->blocks, 1, 1},
+    int failed = kernel ? launch(kernel, (unsigned[]){together->blocks, 1, 1},
                                  (unsigned[]){together->threads, 1, 1}, 0, together->stream, values)
                         : HALIDE_ERROR_GENERIC;
     table->count = 0;
@@ -215,7 +229,7 @@ static int halide_cuda_run(void *user_context, void *state, const char *name, in
     }
     struct kernel *kernel = find_kernel(current_module, name);
     if (!kernel) return HALIDE_ERROR_GENERIC;
-    return launch(name, kernel, (unsigned[]){(unsigned)blocks_x, (unsigned)blocks_y, (unsigned)blocks_z},
+    return launch(kernel, (unsigned[]){(unsigned)blocks_x, (unsigned)blocks_y, (unsigned)blocks_z},
                   (unsigned[]){(unsigned)threads_x, (unsigned)threads_y, (unsigned)threads_z}, shared, current_stream,
                   values);
 }
@@ -255,12 +269,13 @@ const struct symbol cuda_symbols[] = {
 };
 
 static PyObject *new_module(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"image", NULL};
-    PyObject *image;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "S:CudaModule", names, &image)) return NULL;
+    static char *keys[] = {"image", "names", NULL};
+    PyObject *image, *names = NULL;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "S|S:CudaModule", keys, &image, &names)) return NULL;
     struct cuda_module *self = (struct cuda_module *)type->tp_alloc(type, 0);
     if (!self) return NULL;
     self->image = Py_NewRef(image);
+    self->names = Py_XNewRef(names);
     atomic_init(&self->kernels, NULL);
     return (PyObject *)self;
 }
@@ -269,6 +284,7 @@ static PyObject *new_module(PyTypeObject *type, PyObject *arguments, PyObject *k
 static void delete_module(PyObject *object) {
     struct cuda_module *self = (struct cuda_module *)object;
     Py_CLEAR(self->image);
+    Py_CLEAR(self->names);
     for (struct kernel *kernel = atomic_load(&self->kernels), *next; kernel; kernel = next) {
         next = kernel->next;
         PyMem_RawFree(kernel);
@@ -283,7 +299,7 @@ static void delete_module(PyObject *object) {
 PyTypeObject cuda_module_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "halide_backend.launch._native.CudaModule",
-    .tp_doc = "CudaModule(image): kernels for a GPU, machine code or PTX that ends with a zero byte",
+    .tp_doc = "CudaModule(image, names=b''): kernels for a GPU, machine code or PTX that ends with a zero byte",
     .tp_basicsize = sizeof(struct cuda_module),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = new_module,

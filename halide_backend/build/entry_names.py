@@ -1,0 +1,45 @@
+"""Names of kernels on a GPU, which profilers show: given when a kernel is loaded.
+
+One artifact serves every graph that has its text, each of which has a name of its own for the kernel. So the assembler
+gets place holders of a fixed length, and loading writes names over them: in machine code, an ELF file, a shorter string
+that ends with zeros moves nothing and leaves every offset as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from halide_backend.build.ptx import entries
+
+#: Characters of a place holder, and the most that a name has.
+LENGTH = 160
+
+_ELF = b"\x7fELF"
+
+
+def with_placeholders(ptx: str) -> str:
+    """`ptx` whose entries have place holders as names, numbered in their order."""
+    for number, entry in enumerate(entries(ptx)):
+        # Not parameters and labels, whose names only begin with it.
+        ptx = re.sub(rf"\b{entry}\b", _placeholder(number), ptx)
+    return ptx
+
+
+def named(image: bytes, names: Sequence[str]) -> bytes:
+    """`image`, machine code or PTX made of `with_placeholders`, whose entries have `names`, of at most `LENGTH`."""
+    for number, name in enumerate(names):
+        filled = name.ljust(LENGTH, "\0") if image.startswith(_ELF) else name
+        image = image.replace(_placeholder(number).encode(), filled.encode())
+    return image
+
+
+def entry_name(kernel: str, stage: int | str) -> str:
+    """The name of `kernel`'s launch number `stage`; of a long one what comes first, and the number at its end."""
+    head, _, number = re.sub(r"\W", "_", kernel).rpartition("_")
+    tail = f"_{number}__{stage}"
+    return f"{head[: LENGTH - len(tail)]}{tail}"
+
+
+def _placeholder(number: int) -> str:
+    return f"halide_entry_{number:04}".ljust(LENGTH, "_")

@@ -1,0 +1,94 @@
+"""CudaScheduling: what Inductor's scheduler asks of a backend for CUDA, besides what it asks of any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._inductor.codegen.common import BackendFeature
+from torch._inductor.codegen.cuda_combined_scheduling import CUDACombinedScheduling
+from torch._inductor.virtualized import V
+from torch.utils._ordered_set import OrderedSet
+
+from halide_backend.capture.delegate import Delegate
+from halide_backend.capture.scheduling import HalideScheduling
+
+
+class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
+    """HalideScheduling for a GPU, whose delegate is what it inherits.
+
+    It inherits because the scheduler hands combo kernels to instances of `CUDACombinedScheduling` alone.
+    docs/design/templates.md says of each method who answers, and why.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        super().__init__(scheduler)
+        self._device = "cuda"
+        self._together = True
+        self._delegate = Delegate("cuda", lambda: super(HalideScheduling, self))
+
+    def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
+        # Scans and sorts come, and may go to the delegate. What a foreach operator does to each tensor is a loop of
+        # its own, which fuses as any other does, and is launched together with those of the other tensors. Blocks of
+        # our kernels do not cooperate, so that a long reduction has to be split.
+        with self._delegate() as backend:
+            features = OrderedSet(backend.get_backend_features(device))
+        return features - {BackendFeature.FOREACH, BackendFeature.REDUCE_TO_SINGLE_ELEMENT}
+
+    # -- fusion ------------------------------------------------------------------------------------------------
+
+    def group_fn(self, sizes: Any) -> Any:
+        # The form that the delegate reads from the nodes that are left to it.
+        return CUDACombinedScheduling.group_fn(self, sizes)
+
+    def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
+        return _of_one_size(node1, node2) and super().can_fuse_vertical(node1, node2)
+
+    def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
+        return _of_one_size(node1, node2) and super().can_fuse_horizontal(node1, node2)
+
+    def has_sub_parent_epilogue(self, nodes: Sequence[Any]) -> bool:
+        # Triton's way of several sizes in one kernel (from torch 2.14 on), which the scheduler would have us follow.
+        return False
+
+    # -- code generation ---------------------------------------------------------------------------------------
+
+    def codegen_combo_kernel(self, node: Any) -> None:
+        """What Inductor would have in one launch: what of it is short is launched together in any case."""
+        for part in node.snodes:
+            self._codegen_or_leave(part)
+        self._launch_unless_it_waits(node)
+
+    def codegen_sync(self) -> None:
+        self.flush()
+        V.graph.wrapper_code.writeline(V.graph.device_ops.synchronize())
+
+    # -- what is chosen by measuring: templates and what is fused into them ------------------------------------
+
+    def generate_kernel_code_from_nodes(self, nodes: Sequence[Any], *args: Any, **kwargs: Any) -> str:
+        with self._delegate() as backend:
+            return str(backend.generate_kernel_code_from_nodes(nodes, *args, **kwargs))
+
+    def benchmark_fused_nodes(self, nodes: Sequence[Any]) -> tuple[float, str]:
+        with self._delegate() as backend:
+            return backend.benchmark_fused_nodes(nodes)  # type: ignore[no-any-return]
+
+    def benchmark_codegened_module(self, module: ModuleType) -> tuple[float, str]:
+        with self._delegate() as backend:
+            return backend.benchmark_codegened_module(module)  # type: ignore[no-any-return]
+
+    def benchmark_combo_kernel(self, node_list: Sequence[Any], node_benchmark_results: Any) -> Any:
+        with self._delegate() as backend:
+            return backend.benchmark_combo_kernel(node_list, node_benchmark_results)
+
+
+def _of_one_size(*nodes: Any) -> bool:
+    """Whether none of `nodes` is to be fused with a template, or all loops of one node have the same size.
+
+    Inductor's own backend never fuses loops of several sizes that are no reductions, and takes the first for all.
+    """
+    if not any(node.is_template() for node in nodes):
+        return True
+    return all(len({part.group for part in node.get_nodes()}) == 1 for node in nodes if not node.is_template())

@@ -1,0 +1,58 @@
+"""Templates, which Inductor renders while it lowers a graph, before it asks any scheduling object.
+
+The code that renders one compares the names of backends: under the name of this one a value of a Triton or C++ template
+has no type, and bfloat16 is not computed in float32.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch._inductor import config
+from torch._inductor.codegen.cpp_template import CppTemplate
+from torch._inductor.codegen.cutedsl.cutedsl_template import CuteDSLTemplate
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch._inductor.select_algorithm import TritonTemplate
+from torch.fx import GraphModule
+
+from halide_backend.cache_key import NAME
+from halide_backend.capture.delegate import own_name
+
+#: Device type -> the kinds of templates that it has.
+_KINDS = {"cpu": (CppTemplate,), "cuda": (TritonTemplate, CuteDSLTemplate)}
+
+
+class RenderTemplates(CustomGraphModulePass):
+    """Has templates rendered for Inductor's own backend; a pass of `device`, which runs before its graphs are lowered.
+
+    `present` is the pass that was there.
+    """
+
+    def __init__(self, device: str, present: Any) -> None:
+        self._device = device
+        self._present = present
+        self._installed = False
+
+    def __call__(self, graph: GraphModule) -> None:
+        if self._present is not None:
+            self._present(graph)
+        if not self._installed and getattr(config, f"{self._device}_backend") == NAME:
+            for kind in _KINDS[self._device]:
+                kind.generate = _under_own_name(kind.generate, self._device)  # type: ignore[method-assign]
+            self._installed = True
+
+    def uuid(self) -> Any:
+        return (NAME, 2, None if self._present is None else self._present.uuid())
+
+
+def _under_own_name(generate: Callable[..., Any], device: str) -> Callable[..., Any]:
+    @functools.wraps(generate)
+    def generate_under_own_name(*args: Any, **kwargs: Any) -> Any:
+        if getattr(config, f"{device}_backend") != NAME:
+            return generate(*args, **kwargs)
+        with own_name(device):
+            return generate(*args, **kwargs)
+
+    return generate_under_own_name
