@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cuda_programs import Ptx, programs_of, ptx_of
 
-from halide_backend.build import ptxas
+from halide_backend.build.ptx import ptxas
 from halide_backend.program.loop_program import LoopProgram
 
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch._inductor import config as inductor_config
 
-from halide_backend.build import ptx
 from halide_backend.build.compiler import compile_kernel
-from halide_backend.build.libdevice import leave_out_libdevice
+from halide_backend.build.llvm.libdevice import leave_out_libdevice
+from halide_backend.build.ptx.completion import complete, extract
+from halide_backend.build.ptx.instructions import parse
 from halide_backend.build.target import Target
 from halide_backend.capture import scheduling
 from halide_backend.codegen.kernel_text import cuda_kernel_text
@@ -35,7 +36,7 @@ class Ptx:
 
     @property
     def kernels(self) -> int:
-        return len(ptx.entries(self.code))
+        return len(parse(self.code).functions)
 
     @property
     def loads(self) -> int:
@@ -81,6 +82,6 @@ def ptx_of(program: LoopProgram) -> Ptx:
     # As workers do it.
     assert leave_out_libdevice()
     kernel = compile_kernel(text, TARGET, "kernel_under_test")
-    code = ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability)
+    code = str(complete(extract(kernel.object), "kernel_under_test", TARGET.capability))
     assert ".ftz" not in code, "denormals are flushed"
     return Ptx(text, code, kernel.image)

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch._inductor.codegen.common import BackendFeature
 from torch.utils._ordered_set import OrderedSet
 
-from halide_backend.build import ptx, ptxas
+from halide_backend.build.ptx import ptxas
+from halide_backend.build.ptx.completion import with_eviction_priority
+from halide_backend.build.ptx.instructions import parse
 from halide_backend.capture.scheduling import HalideScheduling
 from halide_backend.codegen.kernel_text import cuda_kernel_text
 from halide_backend.errors import Unsupported
@@ -254,7 +256,7 @@ def test_index_add_is_an_atomic_addition(programs: Compile, to_ptx: Compile) -> 
 def test_sums_of_rows_pass_the_first_cache_by(compiled_ptx: Compile) -> None:
     def passing(function: Callable[..., Any], *operands: Tensor) -> int:
         code = compiled_ptx(function, *operands)
-        return ptx.with_priority(code.code, loads_of(code.text)).count("L1::no_allocate.v4")
+        return str(with_eviction_priority(parse(code.code), loads_of(code.text))).count("L1::no_allocate.v4")
 
     assert passing(lambda x: x.sum(-1), rand(256, 2048)) == 4
     assert passing(lambda x, w: (x * w).sum(-1), rand(256, 2048), rand(2048)) == 0  # the weights are every row's
@@ -264,7 +266,7 @@ def test_sums_of_rows_pass_the_first_cache_by(compiled_ptx: Compile) -> None:
 def test_long_tensors_that_are_normalized_leave_the_second_cache_last(compiled_ptx: Compile) -> None:
     def kept(function: Callable[..., Any], *operands: Tensor) -> tuple[int, int]:
         code = compiled_ptx(function, *operands)
-        text = ptx.with_priority(code.code, loads_of(code.text))
+        text = str(with_eviction_priority(parse(code.code), loads_of(code.text)))
         if ptxas.find():
             assert ptxas.assemble(text, "sm_90", "k")[:4] == b"\x7fELF"
         return text.count("L2::cache_hint.v4"), text.count("L2::evict_last")

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halide_backend.build import ptxas
+from halide_backend.build.ptx import ptxas
 from halide_backend.capture import recording
 from halide_backend.codegen.kernel_text import cuda_kernel_text
 from halide_backend.program.flattening import flattened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halide_backend.build.ptxas import _more_blocks
+from halide_backend.build.ptx.ptxas import _more_blocks
 
 
 @pytest.mark.parametrize(
