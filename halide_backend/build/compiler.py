@@ -34,6 +34,8 @@ _INVALID = "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs);
 #: The threads of a block in a launch and its bytes of shared memory; how many it gets without asking for more.
 _LAUNCH = re.compile(r"call i32 @halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){3}((?:i32 [^,]+, ){3})i32 ([^,]+),")
 _MOST_SHARED = 48 << 10
+#: Registers that a thread can have.
+_MOST_REGISTERS = 255
 
 #: What the host half of a kernel calls to launch the other one (launch/cuda.c).
 _LAUNCHING = frozenset(
@@ -73,19 +75,40 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     kernel = _Text(text, name)
     inputs, outputs = kernel.pipeline()
     manifest = manifest_of(kernel.namespace, inputs, outputs, name)
+    registers = _registers(kernel.namespace, name)
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
     machine_code = emit_object(ir, target, name)
-    loads = str(kernel.namespace.get("LOADS", ""))
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)
-        image = _gpu_image(ir, machine_code, target, name, loads)
+        loads = str(kernel.namespace.get("LOADS", ""))
+        image = _gpu_image(ir, machine_code, target, name, loads, registers)
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 
 
-def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: str) -> bytes:
-    """What runs on the GPU, from the object that launches it and the IR of that; `loads` is an eviction priority.
+def _registers(namespace: Mapping[str, Any], name: str) -> str | float:
+    """`REGISTERS` of a text, as `ptxas.assemble` takes it.
+
+    Raises:
+        KernelTextError: it is anything else.
+    """
+    registers = namespace.get("REGISTERS", "auto")
+    number = type(registers) is int and 0 < registers <= _MOST_REGISTERS
+    part = type(registers) is float and 0 < registers < 1
+    if registers != "auto" and not number and not part:
+        raise KernelTextError(
+            f"REGISTERS is {registers!r}",
+            where=f"kernel {name}",
+            cure=f'Use "auto", a number from 1 to {_MOST_REGISTERS}, or a part of the registers between 0.0 and 1.0.',
+        )
+    limit: str | float = registers
+    return limit
+
+
+def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: str, registers: str | float) -> bytes:
+    """What runs on the GPU, from the object that launches it and the IR of that; `loads` is an eviction priority,
+    `registers` as of `ptxas.assemble`.
 
     Raises:
         HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
@@ -112,7 +135,7 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: s
             cure=_REFUSED,
         )
     code = complete(extract(machine_code), name, target.capability, _threads(ir))
-    return ptxas.assemble(str(with_eviction_priority(code, loads)), target.capability, name)
+    return ptxas.assemble(str(with_eviction_priority(code, loads)), target.capability, name, registers)
 
 
 def _threads(ir: str) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ ARGUMENTS = (
 {arguments}
 )
 RELEASE_GIL = {release_gil}
-{aligned}
+{gpu}
 
 def algorithm():
 {algorithm}
@@ -47,6 +47,12 @@ def pipeline():
     inputs, outputs, funcs = algorithm()
     apply(SCHEDULE, funcs)
     return inputs, outputs
+"""
+
+_GPU = """\
+ALIGNED = {aligned!r}
+LOADS = {loads!r}
+REGISTERS = {registers!r}
 """
 
 
@@ -82,7 +88,7 @@ def render(algorithm: Algorithm, schedule: Schedule, vocabulary: str = _CPU) -> 
         vocabulary=vocabulary,
         functions="memory, operations as ops, reductions" + ("" if on_cpu else ", scans"),
         release_gil=on_cpu and total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
-        aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\nLOADS = {algorithm.loads!r}\n",
+        gpu="" if on_cpu else _GPU.format(**vars(algorithm)),
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),
         inputs=f"[{', '.join(argument.name for argument in algorithm.inputs)}]",
         outputs=f"[{', '.join(outputs)}]",

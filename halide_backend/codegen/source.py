@@ -37,7 +37,8 @@ class Algorithm:
 
     `lines` are the statements of the text's function, `funcs` the names it defines, `inputs` and `outputs` its
     arguments in order (a `Status` last, if there are checks). The memory of those in `aligned` has to begin at a
-    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it.
+    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it, and `registers` how many
+    its threads may have (see `schedule.mapping.registers`).
     """
 
     lines: tuple[str, ...]
@@ -46,6 +47,7 @@ class Algorithm:
     stages: StageGraph
     aligned: tuple[str, ...] = ()
     loads: str = ""
+    registers: str | float = "auto"
 
     @property
     def funcs(self) -> tuple[str, ...]:

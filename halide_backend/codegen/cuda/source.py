@@ -37,6 +37,7 @@ from halide_backend.program.uses import sinks_of
 from halide_backend.schedule.mapping.cache_hints import priority_of_loads
 from halide_backend.schedule.mapping.cuda import tile
 from halide_backend.schedule.mapping.division import Divisions
+from halide_backend.schedule.mapping.registers import register_limit
 from halide_backend.schedule.mapping.vector_access import WordAccess
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.tiling import Team, Tiling
@@ -110,8 +111,9 @@ class Writer:
             self.lines.append(f"{buffer.name} = memory.{kind}(ARGUMENTS[{number}])")
         outputs = tuple(self._output(store) for store in program.stores)
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
-        priority = priority_of_loads(program, self.tiling)
-        return Algorithm(tuple(self.lines), (*arguments, *sizes), outputs, graph, tuple(self.aligned), priority)
+        priority, registers = priority_of_loads(program, self.tiling), register_limit(self.tiling)
+        inputs = (*arguments, *sizes)
+        return Algorithm(tuple(self.lines), inputs, outputs, graph, tuple(self.aligned), priority, registers)
 
     def declare(self, name: str) -> None:
         line = var(name)

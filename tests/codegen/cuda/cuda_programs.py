@@ -39,6 +39,12 @@ class Ptx:
         return len(parse(self.code).functions)
 
     @property
+    def registers(self) -> int:
+        """Registers of a thread: the machine code's attribute EIATTR_REGCOUNT, the kernel's symbol and their number."""
+        (found,) = re.findall(rb"\x04\x2f\x08\x00....(....)", self.image, re.DOTALL)
+        return int.from_bytes(found, "little")
+
+    @property
     def loads(self) -> int:
         return self.count(r"ld\.global")
 

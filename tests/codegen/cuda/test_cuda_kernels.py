@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from cuda_programs import TARGET
 from torch import Tensor
 from torch._inductor.codegen.common import BackendFeature
 from torch.utils._ordered_set import OrderedSet
 
+from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import with_eviction_priority
 from halide_backend.build.ptx.instructions import parse
@@ -445,3 +447,12 @@ def test_a_binary_search_stays_among_its_boundaries(
 def test_a_loop_in_an_operation(compiled_ptx: Compile, function: Callable[..., Any], shape: tuple[int, int]) -> None:
     """Its Func takes the variables of the loops that the axes were made into."""
     assert compiled_ptx(function, torch.rand(shape), torch.rand(shape)).loads
+
+
+@pytest.mark.skipif(not ptxas.find(), reason="no ptxas on this machine")
+def test_large_blocks_have_fewer_registers_if_one_more_fits_on_an_sm(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(2048, 8192, dtype=torch.bfloat16))
+    text = code.text.replace("\nREGISTERS = 0.8\n", "\nREGISTERS = 'auto'\n")
+    assert text != code.text
+    free = replace(code, image=compile_kernel(text, TARGET, "kernel_under_test").image)
+    assert code.registers < free.registers <= code.registers / 0.8
