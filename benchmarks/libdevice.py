@@ -14,7 +14,7 @@ import sys
 import time
 
 from halide_backend.build.compiler import compile_kernel
-from halide_backend.build.libdevice import leave_out_libdevice
+from halide_backend.build.llvm.libdevice import leave_out_libdevice
 from halide_backend.build.target import Target
 from halide_backend.inspection import machine
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from halide_backend.build.artifacts import Artifact, Limits, obtain, obtain_joint, worker_pool
 from halide_backend.build.entry_names import entry_name, named
-from halide_backend.build.joining import JOINT
 from halide_backend.build.loader import LoadedKernel, load_object
+from halide_backend.build.ptx.batching import JOINT
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import HalideBackendError

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from halide_backend.build import ptxas
 from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.fingerprint import key_fields
-from halide_backend.build.joining import can_join, joined
 from halide_backend.build.pool import WorkerPool
-from halide_backend.build.ptx import complete, extract
+from halide_backend.build.ptx import ptxas
+from halide_backend.build.ptx.batching import batched, can_batch
+from halide_backend.build.ptx.completion import complete, extract
 from halide_backend.build.target import Target
 from halide_backend.statistics import compiled, count
 from kernels_cache import Entry, Key, Store, environment
@@ -100,17 +100,17 @@ def obtain_joint(artifacts: Sequence[Artifact], target: Target, name: str) -> tu
         HalideCompileError: the assembler refuses it.
     """
     threads = (artifact.manifest["threads"] for artifact in artifacts)
-    codes = [complete(extract(a.object), name, target.capability, t) for a, t in zip(artifacts, threads)]
-    variants = list(dict.fromkeys(code for code in codes if can_join(code)))
+    modules = [complete(extract(a.object), name, target.capability, t) for a, t in zip(artifacts, threads)]
+    variants = list(dict.fromkeys(module for module in modules if can_batch(module)))
     if not variants:
         return b"", [-1] * len(artifacts)
-    text = with_placeholders(joined(variants))
+    text = with_placeholders(batched(variants))
     key = Key(kind="cuda-joint", fields=key_fields(text, target))
     requires, provides = (one.requirements() for one in (target, Target.host()))
     found, _ = _store(environment.directory(), environment.shared()).get_or_build(
         key, lambda: {_IMAGE: ptxas.assemble(text, target.capability, name)}, requires=requires, provides=provides
     )
-    return found.files[_IMAGE], [variants.index(code) if code in variants else -1 for code in codes]
+    return found.files[_IMAGE], [variants.index(module) if module in variants else -1 for module in modules]
 
 
 @cache

@@ -14,32 +14,30 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import halide as hl
-from llvmlite import binding as llvm
 
-from halide_backend.build import elf, ptx, ptxas
-from halide_backend.build.alignment import with_element_alignment
+from halide_backend.build import elf
 from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.kernel import CompiledKernel
-from halide_backend.build.masked_stores import without_single_lane_stores
+from halide_backend.build.llvm.code_generation import emit_object, for_processor, with_contraction
+from halide_backend.build.llvm.element_alignment import with_element_alignment
+from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
+from halide_backend.build.ptx import ptxas
+from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
+from halide_backend.build.ptx.instructions import parse
 from halide_backend.build.target import Target
-from halide_backend.errors import HalideCompileError, KernelTextError, LLVMCompileError
+from halide_backend.errors import HalideCompileError, KernelTextError
 
 _REFUSED = "Correct the schedule in the kernel's text, or delete the text to have it made anew."
 _INVALID = "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs); compare it with the original."
-_REPORT = "Please report it with the kernel's text."
-
-#: Operations that LLVM may fuse; strict IR carries no other flags, so NaN, infinity and signed
-#: zero keep their meaning.
-_CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
-_FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
 
 #: The threads of a block in a launch and its bytes of shared memory; how many it gets without asking for more.
 _LAUNCH = re.compile(r"call i32 @halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){3}((?:i32 [^,]+, ){3})i32 ([^,]+),")
 _MOST_SHARED = 48 << 10
+#: Registers that a thread can have.
+_MOST_REGISTERS = 255
 
 #: What the host half of a kernel calls to launch the other one (launch/cuda.c).
 _LAUNCHING = frozenset(
@@ -79,20 +77,41 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     kernel = _Text(text, name)
     inputs, outputs = kernel.pipeline()
     manifest = manifest_of(kernel.namespace, inputs, outputs, name)
+    registers = _registers(kernel.namespace, name)
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
     machine_code = emit_object(ir, target, name)
-    loads = str(kernel.namespace.get("LOADS", ""))
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)
-        manifest["entries"] = ptx.entries(ptx.extract(machine_code))
-        image = _gpu_image(ir, machine_code, target, name, loads)
+        manifest["entries"] = list(parse(extract(machine_code)).names)
+        loads = str(kernel.namespace.get("LOADS", ""))
+        image = _gpu_image(ir, machine_code, target, name, loads, registers)
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 
 
-def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: str) -> bytes:
-    """What runs on the GPU, from the object that launches it and the IR of that; `loads` as of `ptx.with_priority`.
+def _registers(namespace: Mapping[str, Any], name: str) -> str | float:
+    """`REGISTERS` of a text, as `ptxas.assemble` takes it.
+
+    Raises:
+        KernelTextError: it is anything else.
+    """
+    registers = namespace.get("REGISTERS", "auto")
+    number = type(registers) is int and 0 < registers <= _MOST_REGISTERS
+    part = type(registers) is float and 0 < registers < 1
+    if registers != "auto" and not number and not part:
+        raise KernelTextError(
+            f"REGISTERS is {registers!r}",
+            where=f"kernel {name}",
+            cure=f'Use "auto", a number from 1 to {_MOST_REGISTERS}, or a part of the registers between 0.0 and 1.0.',
+        )
+    limit: str | float = registers
+    return limit
+
+
+def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: str, registers: str | float) -> bytes:
+    """What runs on the GPU, from the object that launches it and the IR of that; `loads` is an eviction priority,
+    `registers` as of `ptxas.assemble`.
 
     Raises:
         HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
@@ -118,8 +137,9 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: s
             where=f"kernel {name}",
             cure=_REFUSED,
         )
-    code = ptx.complete(ptx.extract(machine_code), name, target.capability, _threads(ir))
-    return ptxas.assemble(with_placeholders(ptx.with_priority(code, loads)), target.capability, name)
+    code = complete(extract(machine_code), name, target.capability, _threads(ir))
+    text = with_placeholders(str(with_eviction_priority(code, loads)))
+    return ptxas.assemble(text, target.capability, name, registers)
 
 
 def _threads(ir: str) -> tuple[int, ...]:
@@ -173,50 +193,6 @@ def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[A
         "checks": checks,
         "release_gil": bool(namespace.get("RELEASE_GIL", True)),
     }
-
-
-def for_processor(ir: str, target: Target) -> str:
-    """Name the target's own processor and features in place of Halide's guess from its features.
-
-    Halide knows a dozen features and picks a processor that implies others, which this machine
-    (a virtual one, say) may lack. Its `prefer-...` tuning is kept.
-    """
-
-    def attributes(match: re.Match[str]) -> str:
-        words = match[1].split(",")
-        kept = [word for word in words if not target.features or word[1:].startswith("prefer-")]
-        features = ",".join(filter(None, [*kept, target.features]))
-        return f'"target-cpu"="{target.cpu}" "target-features"="{features}"'
-
-    return _FEATURES.sub(attributes, ir)
-
-
-def with_contraction(ir: str) -> str:
-    """Allow products and sums to contract to FMA: the one liberty strict_float must not take."""
-    return _CONTRACTIBLE.sub(r"= \1 contract ", ir)
-
-
-def emit_object(ir: str, target: Target, name: str) -> bytes:
-    """Turn LLVM IR into a position-independent relocatable object.
-
-    Raises:
-        LLVMCompileError: the IR does not parse or verify.
-    """
-    try:
-        module = llvm.parse_assembly(ir)
-        module.verify()
-        return bytes(_machine(target, module.triple).emit_object(module))
-    except RuntimeError as error:
-        raise LLVMCompileError(str(error), where=f"kernel {name}", cure=_REPORT) from error
-
-
-@cache
-def _machine(target: Target, triple: str) -> llvm.TargetMachine:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="default"
-    )
 
 
 def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:

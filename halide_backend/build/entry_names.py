@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from halide_backend.build.ptx import entries
+from halide_backend.build.ptx.instructions import parse
 
 #: Characters of a place holder, and the most that a name has.
 LENGTH = 160
@@ -20,7 +20,7 @@ _ELF = b"\x7fELF"
 
 def with_placeholders(ptx: str) -> str:
     """`ptx` whose entries have place holders as names, numbered in their order."""
-    for number, entry in enumerate(entries(ptx)):
+    for number, entry in enumerate(parse(ptx).names):
         # Not parameters and labels, whose names only begin with it.
         ptx = re.sub(rf"\b{entry}\b", _placeholder(number), ptx)
     return ptx

@@ -11,7 +11,8 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-from halide_backend.build import elf, ptxas
+from halide_backend.build import elf
+from halide_backend.build.ptx import ptxas
 from halide_backend.build.target import Target
 from halide_backend.errors import UnsupportedVersionError
 from kernels_cache.canonical import Json

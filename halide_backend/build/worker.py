@@ -60,7 +60,7 @@ def main() -> None:
     control = socket.socket(fileno=os.dup(0))
     _import_everything()
     with contextlib.suppress(ImportError):
-        importlib.import_module("halide_backend.build.libdevice").leave_out_libdevice()
+        importlib.import_module("halide_backend.build.llvm.libdevice").leave_out_libdevice()
     control.sendall(READY)
     # The first requests wait meanwhile; without it, every fork would take that time again.
     with contextlib.suppress(HalideBackendError):

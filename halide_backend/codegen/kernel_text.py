@@ -24,7 +24,7 @@ ARGUMENTS = (
 {arguments}
 )
 RELEASE_GIL = {release_gil}
-{aligned}
+{gpu}
 
 def algorithm():
 {algorithm}
@@ -42,6 +42,12 @@ def pipeline():
     return inputs, outputs
 """
 
+_GPU = """\
+ALIGNED = {aligned!r}
+LOADS = {loads!r}
+REGISTERS = {registers!r}
+"""
+
 
 def render(algorithm: Algorithm, steps: Sequence[Step]) -> str:
     """Put both halves into one module, which imports what it calls from the package `algorithm.library`."""
@@ -52,7 +58,7 @@ def render(algorithm: Algorithm, steps: Sequence[Step]) -> str:
         library=algorithm.library,
         functions="memory, operations as ops, reductions" + ("" if on_cpu else ", scans"),
         release_gil=on_cpu and total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
-        aligned="" if on_cpu else f"ALIGNED = {algorithm.aligned!r}\nLOADS = {algorithm.loads!r}\n",
+        gpu="" if on_cpu else _GPU.format(**vars(algorithm)),
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),
         inputs=f"[{', '.join(argument.name for argument in algorithm.inputs)}]",
         outputs=f"[{', '.join(outputs)}]",

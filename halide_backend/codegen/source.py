@@ -37,8 +37,8 @@ class Algorithm:
 
     `lines` are the statements of the text's function, `funcs` the names it defines, `inputs` and `outputs` its
     arguments in order (a `Status` last, if there are checks). The memory of those in `aligned` has to begin at a
-    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it, `library` the package that
-    has the functions which the statements call.
+    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it, `registers` how many its
+    threads may have (`schedule/mapping/registers.py`), `library` the package of the functions that statements call.
     """
 
     lines: tuple[str, ...]
@@ -47,6 +47,7 @@ class Algorithm:
     stages: StageGraph
     aligned: tuple[str, ...] = ()
     loads: str = ""
+    registers: str | float = "auto"
     library: str = CPU_LIBRARY
 
     @property

@@ -25,7 +25,10 @@ _CONDITION, _LOOPS = _OPERATORS.cond, (_OPERATORS.while_loop, _OPERATORS.while_l
 
 
 class LeaveOutCudaGraphs(CustomGraphModulePass):
-    """Has such graphs compiled without CUDA graphs; a pass of the device "cuda". `present` is the pass that was there."""
+    """Has such graphs compiled without CUDA graphs; a pass of the device "cuda".
+
+    `present` is the pass that was there.
+    """
 
     def __init__(self, present: Any) -> None:
         self._present = present

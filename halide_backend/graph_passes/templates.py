@@ -11,17 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from torch._inductor import config
-from torch._inductor.codegen.cpp_template import CppTemplate
-from torch._inductor.codegen.cutedsl.cutedsl_template import CuteDSLTemplate
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
-from torch._inductor.select_algorithm import TritonTemplate
 from torch.fx import GraphModule
 
 from halide_backend.cache_key import NAME
 from halide_backend.capture.delegate import own_name
-
-#: Device type -> the kinds of templates that it has.
-_KINDS = {"cpu": (CppTemplate,), "cuda": (TritonTemplate, CuteDSLTemplate)}
 
 
 class RenderTemplates(CustomGraphModulePass):
@@ -39,12 +33,24 @@ class RenderTemplates(CustomGraphModulePass):
         if self._present is not None:
             self._present(graph)
         if not self._installed and getattr(config, f"{self._device}_backend") == NAME:
-            for kind in _KINDS[self._device]:
-                kind.generate = _under_own_name(kind.generate, self._device)  # type: ignore[method-assign]
+            for kind in _kinds(self._device):
+                kind.generate = _under_own_name(kind.generate, self._device)
             self._installed = True
 
     def uuid(self) -> Any:
         return (NAME, 2, None if self._present is None else self._present.uuid())
+
+
+def _kinds(device: str) -> tuple[Any, ...]:
+    """The kinds of templates that `device` has; they import all of Inductor's lowering, which imports them as well."""
+    if device == "cpu":
+        from torch._inductor.codegen.cpp_template import CppTemplate
+
+        return (CppTemplate,)
+    from torch._inductor.codegen.cutedsl.cutedsl_template import CuteDSLTemplate
+    from torch._inductor.select_algorithm import TritonTemplate
+
+    return TritonTemplate, CuteDSLTemplate
 
 
 def _under_own_name(generate: Callable[..., Any], device: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@
 struct cuda_module;
 extern PyTypeObject cuda_module_type;
 
-/* The parameter of a joint kernel (build/joining.py): what its blocks do. */
+/* The parameter of a joint kernel (build/ptx/batching.py): what its blocks do. */
 #define TABLE_BYTES 4000
 #define TABLE_ENTRIES 64
 struct table {

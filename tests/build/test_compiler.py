@@ -166,6 +166,12 @@ def test_manifest_describes_arguments_checks_and_gil() -> None:
 NO_RETURN = HEADER + "ARGUMENTS = ()\ndef pipeline():\n    return {}\n"
 
 
+@pytest.mark.parametrize("registers", ["'all'", "0", "256", "1.0", "0.0", "True", "None"])
+def test_a_limit_of_registers_is_checked(registers: str) -> None:
+    with pytest.raises(KernelTextError, match=f"REGISTERS is {registers}"):
+        compile_kernel(f"{DOUBLED}\nREGISTERS = {registers}", HOST, "k")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

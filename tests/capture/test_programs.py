@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from halide_backend import pipeline
+from halide_backend.codegen.planned_kernel import PlannedKernel
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 
 Compile = Callable[..., Any]
@@ -19,13 +20,13 @@ Compile = Callable[..., Any]
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LoopProgram]]:
     """The programs of all kernels that are compiled during the test."""
     found: list[LoopProgram] = []
-    original = pipeline.kernel_text
+    original = pipeline.plan_kernel
 
-    def keeping(program: LoopProgram, *rest: Any, **options: Any) -> str:
+    def keeping(program: LoopProgram, *rest: Any, **options: Any) -> PlannedKernel:
         found.append(program)
         return original(program, *rest, **options)
 
-    monkeypatch.setattr(pipeline, "kernel_text", keeping)
+    monkeypatch.setattr(pipeline, "plan_kernel", keeping)
     yield found
 
 

@@ -102,6 +102,7 @@ class Writer:
             graph,
             tuple(self.aligned),
             self.mapping.loads,
+            self.mapping.registers,
             CUDA_LIBRARY,
         )
 

@@ -1,9 +1,9 @@
 """Instructions that Halide has no expression for, as expressions.
 
 Two kinds: LLVM's NVPTX intrinsics, which the compiler understands, and functions of our own, which it takes for opaque
-and `build.ptx` replaces by the instruction they stand for. Neither is ever computed on the host, whatever its operands
-are: Halide moves there what is the same for all threads, and the host has none of these instructions. A wrong type or
-name ends the compiler's process, so nothing outside this module makes calls.
+and `build.ptx.calls` replaces by instructions. Neither is ever computed on the host, whatever its operands are: Halide
+moves there what is the same for all threads, and the host has none of these instructions. A wrong type or name ends the
+compiler's process, so nothing outside this module makes calls.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from halide_backend.schedule.mapping.chunks import (
 from halide_backend.schedule.mapping.cuda_funcs import cuda_funcs
 from halide_backend.schedule.mapping.division import division_forms
 from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.registers import register_limit
 from halide_backend.schedule.mapping.scans import scan_tiling
 from halide_backend.schedule.mapping.vector_access import WordAccess
 from halide_backend.schedule.tiling import WARP, Team, Tiling
@@ -93,7 +94,8 @@ def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping
         raise Unsupported(f"{min(dtypes & FLOAT8)} on a GPU")
     tiling = tile(program, device)
     funcs = cuda_funcs(program, tiling)
-    return Mapping(funcs, tiling, priority_of_loads(program, tiling), division_forms(program, tiling))
+    loads, divisions = priority_of_loads(program, tiling), division_forms(program, tiling)
+    return Mapping(funcs, tiling, loads, divisions, register_limit(tiling))
 
 
 def tile(program: LoopProgram, device: Gpu) -> Tiling:

@@ -17,13 +17,15 @@ class Mapping:
 
     `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
     use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `tiling` is None on a CPU,
-    `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its quotients (`division.py`).
+    `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its quotients (`division.py`),
+    `registers` how many registers a thread may have (`registers.py`).
     """
 
     funcs: tuple[tuple[int, Role], ...] = ()
     tiling: Tiling | None = None
     loads: str = ""
     divisions: tuple[tuple[int, str], ...] = ()
+    registers: str | float = "auto"
 
     @property
     def roles(self) -> dict[int, Role]:
@@ -36,6 +38,7 @@ class Mapping:
         if self.tiling is not None:
             found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
             found["loads"] = self.loads
+            found["registers"] = self.registers
             found["divisions"] = {str(position): form for position, form in self.divisions}
         return found
 
@@ -50,7 +53,10 @@ class Mapping:
             funcs = tuple((int(position), Role(role)) for position, role in document["funcs"].items())
             tiling = document.get("tiling")
             divisions = tuple((int(position), str(form)) for position, form in document.get("divisions", {}).items())
-            return Mapping(funcs, None if tiling is None else _tiling(tiling), document.get("loads", ""), divisions)
+            registers = document.get("registers", "auto")
+            if tiling is None:
+                return Mapping(funcs)
+            return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise IllegalPlan(f"not a mapping: {error!r}", where="mapping", cure="dump the plan again") from error
 

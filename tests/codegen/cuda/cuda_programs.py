@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch._inductor import config as inductor_config
 
-from halide_backend.build import ptx, ptxas
 from halide_backend.build.compiler import compile_kernel
-from halide_backend.build.libdevice import leave_out_libdevice
+from halide_backend.build.llvm.libdevice import leave_out_libdevice
+from halide_backend.build.ptx import ptxas
+from halide_backend.build.ptx.completion import complete, extract
+from halide_backend.build.ptx.instructions import parse
 from halide_backend.build.target import Target
 from halide_backend.capture import scheduling
 from halide_backend.codegen.planned_kernel import plan_kernel
@@ -36,7 +38,13 @@ class Ptx:
 
     @property
     def kernels(self) -> int:
-        return len(ptx.entries(self.code))
+        return len(parse(self.code).functions)
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread: the machine code's attribute EIATTR_REGCOUNT, the kernel's symbol and their number."""
+        (found,) = re.findall(rb"\x04\x2f\x08\x00....(....)", self.image, re.DOTALL)
+        return int.from_bytes(found, "little")
 
     @property
     def loads(self) -> int:
@@ -88,7 +96,7 @@ def ptx_of(program: LoopProgram) -> Ptx:
     # As workers do it.
     assert leave_out_libdevice()
     kernel = compile_kernel(text, TARGET, "kernel_under_test")
-    code = ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability)
+    code = str(complete(extract(kernel.object), "kernel_under_test", TARGET.capability))
     assert ".ftz" not in code, "denormals are flushed"
     return Ptx(text, code, kernel.image)
 

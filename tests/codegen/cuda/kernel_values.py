@@ -20,10 +20,10 @@ from torch import Tensor
 from torch._inductor import config as inductor_config
 
 from halide_backend import pipeline
-from halide_backend.build import ptx
 from halide_backend.build.compiler import compile_kernel
-from halide_backend.build.libdevice import leave_out_libdevice
+from halide_backend.build.llvm.libdevice import leave_out_libdevice
 from halide_backend.build.loader import load_object
+from halide_backend.build.ptx.completion import complete, extract
 from halide_backend.capture import recording, scheduling
 from halide_backend.launch.launcher import native
 from halide_backend.program.loop_program import LoopProgram
@@ -56,7 +56,7 @@ class CudaKernel:
         self.text = cuda_kernel_text(program)
         compiled = compile_kernel(self.text, TARGET, "kernel_under_test")
         self.arguments: Sequence[Mapping[str, Any]] = compiled.manifest["arguments"]
-        self.code = ptx.complete(ptx.extract(compiled.object), "kernel_under_test", TARGET.capability)
+        self.code = str(complete(extract(compiled.object), "kernel_under_test", TARGET.capability))
         self._launches: list[Callable[[list[Any]], None]] = []
         self._run = _RUN(self._record)
         symbols = {**native().symbols(), "halide_cuda_run": ctypes.cast(self._run, c_void_p).value}

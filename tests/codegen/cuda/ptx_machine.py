@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from halide_backend.build.ptx.instructions import Statement, address, elements, parse
+
 Array = npt.NDArray[Any]
 
 _KINDS = {"f": "f", "s": "i", "u": "u", "b": "u"}
@@ -22,7 +24,6 @@ _COMPARISONS = {
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
 }  # fmt: skip
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.([xyz])")
-_PLACE = re.compile(r"\[([%\w$]+)(?:\+(-?\d+))?\]")
 _GUARD, _WARP = 256, 32
 
 
@@ -63,7 +64,8 @@ def launch(
     words = memory[places[-1] :][:table].view(np.uint64)
     for tensor, place in zip(tensors[:-1], places):
         words[words == tensor.ctypes.data] = place
-    statements = _statements(code)
+    (kernel,) = parse(code).functions
+    statements = [s for s in kernel.statements if s.opcode not in ("{", "}") and not s.opcode.startswith(".")]
     parameters = [places[a.tensor] + a.offset if isinstance(a, Pointer) else a for a in arguments]
     for number in itertools.product(*map(range, reversed(grid))):
         _Block(statements, memory, owned, parameters, number[::-1], block).run()
@@ -76,21 +78,10 @@ def _room(tensor: Array) -> int:
     return -(-tensor.nbytes // _GUARD) * _GUARD + _GUARD
 
 
-def _statements(code: str) -> list[str]:
-    body = code[code.index("{", code.index(".visible .entry")) + 1 :]
-    body = re.sub(r"//[^\n]*", "", body)
-    body = re.sub(r"(\$?\w+):", r";LABEL \1;", body)
-    # Braces of scopes stand alone; those of vectors have registers within.
-    body = re.sub(r"\{(\s*(?:\.reg|;|$|\n))", r";\1", body)
-    parts = [" ".join(part.split()) for part in body.split(";")]
-    found = [re.sub(r"^[}\s]+|[\s]+$", "", part) for part in parts]
-    return [part for part in found if part and not part.startswith(".reg") and part != "{"]
-
-
 class _Block:
     def __init__(
         self,
-        statements: list[str],
+        statements: list[Statement],
         memory: Array,
         owned: Array,
         parameters: list[int],
@@ -106,6 +97,7 @@ class _Block:
             ("tid", "z"): index // (block[0] * block[1]),
             ("ctaid", "x"): zero + number[0], ("ctaid", "y"): zero + number[1], ("ctaid", "z"): zero + number[2],
         }  # fmt: skip
+        self.labels = {statement.label: number for number, statement in enumerate(statements) if statement.label}
         self.registers: dict[str, Array] = {}
         self.shared = np.random.default_rng(0).integers(0, 256, 1 << 16).astype(np.uint8)
         self.places_in_code = np.zeros(self.threads, np.int64)
@@ -117,15 +109,13 @@ class _Block:
             active = self.places_in_code == now
             self.places_in_code[active] += 1
             statement = self.statements[now]
-            if statement.startswith("LABEL "):
+            if statement.label:
                 continue
             guard = active
-            if statement.startswith("@"):
-                predicate, _, statement = statement.partition(" ")
-                value = self.registers[predicate.lstrip("@!")].astype(bool)
-                guard = guard & (~value if predicate.startswith("@!") else value)
-            name, _, operands = statement.partition(" ")
-            self.step(name.split("."), _operands(operands), guard)
+            if statement.guard:
+                value = self.registers[statement.guard.lstrip("!")].astype(bool)
+                guard = guard & (~value if statement.guard.startswith("!") else value)
+            self.step(statement.opcode.split("."), list(statement.operands), guard)
 
     # -- operands ----------------------------------------------------------------------------------------------
 
@@ -168,19 +158,19 @@ class _Block:
             case ["ld" | "st", "global" | "shared", *rest]:
                 self.access(name[0] == "st", name[1] == "shared", int(rest[-1][1:]), operands, guard)
             case ["bra", *_]:
-                self.places_in_code[guard] = self.statements.index(f"LABEL {operands[0]}")
+                self.places_in_code[guard] = self.labels[operands[0]]
             case ["ret"]:
                 self.places_in_code[guard] = len(self.statements)
             case ["bar", *_]:
                 assert guard.all(), "some threads of a block do not come to a barrier"
             case ["mov", kind] if operands[0].startswith("{"):
-                low, high = operands[0].strip("{}").split(",")
+                low, high = elements(operands[0])
                 bits = int(kind[1:]) // 2
                 value = self.get(operands[1], kind)
-                self.put(low.strip(), (value & np.uint64(2**bits - 1)).astype(f"u{bits // 8}"), guard)
-                self.put(high.strip(), (value >> np.array(bits, value.dtype)).astype(f"u{bits // 8}"), guard)
+                self.put(low, (value & np.uint64(2**bits - 1)).astype(f"u{bits // 8}"), guard)
+                self.put(high, (value >> np.array(bits, value.dtype)).astype(f"u{bits // 8}"), guard)
             case ["mov", kind] if operands[1].startswith("{"):
-                low, high = (self.raw(part.strip()) for part in operands[1].strip("{}").split(","))
+                low, high = map(self.raw, elements(operands[1]))
                 self.put(
                     operands[0], (low | high << np.uint64(int(kind[1:]) // 2)).astype(f"u{int(kind[1:]) // 8}"), guard
                 )
@@ -299,11 +289,10 @@ class _Block:
 
     def access(self, stores: bool, shared: bool, bits: int, operands: list[str], guard: Array) -> None:
         place, registers = operands if stores else operands[::-1]
-        found = _PLACE.fullmatch(place)
-        assert found, place
-        names = [part.strip() for part in registers.strip("{}").split(",")]
+        base, offset = address(place)
+        names = elements(registers)
         size = bits // 8
-        at = (self.raw(found[1]).astype(np.int64) + int(found[2] or 0))[:, None] + np.arange(size * len(names))
+        at = (self.raw(base).astype(np.int64) + offset)[:, None] + np.arange(size * len(names))
         memory = self.shared if shared else self.memory
         aligned = bool((at[guard, 0] % (size * len(names)) == 0).all())
         assert aligned, f"an access at no multiple of its size: {place}"
@@ -319,10 +308,6 @@ class _Block:
         data = np.ascontiguousarray(memory[at]).view(f"u{size}").reshape(self.threads, len(names))
         for number, name in enumerate(names):
             self.put(name, data[:, number], guard)
-
-
-def _operands(text: str) -> list[str]:
-    return [part.strip() for part in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s|]+", text)]
 
 
 def _quotient(a: Array, b: Array) -> Array:

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from cuda_programs import cuda_kernel_text
+from cuda_programs import TARGET, cuda_kernel_text
 from torch import Tensor
 from torch._inductor.codegen.common import BackendFeature
 from torch.utils._ordered_set import OrderedSet
 
-from halide_backend.build import ptx, ptxas
+from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.ptx import ptxas
+from halide_backend.build.ptx.completion import with_eviction_priority
+from halide_backend.build.ptx.instructions import parse
 from halide_backend.capture.scheduling import HalideScheduling
 from halide_backend.errors import Unsupported
 
@@ -254,7 +257,7 @@ def test_index_add_is_an_atomic_addition(programs: Compile, to_ptx: Compile) -> 
 def test_sums_of_rows_pass_the_first_cache_by(compiled_ptx: Compile) -> None:
     def passing(function: Callable[..., Any], *operands: Tensor) -> int:
         code = compiled_ptx(function, *operands)
-        return ptx.with_priority(code.code, loads_of(code.text)).count("L1::no_allocate.v4")
+        return str(with_eviction_priority(parse(code.code), loads_of(code.text))).count("L1::no_allocate.v4")
 
     assert passing(lambda x: x.sum(-1), rand(256, 2048)) == 4
     assert passing(lambda x, w: (x * w).sum(-1), rand(256, 2048), rand(2048)) == 0  # the weights are every row's
@@ -264,7 +267,7 @@ def test_sums_of_rows_pass_the_first_cache_by(compiled_ptx: Compile) -> None:
 def test_long_tensors_that_are_normalized_leave_the_second_cache_last(compiled_ptx: Compile) -> None:
     def kept(function: Callable[..., Any], *operands: Tensor) -> tuple[int, int]:
         code = compiled_ptx(function, *operands)
-        text = ptx.with_priority(code.code, loads_of(code.text))
+        text = str(with_eviction_priority(parse(code.code), loads_of(code.text)))
         if ptxas.find():
             assert ptxas.assemble(text, "sm_90", "k")[:4] == b"\x7fELF"
         return text.count("L2::cache_hint.v4"), text.count("L2::evict_last")
@@ -443,3 +446,12 @@ def test_a_binary_search_stays_among_its_boundaries(
 def test_a_loop_in_an_operation(compiled_ptx: Compile, function: Callable[..., Any], shape: tuple[int, int]) -> None:
     """Its Func takes the variables of the loops that the axes were made into."""
     assert compiled_ptx(function, torch.rand(shape), torch.rand(shape)).loads
+
+
+@pytest.mark.skipif(not ptxas.find(), reason="no ptxas on this machine")
+def test_large_blocks_have_fewer_registers_if_one_more_fits_on_an_sm(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(2048, 8192, dtype=torch.bfloat16))
+    text = code.text.replace("\nREGISTERS = 0.8\n", "\nREGISTERS = 'auto'\n")
+    assert text != code.text
+    free = replace(code, image=compile_kernel(text, TARGET, "kernel_under_test").image)
+    assert code.registers < free.registers <= code.registers / 0.8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,9 +16,11 @@ import torch
 from cuda_programs import TARGET, cuda_kernel_text, programs_of
 from torch import Tensor
 
-from halide_backend.build import joining, ptx, ptxas
 from halide_backend.build.artifacts import Artifact
 from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.ptx import batching, ptxas
+from halide_backend.build.ptx.completion import complete, extract
+from halide_backend.build.ptx.instructions import Module, parse
 from halide_backend.capture.length import ELEMENTS, share_lengths
 from halide_backend.launch.launcher import native
 
@@ -38,7 +39,7 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned tx, uns
                    void *stream, void **arguments, void **extra) {
     FILE *file = fopen(getenv("LAUNCHES"), "a");
     fprintf(file, "%u %u %s ", x, tx, (const char *)f);
-    for (int k = 0; !strcmp(f, "joint") && k < 4000; k++) fprintf(file, "%02x", ((unsigned char *)arguments[0])[k]);
+    for (int k = 0; strstr(f, "__joint") && k < 4000; k++) fprintf(file, "%02x", ((unsigned char *)arguments[0])[k]);
     fprintf(file, "\\n");
     return fclose(file);
 }
@@ -53,28 +54,28 @@ def other(x: Tensor) -> Tensor:
     return torch.where(x > 0.5, x, -x)
 
 
-def completed(function: Callable[..., Any], *arguments: Tensor) -> str:
+def completed(function: Callable[..., Any], *arguments: Tensor) -> Module:
     (program,) = programs_of(function, arguments)
     kernel = compile_kernel(cuda_kernel_text(program), TARGET, "variant")
-    return ptx.complete(ptx.extract(kernel.object), "variant", TARGET.capability, kernel.manifest["threads"])
+    return complete(extract(kernel.object), "variant", TARGET.capability, kernel.manifest["threads"])
 
 
 def test_the_layout_of_the_table_is_the_launchers() -> None:
-    assert native().TABLE == (joining.TABLE_BYTES, joining.MOST)
+    assert native().TABLE == (batching.TABLE_BYTES, batching.MOST)
 
 
 def test_what_can_be_joined() -> None:
-    assert joining.can_join(completed(other, torch.rand(1000)))
+    assert batching.can_batch(completed(other, torch.rand(1000)))
     # Rows of a block, and what exchanges between its warps.
-    assert not joining.can_join(completed(lambda x: x.softmax(-1), torch.rand(64, 4096)))
+    assert not batching.can_batch(completed(lambda x: x.softmax(-1), torch.rand(64, 4096)))
     # A grid of two dimensions: transposes.
-    assert not joining.can_join(completed(lambda x, y: x.t() + y, torch.rand(256, 256), torch.rand(256, 256)))
+    assert not batching.can_batch(completed(lambda x, y: x.t() + y, torch.rand(256, 256), torch.rand(256, 256)))
 
 
 def test_a_joint_kernel_assembles_without_local_memory() -> None:
-    text = joining.joined([completed(scaled, torch.rand(1001), torch.rand(1001)), completed(other, torch.rand(64))])
-    assert ".local" not in text and len(ptx.entries(text)) == 1
-    labels = re.findall(r"^(\$?\w+):", text, re.MULTILINE)
+    text = batching.batched([completed(scaled, torch.rand(1001), torch.rand(1001)), completed(other, torch.rand(64))])
+    assert ".local" not in text and len(parse(text).functions) == 1
+    labels = [statement.label for statement in parse(text).functions[0].statements if statement.label]
     assert len(labels) == len(set(labels))
     if ptxas.find():
         assert ptxas.assemble(text, TARGET.capability, "joint")[:4] == b"\x7fELF"
@@ -109,7 +110,7 @@ def test_every_block_finds_its_kernel_and_arguments(tmp_path: Path, count: int) 
     assert done.returncode == 0, done.stderr[-4000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["wrong"] == [] and told["outputs"] == 3 * count
-    assert set(told["launches"]) == {"joint"} and len(told["launches"]) == (1 if count == 5 else 3)
+    assert set(told["launches"]) == {"halide_batch_0__joint"} and len(told["launches"]) == (1 if count == 5 else 3)
 
 
 def _of_any_length(function: Callable[..., Any]) -> Artifact:
@@ -142,12 +143,15 @@ def launch_and_run(count: int) -> None:
         positions.append(tuple(range(len(arguments), len(arguments) + len(own))))
         arguments += own
         artifacts.append(kernels[function])
-    loaded = [pipeline._loaded(artifact, places) for artifact, places in zip(artifacts, positions, strict=True)]
-    joint = pipeline._joined(loaded, artifacts, TARGET, "joint")
+    loaded = [
+        pipeline._loaded(artifact, places, "halide_batch_0", number)
+        for number, (artifact, places) in enumerate(zip(artifacts, positions, strict=True))
+    ]
+    joint = pipeline._joined(loaded, artifacts, TARGET, "halide_batch_0")
     launcher.make_launcher("joint", joint, len(arguments) + 1)(*arguments, 0)
 
-    codes = [ptx.complete(ptx.extract(a.object), "", TARGET.capability, a.manifest["threads"]) for a in artifacts]
-    text = joining.joined(list(dict.fromkeys(codes)))
+    codes = [complete(extract(a.object), "", TARGET.capability, a.manifest["threads"]) for a in artifacts]
+    text = batching.batched(list(dict.fromkeys(codes)))
     arrays = [t.numpy() for t in arguments if isinstance(t, Tensor)]
     launches = []
     for line in Path(os.environ["LAUNCHES"]).read_text().splitlines():

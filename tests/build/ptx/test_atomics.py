@@ -3,31 +3,42 @@ none for less."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from dataclasses import replace
 
-from halide_backend.build import ptxas
-from halide_backend.build.additions import ADDEND, Addend, with_additions
+import pytest
+from ptx_texts import call, kernel
+
+from halide_backend.build.ptx import ptxas
+from halide_backend.build.ptx.atomics import with_atomics
+from halide_backend.build.ptx.calls import ADDEND, without_calls
+from halide_backend.build.ptx.instructions import parse
 from halide_backend.errors import HalideCompileError
 
-_HEAD = ".version 7.1\n.target sm_80\n.address_size 64\n"
+
+def _marked(kind: str, count: int) -> str:
+    """Calls that mark the registers %r0, %r1 ... as addends of `kind`."""
+    bits = 64 if "64" in kind else 32
+    return "".join(call(f"{ADDEND}{kind}", f"%r{k}", f"%r{k}", bits=bits) for k in range(count))
 
 
 def _added(capability: str, kind: str, *places: str, before: str = "") -> str:
-    """The stores of registers %r0, %r1 ... at `places`, as additions."""
-    addend = Addend.of(ADDEND + kind)
-    stores = [f"\tst.global.b{addend.bits} \t[{place}], %r{k};" for k, place in enumerate(places)]
-    text = _HEAD + f"\n{before}".join(stores)
-    return with_additions(text, {f"%r{k}": addend for k in range(len(places))}, capability, "k")
+    """The stores of marked registers at `places`, as additions."""
+    bits = re.sub(r"_v\d", "", kind).lstrip("ubf")
+    stores = [f"\tst.global.b{bits} \t[{place}], %r{k};" for k, place in enumerate(places)]
+    text = kernel(_marked(kind, len(places)) + f"\n{before}".join(stores) + "\n\tret;")
+    return str(with_atomics(parse(text), capability, "k"))
 
 
 def _assembled(capability: str, text: str) -> bool:
-    """Whether the assembler takes the additions as the body of a kernel."""
-    head, _, body = text.partition(".address_size 64\n")
-    kernel = (
-        f"{head}.address_size 64\n.visible .entry k(.param .u64 p)\n{{\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\n"
-        f"ld.param.u64 %rd1, [p]; cvta.to.global.u64 %rd1, %rd1;\n{body}\nret;\n}}\n"
+    """Whether the assembler takes the additions."""
+    begin = (
+        ".param .u64 p\n)\n{\n.reg .b64 %rd<9>; .reg .b32 %r<9>;\nld.param.u64 %rd1, [p]; "
+        "cvta.to.global.u64 %rd1, %rd1;\n"
     )
-    return ptxas.find() is None or ptxas.assemble(kernel, capability, "k")[:4] == b"\x7fELF"
+    (function,) = parse(text).functions
+    done = str(replace(function, statements=without_calls(function.statements))).replace("k(\n)\n{\n", "k(\n" + begin)
+    return ptxas.find() is None or ptxas.assemble(done, capability, "k")[:4] == b"\x7fELF"
 
 
 def test_neighbours_are_joined() -> None:
@@ -57,7 +68,8 @@ def test_others_are_not() -> None:
 
 def test_an_older_gpu_adds_one_at_a_time() -> None:
     text = _added("sm_80", "f32_v2", "%rd1", "%rd1+4")
-    assert text == _HEAD + "\tred.global.add.f32 \t[%rd1], %r0;\n\tred.global.add.f32 \t[%rd1+4], %r1;"
+    assert "\tred.global.add.f32 \t[%rd1], %r0;\n\tred.global.add.f32 \t[%rd1+4], %r1;" in text
+    assert text.startswith(".version 7.1\n.target sm_80\n")
     text = _added("sm_86", "f16_v4", *(f"%rd1+{2 * k}" for k in range(4)))
     assert text.count("red.global.add.noftz.f16 ") == 4
     assert _assembled("sm_86", text)
@@ -81,6 +93,6 @@ def test_parts_of_a_word_are_swapped(kind: str, capability: str, bits: int) -> N
 
 @pytest.mark.parametrize("places", [(), ("%rd1", "%rd2")])
 def test_an_addend_goes_into_one_store(places: tuple[str, ...]) -> None:
-    text = "\n".join(f"\tst.global.b16 \t[{place}], %r0;" for place in places)
+    text = kernel(_marked("f16", 1) + "\n".join(f"\tst.global.b16 \t[{place}], %r0;" for place in places))
     with pytest.raises(HalideCompileError, match=f"an addend is stored {len(places)} times"):
-        with_additions(text, {"%r0": Addend.of(ADDEND + "f16")}, "sm_90", "k")
+        with_atomics(parse(text), "sm_90", "k")

@@ -7,7 +7,7 @@ import ctypes
 import pytest
 from llvmlite import binding as llvm
 
-from halide_backend.build.masked_stores import without_single_lane_stores
+from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.target import Target
 
 LANES = 16

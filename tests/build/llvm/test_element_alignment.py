@@ -7,7 +7,7 @@ import re
 import pytest
 
 from halide_backend.build import compiler
-from halide_backend.build.alignment import with_element_alignment
+from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.target import Target
 
 # The first row is loaded from memory that the kernel also stores to, so Halide boosts the load.

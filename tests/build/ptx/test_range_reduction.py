@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halide_backend.build.angle import SEGMENTS
+from halide_backend.build.ptx.range_reduction import SEGMENTS
 from halide_backend.kernel_library.mathematics.angle import _segments
 
 

@@ -3,7 +3,8 @@
 Seen with LLVM 22.1 for every AVX-512 processor: where a vector is truncated (int32 to int16, say) and stored under a
 constant mask with exactly one lane, instruction selection folds the truncation into the store and then stores that lane
 in its *wide* type, two or four bytes where one or two belong. Every tail of one element (extents 17, 33, 65, ...) of a
-narrow output would write beyond its end. tests/build/test_masked_stores.py watches whether the fault is still there.
+narrow output would write beyond its end. tests/build/llvm/test_single_lane_stores.py watches whether the fault is still
+there.
 """
 
 from __future__ import annotations

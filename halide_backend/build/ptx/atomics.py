@@ -8,13 +8,12 @@ joined. What the processor cannot add it compares and swaps, as a part of the 32
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from halide_backend.build.ptx.calls import ADDEND, calls
+from halide_backend.build.ptx.instructions import Module, Statement, address, edited
 from halide_backend.errors import HalideCompileError
-
-#: What the names of functions begin with that mark an addend; the rest says what it is (`Addend.of`).
-ADDEND = "halide_backend_atomic_add_"
 
 #: Instruction that adds numbers of a kind; of 16-bit floats it says that denormals are kept.
 _INSTRUCTIONS = {
@@ -23,11 +22,9 @@ _INSTRUCTIONS = {
 }
 
 #: The compute capability, and the version of PTX, from which an instruction adds a vector, or bfloat16.
-_CAPABILITY, _VERSION = 90, "8.1"
+_CAPABILITY, _VERSION = 90, (8, 1)
 
-_VERSION_LINE = re.compile(r"^\.version [\d.]+$", re.MULTILINE)
-_TARGET_LINE = re.compile(r"^\.target sm_\d+", re.MULTILINE)
-_STORE = re.compile(r"^\s*st\.global\.b(\d+)(\s+)\[(%\w+)(?:\+(-?\d+))?\], (%\w+);$")
+_STORE = re.compile(r"st\.global\.b(\d+)")
 _KIND = re.compile(r"(u|b?f)(\d+)(?:_v(\d))?")
 
 
@@ -51,33 +48,50 @@ class Addend:
 
 @dataclass(frozen=True)
 class _Addition:
-    """What stands in `line`: add `register` to the number at `base` + `offset` bytes; `space` is the compiler's."""
+    """What the statement `number` stands for: add `register` to the number at `base` + `offset` bytes."""
 
-    line: int
+    number: int
     addend: Addend
     base: str
     offset: int
     register: str
-    space: str
 
     @property
     def place(self) -> str:
         return f"{self.base}+{self.offset}" if self.offset else self.base
 
 
-def with_additions(ptx: str, addends: Mapping[str, Addend], capability: str, name: str) -> str:
-    """`ptx` for `capability` ("sm_90") in which the stores of the registers `addends` add.
+def with_atomics(module: Module, capability: str, name: str) -> Module:
+    """`module` for `capability` ("sm_90") in which the stores of what `ADDEND` marks add.
 
     Raises:
         HalideCompileError: an addend goes anywhere but into one store.
     """
-    lines = ptx.split("\n")
+    new = int(capability.removeprefix("sm_")) >= _CAPABILITY
+    functions = []
+    required = False
+    for function in module.functions:
+        # The compiler may have merged the ends of two branches: then both calls write one register, stored once.
+        addends = {
+            call.result: Addend.of(call.function)
+            for call in calls(function.statements)
+            if call.function.startswith(ADDEND)
+        }
+        required |= new and any(addend.count > 1 or addend.kind == "bf16" for addend in addends.values())
+        functions.append(replace(function, statements=_with_atomics(function.statements, addends, new, name)))
+    module = replace(module, functions=tuple(functions))
+    return module.requiring(_VERSION, _CAPABILITY) if required else module
+
+
+def _with_atomics(
+    statements: tuple[Statement, ...], addends: Mapping[str, Addend], new: bool, name: str
+) -> tuple[Statement, ...]:
     found: list[_Addition] = []
-    for number, line in enumerate(lines):
-        store = _STORE.match(line)
-        addend = addends.get(store[5]) if store else None
+    for number, statement in enumerate(statements):
+        store = _STORE.fullmatch(statement.opcode)
+        addend = addends.get(statement.operands[1]) if store and not statement.guard else None
         if store and addend and int(store[1]) == addend.bits:
-            found.append(_Addition(number, addend, store[3], int(store[4] or 0), store[5], store[2]))
+            found.append(_Addition(number, addend, *address(statement.operands[0]), statement.operands[1]))
     for register in addends:
         count = sum(addition.register == register for addition in found)
         if count != 1:
@@ -86,24 +100,21 @@ def with_additions(ptx: str, addends: Mapping[str, Addend], capability: str, nam
                 where=f"kernel {name}",
                 cure="Please report it with the kernel's text.",
             )
-    new = int(capability.removeprefix("sm_")) >= _CAPABILITY
+    texts: dict[int, str] = {}
     while found:
-        vector = _vector(lines, found) if new else found[:1]
+        vector = _vector(statements, found) if new else found[:1]
         found = found[len(vector) :]
-        for addition in vector:
-            lines[addition.line] = ""
-        lines[vector[-1].line] = _instruction(vector, new)
-    text = "\n".join(lines)
-    if new and any(addend.count > 1 or addend.kind == "bf16" for addend in addends.values()):
-        text = _TARGET_LINE.sub(f".target sm_{_CAPABILITY}", _VERSION_LINE.sub(f".version {_VERSION}", text))
-    return text
+        texts.update({addition.number: "" for addition in vector})
+        texts[vector[-1].number] = _instruction(vector, new)
+    return edited(statements, texts)
 
 
-def _vector(lines: list[str], additions: list[_Addition]) -> list[_Addition]:
+def _vector(statements: Sequence[Statement], additions: list[_Addition]) -> list[_Addition]:
     """The first of the `additions`, with those that the same instruction can do."""
     first = additions[0]
     vector = additions[: first.addend.count]
-    straight = not any(line.lstrip().startswith(("$L", "bra", "@")) for line in lines[first.line : vector[-1].line])
+    between = statements[first.number : vector[-1].number]
+    straight = not any(other.label or other.guard or other.operation == "bra" for other in between)
     step = first.addend.bits // 8
     places = [(first.base, first.offset + k * step, first.addend) for k in range(first.addend.count)]
     return vector if straight and [(a.base, a.offset, a.addend) for a in vector] == places else [first]
@@ -123,22 +134,22 @@ def _joined(vector: list[_Addition]) -> str:
     instruction = f"red.relaxed.gpu.global.{operation}.v{count}.{kind} \t[{first.base}+{first.offset}]"
     values = [addition.register for addition in vector]
     if first.addend.bits == 32:
-        return f"\t{instruction}, {{{', '.join(values)}}};"
+        return f"{instruction}, {{{', '.join(values)}}};"
     halves = [f"half{k}" for k in range(count)]
     moves = " ".join(f"cvt.u16.u32 {half}, {value};" for half, value in zip(halves, values))
-    return f"\t{{ .reg .b16 {', '.join(halves)}; {moves}\n\t{instruction}, {{{', '.join(halves)}}}; }}"
+    return f"{{ .reg .b16 {', '.join(halves)}; {moves}\n\t{instruction}, {{{', '.join(halves)}}}; }}"
 
 
 def _single(addition: _Addition) -> str:
-    instruction = f"red.global.{_INSTRUCTIONS[addition.addend.kind]}{addition.space}[{addition.place}]"
+    instruction = f"red.global.{_INSTRUCTIONS[addition.addend.kind]} \t[{addition.place}]"
     if addition.addend.bits >= 32:
-        return f"\t{instruction}, {addition.register};"
-    return f"\t{{ .reg .b16 half; cvt.u16.u32 half, {addition.register}; {instruction}, half; }}"
+        return f"{instruction}, {addition.register};"
+    return f"{{ .reg .b16 half; cvt.u16.u32 half, {addition.register}; {instruction}, half; }}"
 
 
 def _swapped(addition: _Addition) -> str:
     """A loop that adds to a part of a word, whose other parts keep their bits."""
-    bits, again = addition.addend.bits, f"ADDED_{addition.line}"
+    bits, again = addition.addend.bits, f"ADDED_{addition.number}"
     if addition.addend.kind == "bf16":
         # The sum of two bfloat16 in float32 rounds to the same bfloat16 as the exact one.
         add = (
@@ -148,7 +159,7 @@ def _swapped(addition: _Addition) -> str:
     else:
         add = f"add.u32 sum, sum, {addition.register};"
     return (
-        "\t{ .reg .b64 word; .reg .b32 place, old, seen, sum, more; .reg .b16 half; .reg .pred again;\n"
+        "{ .reg .b64 word; .reg .b32 place, old, seen, sum, more; .reg .b16 half; .reg .pred again;\n"
         f"\tadd.s64 word, {addition.base}, {addition.offset}; cvt.u32.u64 place, word; and.b64 word, word, -4;\n"
         "\tand.b32 place, place, 3; shl.b32 place, place, 3; ld.relaxed.gpu.global.b32 old, [word];\n"
         f"\t{again}: mov.b32 seen, old; bfe.u32 sum, seen, place, {bits}; {add}\n"

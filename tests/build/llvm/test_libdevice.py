@@ -39,11 +39,13 @@ INSTRUCTIONS = ("cvt.rmi.f32.f32", "cvt.rpi.f32.f32", "cvt.rzi.f32.f32", "sqrt.r
 def test_instructions_stand_for_what_halide_calls(left_out: bool) -> None:
     """In a process of its own each, because nothing brings libdevice back."""
     program = (
-        "import sys; from halide_backend.build import compiler, libdevice, ptx\n"
+        "import sys; from halide_backend.build import compiler\n"
+        "from halide_backend.build.llvm import libdevice\n"
+        "from halide_backend.build.ptx import completion\n"
         "from halide_backend.build.target import Target\n"
         f"if {left_out}: assert libdevice.leave_out_libdevice() and libdevice.leave_out_libdevice()\n"
         "kernel = compiler.compile_kernel(sys.argv[1], Target.cuda(9, 0), 'k')\n"
-        "print(ptx.complete(ptx.extract(kernel.object), 'k', 'sm_90'))\n"
+        "print(completion.complete(completion.extract(kernel.object), 'k', 'sm_90'))\n"
     )
     done = subprocess.run([sys.executable, "-c", program, TEXT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

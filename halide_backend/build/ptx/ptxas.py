@@ -21,13 +21,8 @@ _PACKAGES = (
     ("nvidia", "cuda_nvcc/bin/ptxas"),
     ("nvidia", "cu13/bin/ptxas"),
 )
-#: Registers of a multiprocessor, how many a thread gets at a time, and the threads that it can have.
+#: Registers of an SM, how many a thread gets at a time, and the threads that it can have.
 _REGISTERS, _UNIT, _MOST_THREADS = 1 << 16, 8, 2048
-
-#: Threads of a block of which one more makes a difference, and the part of its registers with which a kernel still does
-#: well (measured on an H200: layer_norm of 8192 x 4096 floats 72.3 us with 40 registers, 70.3 us with 32; softmax of
-#: 2048 x 8192 bfloat16 21.8 us and 19.4 us; kernels of smaller blocks are no faster).
-_LARGE_BLOCK, _WORTHWHILE = 512, 0.8
 
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"\b[1-9]\d* bytes (?:stack frame|spill)")
@@ -52,12 +47,19 @@ def version() -> str:
     return found[1] if found else told.strip()
 
 
-def assemble(ptx: str, capability: str, name: str) -> bytes:
+def assemble(ptx: str, capability: str, name: str, registers: str | float = "auto") -> bytes:
     """Machine code for `capability` ("sm_90"); where there is no assembler, the PTX, which the driver assembles.
+
+    Args:
+        registers: what a thread may have. "auto": as many as the assembler takes. A number: at most so many. A part f,
+            0 < f < 1: where at least f of what the assembler would take is left if one more block is to fit on an SM,
+            so many, unless they are too few to keep values out of memory.
 
     Raises:
         HalideCompileError: ptxas refuses the PTX.
     """
+    if isinstance(registers, int):
+        ptx = _THREADS.sub(rf"\g<0>\n.maxnreg {registers}", ptx)
     path = find()
     if path is None:
         return ptx.encode() + b"\0"
@@ -73,7 +75,7 @@ def assemble(ptx: str, capability: str, name: str) -> bytes:
                 cure="Please report it with the kernel's text.",
             )
         image = target.read_bytes()
-        if blocks := _more_blocks(ptx, done.stderr):
+        if isinstance(registers, float) and (blocks := _another_block(ptx, done.stderr, registers)):
             source.write_text(_THREADS.sub(rf"\g<0>\n.minnctapersm {blocks}", ptx))
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0 and not _SPILLS.search(done.stderr):
@@ -81,16 +83,16 @@ def assemble(ptx: str, capability: str, name: str) -> bytes:
         return image
 
 
-def _more_blocks(ptx: str, told: str) -> int:
-    """The blocks on a multiprocessor if each thread had slightly fewer registers; 0 if it would take many fewer."""
+def _another_block(ptx: str, told: str, part: float) -> int:
+    """The blocks on an SM if it had one more than with the registers that the assembler `told`; 0 if it cannot have, or
+    if threads would have less than `part` of those registers."""
     used, block = _USED.findall(told), _THREADS.findall(ptx)
     if len(used) != 1 or len(block) != 1:
         return 0
     threads = math.prod(map(int, block[0]))
     blocks = _REGISTERS // (-(-int(used[0]) // _UNIT) * _UNIT * threads) + 1
     fewer = _REGISTERS // (threads * blocks) // _UNIT * _UNIT
-    possible = threads >= _LARGE_BLOCK and threads * blocks <= _MOST_THREADS
-    return blocks if possible and fewer >= _WORTHWHILE * int(used[0]) else 0
+    return blocks if threads * blocks <= _MOST_THREADS and fewer >= part * int(used[0]) else 0
 
 
 def _candidates() -> Iterator[Path]:

@@ -1,0 +1,15 @@
+"""Which kernels give up registers for one more block."""
+
+from __future__ import annotations
+
+import pytest
+
+from halide_backend.schedule.mapping.registers import register_limit
+from halide_backend.schedule.tiling import Team, Tiling
+
+
+@pytest.mark.parametrize(
+    ("threads", "warps", "limit"), [(1024, 1, 0.8), (512, 1, 0.8), (32, 16, 0.8), (256, 1, "auto"), (32, 8, "auto")]
+)
+def test_large_blocks_give_up_a_fifth(threads: int, warps: int, limit: str | float) -> None:
+    assert register_limit(Tiling(Team.REGISTERS, ("y",), ("x",), threads=threads, warps=warps)) == limit
