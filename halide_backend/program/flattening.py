@@ -1,5 +1,6 @@
-"""The axes of a dynamic row as one: Halide cannot fuse the loops of outputs that are computed together, and of the
-dimensions of a grid only one may be as long as a size that nobody knows."""
+"""The axes of a dynamic row as one. Halide cannot fuse the loops of outputs that are computed together; of one output
+it fuses them, but loses the bounds of what is computed inside, and puts a thread's vectors into local memory. And of
+the dimensions of a grid only one may be as long as a size that nobody knows."""
 
 from __future__ import annotations
 
@@ -13,26 +14,33 @@ from halide_backend.errors import Unsupported
 from halide_backend.program.extents import product
 from halide_backend.program.index import FloorDiv, Mod
 from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
+from halide_backend.program.store_layout import output_layout
 
 
 def flattened(program: LoopProgram) -> LoopProgram:
-    """`program` with one axis in place of several, if it has several outputs over a row of them and one is dynamic.
+    """`program` with one axis in place of several, if its row has several of which one is dynamic.
 
     The innermost axis of a kernel without reductions stays what it is where its extent is known: vectors lie along it.
+    A program with one output that is not one line of memory along them stays as it is.
 
     Raises:
-        Unsupported: an output is not one line of memory along them, or one of them is scanned.
+        Unsupported: of several outputs one is not one line of memory along them, or one of the axes is scanned.
     """
     reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
     row = program.row
     if row and isinstance(row[-1].extent, int) and not reduces:
         row = row[:-1]
-    if len(program.stores) == 1 or len(row) < 2 or all(isinstance(axis.extent, int) for axis in row):
+    if len(row) < 2 or all(isinstance(axis.extent, int) for axis in row):
         return program
+    flattening = _Flattening(row)
+    if len(program.stores) == 1:
+        (store,) = program.stores
+        if output_layout(store, program).scattered or not flattening.is_line(store):
+            return program
     scans = [value.attribute.axes for value in program.values if isinstance(value.attribute, Scan)]
     if not set(row).isdisjoint(itertools.chain(*scans)):
         raise Unsupported("a scan of a dynamic length")
-    return _Flattening(row).program(program)
+    return flattening.program(program)
 
 
 class _Flattening:
@@ -65,6 +73,10 @@ class _Flattening:
     def _line(self, index: sympy.Expr) -> sympy.Expr | None:
         line = sympy.expand(index.xreplace(self._last))
         return None if line.free_symbols & self._others else line
+
+    def is_line(self, store: Store) -> bool:
+        """Whether memory is written in the order of the axes, each beginning where the one inside it ends."""
+        return self._line(store.index) is not None
 
     def value(self, value: Value) -> Value:
         attribute = value.attribute

@@ -67,11 +67,15 @@ def test_a_line_is_seen_behind_a_remainder() -> None:
     assert not runs_along(across.attribute.index, "x1")
 
 
-def test_one_output_or_known_sizes_need_nothing() -> None:
-    alone = program(X0, outputs=1)
-    assert flattened(alone) is alone
+def test_known_sizes_or_one_output_that_is_no_line_need_nothing() -> None:
     static = replace(program(X0), row=(Axis("x0", 5, 5), Axis("x1", 7, 7)))
     assert flattened(static) is static
+    alone = program(X0, outputs=1)
+    assert len(flattened(alone).row) == 1
+    (store,) = alone.stores
+    for index in (N * X1 + X0, 2 * M * X0 + X1, sympy.Symbol("j0", integer=True)):
+        other = replace(alone, stores=(replace(store, index=index),))
+        assert flattened(other) is other
 
 
 def test_an_output_that_is_no_line_is_refused() -> None:

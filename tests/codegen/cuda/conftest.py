@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cuda_programs import Ptx, programs_of, ptx_of
+from cuda_programs import Ptx, checked, programs_of, ptx_of
+from torch import Tensor
 
-from halide_backend.build import ptxas
+from halide_backend.capture import recording
 from halide_backend.program.loop_program import LoopProgram
 
 
@@ -38,10 +39,29 @@ def compiled_ptx() -> Callable[..., Ptx]:
 
     def compiled(function: Callable[..., Any], *arguments: Any) -> Ptx:
         (program,) = programs_of(function, arguments)
-        result = ptx_of(program)
-        assert result.kernels == 1
-        assert ".local" not in result.code, "something lies in memory instead of in registers"
-        assert result.image[:4] == b"\x7fELF" if ptxas.find() else result.image.endswith(b"\0")
-        return result
+        return checked(ptx_of(program))
+
+    return compiled
+
+
+@pytest.fixture
+def dynamic(monkeypatch: pytest.MonkeyPatch, programs: Callable[..., Any]) -> Callable[..., Any]:
+    """dynamic(function, *operands): the programs for all sizes of the operands, as a GPU gets them."""
+    record = recording._record
+    monkeypatch.setattr(recording, "_record", lambda group, *, on_cpu: record(group, on_cpu=False))
+
+    def captured(function: Callable[..., Any], *operands: Tensor, sizes: bool = True) -> list[LoopProgram]:
+        return [program for program in programs(function, *operands, dynamic=True) if program.sizes or not sizes]
+
+    return captured
+
+
+@pytest.fixture
+def kernel(dynamic: Callable[..., Any], to_ptx: Callable[..., Any]) -> Callable[..., Any]:
+    """kernel(function, *operands): the PTX of its one kernel."""
+
+    def compiled(function: Callable[..., Any], *operands: Tensor) -> Any:
+        (program,) = dynamic(function, *operands)
+        return checked(to_ptx(program))
 
     return compiled

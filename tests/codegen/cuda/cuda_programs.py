@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._inductor import config as inductor_config
 
-from halide_backend.build import ptx
+from halide_backend.build import ptx, ptxas
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.libdevice import leave_out_libdevice
 from halide_backend.build.target import Target
@@ -89,3 +89,11 @@ def ptx_of(program: LoopProgram) -> Ptx:
     code = ptx.complete(ptx.extract(kernel.object), "kernel_under_test", TARGET.capability)
     assert ".ftz" not in code, "denormals are flushed"
     return Ptx(text, code, kernel.image)
+
+
+def checked(code: Ptx) -> Ptx:
+    """`code`, which is one kernel that keeps everything in registers and can be assembled."""
+    assert code.kernels == 1
+    assert ".local" not in code.code, "something lies in memory instead of in registers"
+    assert code.image[:4] == b"\x7fELF" if ptxas.find() else code.image.endswith(b"\0")
+    return code

@@ -10,13 +10,10 @@ import pytest
 import sympy
 import torch
 import torch.nn.functional as F
-from cuda_programs import cuda_kernel_text
+from cuda_programs import checked, cuda_kernel_text
 from torch import Tensor
 
-from halide_backend.build import ptxas
-from halide_backend.capture import recording
 from halide_backend.program.flattening import flattened
-from halide_backend.program.loop_program import LoopProgram
 
 Compile = Callable[..., Any]
 
@@ -39,36 +36,6 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "quotients of sizes": lambda x, y: x * (x.shape[1] // 2) + y * (x.shape[0] % 5),
     "random numbers": lambda x, y: F.dropout(x, 0.3) + y,
 }
-
-
-@pytest.fixture
-def dynamic(monkeypatch: pytest.MonkeyPatch, programs: Compile) -> Compile:
-    """dynamic(function, *operands): the programs for all sizes of the operands, as a GPU gets them."""
-    record = recording._record
-    monkeypatch.setattr(recording, "_record", lambda group, *, on_cpu: record(group, on_cpu=False))
-
-    def captured(function: Callable[..., Any], *operands: Tensor, sizes: bool = True) -> list[LoopProgram]:
-        return [program for program in programs(function, *operands, dynamic=True) if program.sizes or not sizes]
-
-    return captured
-
-
-@pytest.fixture
-def kernel(dynamic: Compile, to_ptx: Compile) -> Compile:
-    """kernel(function, *operands): the PTX of its one kernel."""
-
-    def compiled(function: Callable[..., Any], *operands: Tensor) -> Any:
-        (program,) = dynamic(function, *operands)
-        return checked(to_ptx(program))
-
-    return compiled
-
-
-def checked(code: Any) -> Any:
-    assert code.kernels == 1
-    assert ".local" not in code.code, "something lies in memory instead of in registers"
-    assert code.image[:4] == b"\x7fELF" if ptxas.find() else code.image.endswith(b"\0")
-    return code
 
 
 def rand(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,0 +1,64 @@
+"""Kernels over several axes of which some are dynamic move memory as those of known sizes do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor import config as inductor_config
+
+from halide_backend.program.flattening import flattened
+from halide_backend.program.loop_program import LoopProgram
+
+Compile = Callable[..., Any]
+HALF = 64
+
+
+def rotary(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+    return torch.cat([x[..., :HALF] * c - x[..., HALF:] * s, x[..., :HALF] * s + x[..., HALF:] * c], -1)
+
+
+def rotated_halves(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
+    return x * c + torch.cat((-x[..., HALF:], x[..., :HALF]), -1) * s
+
+
+def dynamic_in(x: Tensor, *dimensions: int) -> Tensor:
+    """`x`, of which only those sizes are dynamic."""
+    for dimension in range(x.dim()):
+        (torch._dynamo.mark_dynamic if dimension in dimensions else torch._dynamo.mark_static)(x, dimension)
+    return x
+
+
+def embedding(form: Callable[..., Tensor], dtype: torch.dtype, batch: tuple[int, ...] = ()) -> tuple[Tensor, ...]:
+    """Operands of a rotary embedding; the length of the sequence and the `batch` dimensions are dynamic."""
+    width = HALF if form is rotary else 2 * HALF
+    x, *angles = torch.rand(2, 4, 256, 2 * HALF), torch.rand(256, width), torch.rand(256, width)
+    x = dynamic_in(x.to(dtype), 2, *batch)
+    return (x, *(dynamic_in(angle.to(dtype), 0) for angle in angles))
+
+
+@pytest.mark.parametrize("batch", [(), (0, 1)], ids=["length", "all"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("form", "loads"), [(rotary, 8), (rotated_halves, 5)])
+def test_a_rotary_embedding_of_any_length_moves_vectors(
+    kernel: Compile, form: Callable[..., Tensor], loads: int, dtype: torch.dtype, batch: tuple[int, ...]
+) -> None:
+    """It was a hundred times slower: each thread stored its vector in local memory, and from there word by word."""
+    with inductor_config.patch(force_pointwise_cat=True):
+        code = kernel(form, *embedding(form, dtype, batch))
+    assert code.wide_loads == code.loads == loads
+    assert code.wide_stores == code.stores == 1
+    # The row of the angles is the one remainder.
+    assert code.count(r"\b(div|rem)\.[su](32|64)") == 1
+
+
+def test_a_row_of_one_output_is_one_axis(dynamic: Compile) -> None:
+    program: LoopProgram
+    with inductor_config.patch(force_pointwise_cat=True):
+        (program,) = dynamic(rotated_halves, *embedding(rotated_halves, torch.float32))
+    assert len(program.row) == 3 and len(program.stores) == 1
+    outer, inner = flattened(program).row
+    assert (inner.extent, outer.hint) == (2 * HALF, 2 * 4 * 256)
