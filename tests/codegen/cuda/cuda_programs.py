@@ -66,11 +66,7 @@ def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynami
     compile_program = scheduling.compile_program
 
     def recorded(program: LoopProgram, *rest: Any) -> Any:
-        buffers = {
-            kind: tuple(replace(buffer, aligned=True) for buffer in getattr(program, kind))
-            for kind in ("inputs", "outputs")
-        }
-        found.append(replace(program, **buffers))
+        found.append(in_cuda_memory(program))
         return compile_program(program, *rest)
 
     torch._dynamo.reset()
@@ -79,6 +75,12 @@ def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynami
         with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
             torch.compile(function, dynamic=dynamic)(*arguments)
     return found
+
+
+def in_cuda_memory(program: LoopProgram) -> LoopProgram:
+    """`program` for memory that is aligned as CUDA's is."""
+    kinds = {kind: getattr(program, kind) for kind in ("inputs", "outputs")}
+    return replace(program, **{k: tuple(replace(b, aligned=True) for b in buffers) for k, buffers in kinds.items()})
 
 
 def ptx_of(program: LoopProgram) -> Ptx:

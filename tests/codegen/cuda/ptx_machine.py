@@ -5,8 +5,10 @@ What a thread does outside of its tensors, or in a shuffle that some lanes of it
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,32 @@ _PLACE = re.compile(r"\[([%\w$]+)(?:\+(-?\d+))?\]")
 _GUARD, _WARP = 256, 32
 
 
+@dataclass(frozen=True)
+class Pointer:
+    """An argument of a launch: the byte `offset` of tensor number `tensor`."""
+
+    tensor: int
+    offset: int = 0
+
+
 def run(code: str, grid: int, block: tuple[int, int], tensors: Sequence[Array], table: bytes = b"") -> None:
     """Run the one kernel of `code` over `grid` blocks on `tensors`, in the order of its parameters.
 
     A joint kernel has a `table` for its one parameter, in which the tensors have the addresses of their arrays.
     """
-    tensors = [*tensors, np.frombuffer(table, np.uint64).copy()]
+    whole = [*tensors, np.frombuffer(table, np.uint64).copy()]
+    launch(code, (grid, 1, 1), (*block, 1), whole, [Pointer(number) for number in range(len(whole))], len(table))
+
+
+def launch(
+    code: str,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    tensors: Sequence[Array],
+    arguments: Sequence[Pointer | int],
+    table: int = 0,
+) -> None:
+    """Run the one kernel of `code` on `tensors` with its `arguments`; the last tensor is a table of so many bytes."""
     memory = np.zeros(_GUARD + sum(_room(tensor) for tensor in tensors), np.uint8)
     owned = np.zeros(memory.shape, bool)
     places, at = [], _GUARD
@@ -38,12 +60,13 @@ def run(code: str, grid: int, block: tuple[int, int], tensors: Sequence[Array], 
         memory[at : at + raw.size], owned[at : at + raw.size] = raw, True
         places.append(at)
         at += _room(tensor)
-    words = memory[places[-1] :][: len(table)].view(np.uint64)
+    words = memory[places[-1] :][:table].view(np.uint64)
     for tensor, place in zip(tensors[:-1], places):
         words[words == tensor.ctypes.data] = place
     statements = _statements(code)
-    for number in range(grid):
-        _Block(statements, memory, owned, places, number, block).run()
+    parameters = [places[a.tensor] + a.offset if isinstance(a, Pointer) else a for a in arguments]
+    for number in itertools.product(*map(range, reversed(grid))):
+        _Block(statements, memory, owned, parameters, number[::-1], block).run()
     for tensor, at in zip(tensors, places):
         raw = tensor.reshape(-1).view(np.uint8)
         raw[:] = memory[at : at + raw.size]
@@ -66,15 +89,22 @@ def _statements(code: str) -> list[str]:
 
 class _Block:
     def __init__(
-        self, statements: list[str], memory: Array, owned: Array, places: list[int], number: int, block: tuple[int, int]
+        self,
+        statements: list[str],
+        memory: Array,
+        owned: Array,
+        parameters: list[int],
+        number: tuple[int, ...],
+        block: tuple[int, int, int],
     ) -> None:
-        self.statements, self.memory, self.owned, self.places = statements, memory, owned, places
-        self.threads = block[0] * block[1]
+        self.statements, self.memory, self.owned, self.parameters = statements, memory, owned, parameters
+        self.threads = block[0] * block[1] * block[2]
         index = np.arange(self.threads, dtype=np.uint64)
         zero = np.zeros(self.threads, np.uint64)
         self.special = {
-            ("tid", "x"): index % block[0], ("tid", "y"): index // block[0], ("tid", "z"): zero,
-            ("ctaid", "x"): zero + number, ("ctaid", "y"): zero, ("ctaid", "z"): zero,
+            ("tid", "x"): index % block[0], ("tid", "y"): index // block[0] % block[1],
+            ("tid", "z"): index // (block[0] * block[1]),
+            ("ctaid", "x"): zero + number[0], ("ctaid", "y"): zero + number[1], ("ctaid", "z"): zero + number[2],
         }  # fmt: skip
         self.registers: dict[str, Array] = {}
         self.shared = np.random.default_rng(0).integers(0, 256, 1 << 16).astype(np.uint8)
@@ -110,7 +140,7 @@ class _Block:
         if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", operand):
             return np.full(self.threads, int(operand, 0) & (2**64 - 1), np.uint64)
         if operand in ("exchange_between_warps", "table"):
-            return np.full(self.threads, self.places[-1] if operand == "table" else 0, np.uint64)
+            return np.full(self.threads, self.parameters[-1] if operand == "table" else 0, np.uint64)
         raise NotImplementedError(operand)
 
     def get(self, operand: str, kind: str) -> Array:
@@ -133,7 +163,8 @@ class _Block:
                 self.access(False, False, int(rest[-1][1:]), operands, guard)
             case ["ld", "param", *_]:
                 number = int(operands[1].rstrip("]").rpartition("_")[2])
-                self.put(operands[0], np.full(self.threads, self.places[number], np.uint64), guard)
+                value = self.parameters[number] & (2**64 - 1)
+                self.put(operands[0], np.full(self.threads, value, np.uint64), guard)
             case ["ld" | "st", "global" | "shared", *rest]:
                 self.access(name[0] == "st", name[1] == "shared", int(rest[-1][1:]), operands, guard)
             case ["bra", *_]:
@@ -221,7 +252,9 @@ class _Block:
             case "mul", [a, b]:
                 return a * b
             case "div", [a, b]:
-                return a / b if kind[0] == "f" else a // b
+                return a / b if kind[0] == "f" else _quotient(a, b)
+            case "rem", [a, b]:
+                return a - _quotient(a, b) * b
             case "and", [a, b]:
                 return a & b
             case "or", [a, b]:
@@ -290,6 +323,13 @@ class _Block:
 
 def _operands(text: str) -> list[str]:
     return [part.strip() for part in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s|]+", text)]
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    """Rounded towards zero; of a division by zero, whose result is not used, all bits."""
+    floor = np.floor_divide(a, np.where(b == 0, 1, b))
+    up = (floor < 0) & (floor * b != a)
+    return np.where(b == 0, np.array(-1).astype(a.dtype), floor + up.astype(a.dtype))
 
 
 def _bfloat16(value: Array) -> Array:

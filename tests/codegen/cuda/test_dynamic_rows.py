@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from kernel_values import check_values
 from torch import Tensor
 from torch._inductor import config as inductor_config
 
@@ -32,12 +33,13 @@ def dynamic_in(x: Tensor, *dimensions: int) -> Tensor:
     return x
 
 
-def embedding(form: Callable[..., Tensor], dtype: torch.dtype, batch: tuple[int, ...] = ()) -> tuple[Tensor, ...]:
+def embedding(
+    form: Callable[..., Tensor], dtype: torch.dtype, batch: tuple[int, ...] = (), length: int = 256
+) -> tuple[Tensor, ...]:
     """Operands of a rotary embedding; the length of the sequence and the `batch` dimensions are dynamic."""
     width = HALF if form is rotary else 2 * HALF
-    x, *angles = torch.rand(2, 4, 256, 2 * HALF), torch.rand(256, width), torch.rand(256, width)
-    x = dynamic_in(x.to(dtype), 2, *batch)
-    return (x, *(dynamic_in(angle.to(dtype), 0) for angle in angles))
+    x, *angles = (torch.randint(-8, 9, size).to(dtype) for size in ((2, 3, length, 2 * HALF), *[(length, width)] * 2))
+    return (dynamic_in(x, 2, *batch), *(dynamic_in(angle, 0) for angle in angles))
 
 
 @pytest.mark.parametrize("batch", [(), (0, 1)], ids=["length", "all"])
@@ -55,10 +57,18 @@ def test_a_rotary_embedding_of_any_length_moves_vectors(
     assert code.count(r"\b(div|rem)\.[su](32|64)") == 1
 
 
+@pytest.mark.parametrize("batch", [(), (0, 1)], ids=["length", "all"])
+@pytest.mark.parametrize("form", [rotary, rotated_halves])
+def test_values_of_a_rotary_embedding(form: Callable[..., Tensor], batch: tuple[int, ...]) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        with inductor_config.patch(force_pointwise_cat=True):
+            check_values(form, *embedding(form, dtype, batch, length=11), dynamic=True)
+
+
 def test_a_row_of_one_output_is_one_axis(dynamic: Compile) -> None:
     program: LoopProgram
     with inductor_config.patch(force_pointwise_cat=True):
         (program,) = dynamic(rotated_halves, *embedding(rotated_halves, torch.float32))
     assert len(program.row) == 3 and len(program.stores) == 1
     outer, inner = flattened(program).row
-    assert (inner.extent, outer.hint) == (2 * HALF, 2 * 4 * 256)
+    assert (inner.extent, outer.hint) == (2 * HALF, 2 * 3 * 256)
