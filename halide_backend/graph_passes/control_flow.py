@@ -25,7 +25,7 @@ _CONDITION, _LOOPS = _OPERATORS.cond, (_OPERATORS.while_loop, _OPERATORS.while_l
 
 
 class LeaveOutCudaGraphs(CustomGraphModulePass):
-    """Has such graphs compiled without CUDA graphs; a pass of the device "cuda".
+    """Has what contains them compiled without CUDA graphs; a pass of the device "cuda".
 
     `present` is the pass that was there.
     """

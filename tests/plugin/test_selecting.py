@@ -260,10 +260,7 @@ def test_what_it_cannot_serve_is_one_error_with_a_cure(run: Run) -> None:
             exported, inductor_configs={"cpu_backend": "halide_backend"})
         with config.patch(cuda_backend="halide_backend"):
             cuda = type(get_scheduling_for_device("cuda")(None)).__name__
-            with config.patch(combo_kernels=True):
-                combo = failure(lambda: get_scheduling_for_device("cuda")(object()))
         report(
-            combo=combo,
             cpp_wrapper=refusal(cpp_wrapper=True), fx_wrapper=refusal(fx_wrapper=True),
             package=failure(package), cuda=cuda,
         )
@@ -272,6 +269,4 @@ def test_what_it_cannot_serve_is_one_error_with_a_cure(run: Run) -> None:
         _, kind, message = found[key]
         assert kind == "HalideBackendError"
         assert "set cpu_backend='cpp' for this compilation" in message
-    assert found["cuda"] == "HalideScheduling"
-    _, kind, message = found["combo"]
-    assert kind == "HalideBackendError" and "torch._inductor.config.combo_kernels" in message
+    assert found["cuda"] == "CudaScheduling"
