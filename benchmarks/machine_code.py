@@ -35,8 +35,8 @@ sys.path.insert(0, str(ROOT / "tests" / "golden"))
 from captured_kernels import CapturedKernel, captured_kernels  # noqa: E402
 
 from halide_backend.bench.kernels import DTYPES, KERNELS, SIZES, Case, Operands  # noqa: E402
-from halide_backend.build import ptxas  # noqa: E402
 from halide_backend.build.pool import WorkerPool  # noqa: E402
+from halide_backend.build.ptx import ptxas  # noqa: E402
 from halide_backend.build.target import Target  # noqa: E402
 
 TARGETS = {"cpu": Target.level("avx512"), "cuda": Target.cuda(9, 0)}

@@ -112,8 +112,9 @@ class Writer:
         outputs = tuple(self._output(store) for store in program.stores)
         graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
         priority, registers = priority_of_loads(program, self.tiling), register_limit(self.tiling)
-        inputs = (*arguments, *sizes)
-        return Algorithm(tuple(self.lines), inputs, outputs, graph, tuple(self.aligned), priority, registers)
+        return Algorithm(
+            tuple(self.lines), (*arguments, *sizes), outputs, graph, tuple(self.aligned), priority, registers
+        )
 
     def declare(self, name: str) -> None:
         line = var(name)
