@@ -112,9 +112,17 @@ class _Rules:
                 case Role.SCAN:
                     self.add(*scanned(stage, levels.parent, levels.thread))
                 case Role.PACKED:
-                    self.add(ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
+                    self._pack(stage, levels)
             if len(outputs) > 1 and stage.role in _PLACED and not are_fixed(self._rows(parent, parent)):
                 self._narrow(stage)
+
+    def _pack(self, stage: Stage, levels: _Levels) -> None:
+        """Pack the words of a chunk where they are stored: in a thread's loop along what others reduce, if it has one,
+        since all of them together would lie in local memory."""
+        (output,) = self.graph.consumers(stage.name)
+        serial = self._serial(output) if self.tiling.team is Team.THREAD else []
+        place = ComputeAt(stage.name, output.name, serial[0].name) if serial else None
+        self.add(place or ComputeAt(stage.name, levels.parent, levels.step), Unroll(stage.name, stage.loops[0].name))
 
     def _narrow(self, stage: Stage) -> None:
         """Tell Halide that a thread needs one point of the row: of outputs that are computed together it sees that only
@@ -215,9 +223,13 @@ class _Rules:
         rows = [loop for loop in stage.loops if loop.axis in (*self.tiling.row, "z") and not self._is_element(loop)]
         return sorted(rows, key=lambda loop: order.index(loop.axis))
 
+    def _serial(self, stage: Stage) -> list[Loop]:
+        """The loops along what the kernel reduces, of an output of a thread that works alone."""
+        own = [loop for loop in stage.loops if not self._is_element(loop)]
+        return [loop for loop in own if loop.axis not in (*self.tiling.row, "z")]
+
     def _alone(self, stage: Stage, parent: Stage, order: list[str]) -> None:
-        rows = self._rows(stage, parent)
-        serial = [loop.name for loop in stage.loops if loop not in rows and not self._is_element(loop)]
+        rows, serial = self._rows(stage, parent), [loop.name for loop in self._serial(stage)]
         self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
         if len(rows) > 1 and len(self.graph.outputs) > 1:
             self.add(*plane(stage.name, rows, [*order, *serial], self._block()))
@@ -338,7 +350,7 @@ class _Rules:
         count = self._round(loop)
         if (loop.fixed and loop.extent == count) or count == 1:
             return ComputeAt(stage.name, reduction.name, loop.name)
-        if self.tiling.team is not Team.THREAD or not loop.fixed:
+        if self.tiling.team is not Team.THREAD or not loop.fixed or loop.extent % count:
             return ComputeAt(stage.name, reduction.name, f"{loop.name}i")
         self.add(*(Unroll(stage.name, own.name) for own in stage.loops if own.axis == loop.axis))
         return ComputeAt(stage.name, reduction.name, f"{loop.name}o")

@@ -34,8 +34,10 @@ def round_alone(loop: Loop, threads: int) -> int:
 
 
 def _divisor(loop: Loop, most: int) -> int:
-    """The largest number of steps up to `most` that divides `loop`; of a computed number, which may be any, a power of
-    two."""
+    """The largest number of steps up to `most` that divides `loop`, if it is no less than half of the largest; else,
+    and of a computed number, which may be any, a power of two."""
+    largest = min(loop.extent, most)
+    power = 1 << largest.bit_length() - 1
     if not loop.fixed:
-        return min(most, 1 << loop.extent.bit_length() - 1)
-    return next(d for d in range(min(loop.extent, most), 0, -1) if loop.extent % d == 0)
+        return power
+    return next((d for d in range(largest, largest // 2, -1) if loop.extent % d == 0), power)

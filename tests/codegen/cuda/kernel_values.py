@@ -71,6 +71,13 @@ class CudaKernel:
         for run in self._launches:
             run(memory)
 
+    def on_tensors(self, *tensors: Tensor) -> None:
+        """Compute on `tensors`, one for each argument."""
+        memory = [np.array(_bytes(tensor)) for tensor in tensors]
+        self(memory, range(len(tensors)))
+        for tensor, raw in zip(tensors, memory, strict=True):
+            _bytes(tensor)[:] = raw
+
     def _held(self, argument: Mapping[str, Any], value: int) -> Any:
         if argument["kind"] == "int32":
             return c_int32(value)

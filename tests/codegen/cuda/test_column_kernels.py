@@ -1,0 +1,74 @@
+"""Reductions over an outer axis: their loads are in flight together, and nothing lies in local memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from cuda_programs import checked
+from kernel_values import CudaKernel, check_values
+from torch import Tensor
+
+from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
+
+Compile = Callable[..., Any]
+
+
+def small(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers whose sums are exact."""
+    return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def multiplied_and_summed(groups: int, rows: int, columns: int, dtype: str) -> LoopProgram:
+    """The product of two tensors, and its sums over `rows`: the backward pass of an activation after a linear layer."""
+    x0, x1, x2 = axes = (Axis("x0", groups, groups), Axis("x1", columns, columns), Axis("x2", rows, rows))
+    index = rows * columns * x0.symbol + x1.symbol + columns * x2.symbol
+    points, all_axes = groups * rows * columns, frozenset(axis.name for axis in axes)
+    loads = tuple(Value("load", dtype, (), Load(f"in_ptr{k}", index), all_axes) for k in range(2))
+    values = (
+        *loads,
+        Value("mul", dtype, (0, 1), None, all_axes),
+        Value("to_dtype", "float32", (2,), None, all_axes),
+        Value("reduction", "float32", (3,), Reduction("sum", (x2,)), frozenset({"x0", "x1"})),
+    )
+    return LoopProgram(
+        inputs=tuple(Buffer(f"in_ptr{k}", dtype, points, k, aligned=True) for k in range(2)),
+        sizes=(),
+        outputs=(
+            Buffer("out_ptr0", dtype, points, 2, aligned=True),
+            Buffer("out_ptr1", "float32", groups * columns, 3, aligned=True),
+        ),
+        values=values,
+        stores=(
+            Store("out_ptr0", index, 2, Nest(axes)),
+            Store("out_ptr1", columns * x0.symbol + x1.symbol, 4, Nest((x0, x1))),
+        ),
+        checks=(),
+        row=(x0, x1),
+    )
+
+
+def test_columns_of_a_prime_number_of_rows_have_loads_in_flight(compiled_ptx: Compile) -> None:
+    """197 rows were summed one after another: each thread waited for one load at a time (issue 19)."""
+    code = compiled_ptx(lambda x: x.sum(1), torch.rand(16, 197, 4096))
+    loads = [block.count("ld.global") for block in code.code.split("bra")]
+    assert max(loads) >= 32
+    assert code.loads == 197 % 32 + 32
+    check_values(lambda x: x.sum(1), small(2, 197, 64))
+
+
+def test_what_is_stored_beside_column_sums_lies_in_registers(to_ptx: Compile) -> None:
+    """Each thread packed the words of its whole column into local memory before it stored one (issue 19)."""
+    checked(to_ptx(multiplied_and_summed(16, 197, 3072, "bfloat16")))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("groups", "rows", "columns"), [(2, 67, 64), (1, 40, 192)])
+def test_values_of_what_is_stored_beside_column_sums(groups: int, rows: int, columns: int, dtype: str) -> None:
+    x, y = (small(groups, rows, columns, dtype=getattr(torch, dtype)) + k for k in range(2))
+    found = torch.zeros_like(x), torch.zeros(groups, columns)
+    CudaKernel(multiplied_and_summed(groups, rows, columns, dtype)).on_tensors(x, y, *found)
+    assert torch.equal(found[0], x * y)
+    assert torch.equal(found[1], (x * y).float().sum(1))
