@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.grid import are_fixed, blocks, grid, innermost, plane
 from halide_backend.schedule.knobs import Choices
-from halide_backend.schedule.parts import BLOCK, BLOCK_OF_SINGLES, parts_of_a_thread
+from halide_backend.schedule.parts import parts, threads_of_a_block
 from halide_backend.schedule.patches import patches
 from halide_backend.schedule.rounds import ROUND, WALKED, round_alone, round_of_team
 from halide_backend.schedule.scans import scanned
@@ -42,8 +42,8 @@ from halide_backend.schedule.tiling import WARP, Team, Tiling
 #: Warps of a block where a warp has a row, or several.
 WARPS = 4
 
-#: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type), and its bytes.
-LANES, VECTOR = 4, 16
+#: Lanes of the only vector that Halide turns into one memory instruction (of a 32-bit type).
+LANES = 4
 
 #: Stages that are computed inside the loops of the outputs.
 _PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.TEAM, Role.SCAN, Role.PACKED)
@@ -127,47 +127,21 @@ class _Rules:
     def _narrow(self, stage: Stage) -> None:
         """Tell Halide that a thread needs one point of the row: of outputs that are computed together it sees that only
         where the loops' steps are known."""
-        rows = [loop for loop in stage.loops if loop.axis in self.tiling.row and not self._is_element(loop)]
+        rows = [loop for loop in stage.loops if loop.axis in self.tiling.row and not self.tiling.is_element(loop.name)]
         self.add(*(BoundExtent(stage.name, loop.name, 1) for loop in rows))
 
     def _levels(self, parent: Stage) -> _Levels:
         if self.tiling.team is Team.THREAD:
-            return _Levels(parent.name, "block", "thread", "part" if self._parts(parent) > 1 else "thread")
+            return _Levels(
+                parent.name,
+                "block",
+                "thread",
+                "part" if parts(self.graph, self.tiling, self.device, parent) > 1 else "thread",
+            )
         rows = self._rows(parent, parent)
         row = innermost(rows).name if len(rows) == 1 or are_fixed(rows) else "i"
         step = ("part" if self.tiling.computed else "u") if self._walks(parent) else "t"
         return _Levels(parent.name, "block" if self._teams_of_a_block() > 1 else row, "t", step)
-
-    def _parts(self, stage: Stage) -> int:
-        """Steps of a thread that works alone: several where one would have too few bytes under way.
-
-        A gather waits for its index; a thread that moves less than a vector, or only stores, is soon done.
-        """
-        if any(other.role is Role.REDUCTION for other in self.graph.stages):
-            return 1
-        loads = [other for other in self.graph.stages if other.role is Role.STAGED_LOAD]
-        staged = loads or any(other.role is Role.PACKED for other in self.graph.stages)
-        if staged and len(self.graph.outputs) > 1:
-            return 1
-        stored = self._stored(stage)
-        steps = stage.points * max(stage.bits, 8) // 8 // stored
-        parts = parts_of_a_thread(steps, stored, self.device, stage.reads)
-        whole = are_fixed(stage.loops) and steps % (parts * self._block()) == 0
-        if loads and stored >= VECTOR and not any(load.gathers for load in loads) and not whole:
-            return 1  # Each step would begin with a branch, and wait for the one before.
-        return parts
-
-    def _block(self) -> int:
-        """Threads of a block whose threads work alone."""
-        if any(stage.role is Role.REDUCTION for stage in self.graph.stages):
-            return WARP
-        many = any(stage.reads > 1 and self._stored(stage) < VECTOR for stage in self.graph.outputs)
-        return BLOCK_OF_SINGLES if many else BLOCK
-
-    def _stored(self, stage: Stage) -> int:
-        """Bytes that one step of a thread stores."""
-        elements = math.prod(loop.extent for loop in stage.loops if self._is_element(loop))
-        return elements * max(stage.bits, 8) // 8
 
     def _teams_of_a_block(self) -> int:
         if self.tiling.team is Team.REGISTERS and self.tiling.threads <= WARP and self.tiling.warps == 1:
@@ -183,15 +157,12 @@ class _Rules:
     # -- outputs -----------------------------------------------------------------------------------------------
 
     def _output(self, stage: Stage, parent: Stage) -> None:
-        within = [loop for loop in stage.loops if self._is_element(loop)]
+        within = [loop for loop in stage.loops if self.tiling.is_element(loop.name)]
         order = self._elements(stage.name, within)
         if self.tiling.team is Team.THREAD:
             self._alone(stage, parent, order)
         else:
             self._team(stage, parent, order)
-
-    def _is_element(self, loop: Loop) -> bool:
-        return loop.name in ("k", f"{self.tiling.chunk}_e")
 
     def _elements(self, func: str, loops: list[Loop]) -> list[str]:
         """Steps for the loops within a chunk; returns their names, innermost first."""
@@ -220,31 +191,32 @@ class _Rules:
     def _rows(self, stage: Stage, parent: Stage) -> list[Loop]:
         """The loops over the row in the order of the parent's, which is that of its memory."""
         order = [loop.axis for loop in parent.loops]
-        rows = [loop for loop in stage.loops if loop.axis in (*self.tiling.row, "z") and not self._is_element(loop)]
+        row = (*self.tiling.row, "z")
+        rows = [loop for loop in stage.loops if loop.axis in row and not self.tiling.is_element(loop.name)]
         return sorted(rows, key=lambda loop: order.index(loop.axis))
 
     def _serial(self, stage: Stage) -> list[Loop]:
         """The loops along what the kernel reduces, of an output of a thread that works alone."""
-        own = [loop for loop in stage.loops if not self._is_element(loop)]
+        own = [loop for loop in stage.loops if not self.tiling.is_element(loop.name)]
         return [loop for loop in own if loop.axis not in (*self.tiling.row, "z")]
 
     def _alone(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         rows, serial = self._rows(stage, parent), [loop.name for loop in self._serial(stage)]
         self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
         if len(rows) > 1 and len(self.graph.outputs) > 1:
-            self.add(*plane(stage.name, rows, [*order, *serial], self._block()))
+            self.add(*plane(stage.name, rows, [*order, *serial], threads_of_a_block(self.graph, self.tiling)))
             return
-        fused, block = self._fused(stage.name, rows, "i"), self._block()
-        if (parts := self._parts(stage)) > 1:
+        fused, block = self._fused(stage.name, rows, "i"), threads_of_a_block(self.graph, self.tiling)
+        if (count := parts(self.graph, self.tiling, self.device, stage)) > 1:
             self.add(
-                Split(stage.name, fused, "block", "within", parts * block),
+                Split(stage.name, fused, "block", "within", count * block),
                 Split(stage.name, "within", "part", "thread", block),
                 Reorder(stage.name, (*order, *serial, "part", "thread", "block")),
                 Unroll(stage.name, "part"),
                 GpuThreads(stage.name, ("thread",)),
                 GpuBlocks(stage.name, ("block",)),
             )
-            whole = are_fixed(rows) and math.prod(loop.extent for loop in rows) % (parts * block) == 0
+            whole = are_fixed(rows) and math.prod(loop.extent for loop in rows) % (count * block) == 0
             if whole and any(other.role is Role.STAGED_LOAD for other in self.graph.stages):
                 self.add(NeverPartition(stage.name, "block"))
             return
@@ -297,7 +269,7 @@ class _Rules:
     def _walk(self, stage: Stage) -> list[Loop]:
         """The loops along the row, in the order in which a team walks through them."""
         inner = list(reversed(self.tiling.inner))
-        loops = [loop for loop in stage.loops if loop.axis in inner and not self._is_element(loop)]
+        loops = [loop for loop in stage.loops if loop.axis in inner and not self.tiling.is_element(loop.name)]
         return sorted(loops, key=lambda loop: inner.index(loop.axis))
 
     # -- stages ------------------------------------------------------------------------------------------------
@@ -367,7 +339,7 @@ class _Rules:
         self.add(Reorder(stage.name, (*vector, "u", "t")), GpuThreads(stage.name, ("t",)))
 
     def _reduction(self, stage: Stage, levels: _Levels) -> None:
-        elements = [loop.name for loop in stage.loops if self._is_element(loop)]
+        elements = [loop.name for loop in stage.loops if self.tiling.is_element(loop.name)]
         if self.tiling.team is Team.THREAD:
             self.add(ComputeAt(stage.name, levels.parent, levels.thread))
             self.add(Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=True))

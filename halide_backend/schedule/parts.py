@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from halide_backend.schedule.device import Gpu
+from halide_backend.schedule.grid import are_fixed
+from halide_backend.schedule.stage import Role, Stage, StageGraph
+from halide_backend.schedule.tiling import WARP, Tiling
+
+#: Bytes of the widest memory instruction.
+VECTOR = 16
 
 #: Threads of a block whose threads do not cooperate (measured: gelu of 2**24 bfloat16 21.9 us with 128, 23.0 with 256).
 BLOCK = 128
@@ -32,3 +40,37 @@ def parts_of_a_thread(steps: int, stored: int, device: Gpu, reads: int = 1) -> i
     while parts > 1 and (steps < parts * enough or parts * reads > MOST_LOADS):
         parts //= 2
     return parts
+
+
+def parts(graph: StageGraph, tiling: Tiling, device: Gpu, stage: Stage) -> int:
+    """Steps of a thread that works alone on the output `stage`: several where one would have too few bytes in flight.
+
+    A gather waits for its index; a thread that moves less than a vector, or only stores, is soon done.
+    """
+    if any(other.role is Role.REDUCTION for other in graph.stages):
+        return 1
+    loads = [other for other in graph.stages if other.role is Role.STAGED_LOAD]
+    staged = loads or any(other.role is Role.PACKED for other in graph.stages)
+    if staged and len(graph.outputs) > 1:
+        return 1
+    stored = _stored(stage, tiling)
+    steps = stage.points * max(stage.bits, 8) // 8 // stored
+    count = parts_of_a_thread(steps, stored, device, stage.reads)
+    whole = are_fixed(stage.loops) and steps % (count * threads_of_a_block(graph, tiling)) == 0
+    if loads and stored >= VECTOR and not any(load.gathers for load in loads) and not whole:
+        return 1  # Each step would begin with a branch, and wait for the one before.
+    return count
+
+
+def threads_of_a_block(graph: StageGraph, tiling: Tiling) -> int:
+    """Threads of a block whose threads work alone."""
+    if any(stage.role is Role.REDUCTION for stage in graph.stages):
+        return WARP
+    many = any(stage.reads > 1 and _stored(stage, tiling) < VECTOR for stage in graph.outputs)
+    return BLOCK_OF_SINGLES if many else BLOCK
+
+
+def _stored(stage: Stage, tiling: Tiling) -> int:
+    """Bytes that one step of a thread stores."""
+    elements = math.prod(loop.extent for loop in stage.loops if tiling.is_element(loop.name))
+    return elements * max(stage.bits, 8) // 8

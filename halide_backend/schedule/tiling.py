@@ -53,6 +53,10 @@ class Tiling:
         found = {self.chunk: self.elements} if self.chunk else {}
         return {**found, self.inner[0]: self.lines} if self.team is Team.PATCH else found
 
+    def is_element(self, loop: str) -> bool:
+        """Whether `loop` counts the elements of a chunk, or its words."""
+        return loop in ("k", f"{self.chunk}_e")
+
     @property
     def steps(self) -> int:
         """Chunks that one thread does one after another, typically so many if their number is computed."""
