@@ -68,11 +68,15 @@ class LLVMCompileError(HalideBackendError):
 
 
 class WorkerCrashed(HalideBackendError):
-    """A compile worker died (signal, abort, out of memory) while compiling one kernel."""
+    """A worker process died (signal, abort, out of memory) with a task, a kernel to compile for example."""
+
+
+class WorkerNotStarted(HalideBackendError):
+    """No worker process can be started."""
 
 
 class WorkerTimeout(HalideBackendError):
-    """A kernel took longer to compile than the time limit."""
+    """A task took longer than its time limit; its worker process was killed."""
 
 
 class LoadError(HalideBackendError):

@@ -21,9 +21,9 @@ from halide_backend.demonstration.figures import (
     Start,
     Times,
 )
-from halide_backend.demonstration.progress import Progress
 from halide_backend.demonstration.session import CPP, EAGER, OURS, Task
 from halide_backend.inspection import machine, process_audit
+from halide_backend.terminal import Progress
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def run(request: Request) -> int:
         print(f"{name}: {value}")
     print(flush=True)
 
-    progress = Progress(len(names) * (2 * len(backends) + 1), sys.stdout)
-    rows = tuple(_row(name, backends, request, progress, started) for name in names)
+    with Progress(len(names) * (2 * len(backends) + 1), sys.stdout, heartbeat=20.0) as progress:
+        rows = tuple(_row(name, backends, request, progress, started) for name in names)
     figures = DemoFigures(facts, rows, time.monotonic() - begin, started.to_json() if started else {})
     print(table.render(figures))
     print(f"The demo took {figures.seconds:.0f} s.")
@@ -81,16 +81,19 @@ def _row(
     measured: dict[str, Any] = {"checks": {}, "times": {}, "pictures": []}
 
     def session(kind: str, label: str, caches: dict[str, str]) -> dict[str, Any] | None:
-        progress.begin(f"{name}, {label}")
+        progress.doing(f"{name}, {label}")
         task = Task(kind, name, caches, request.quick, request.audit, request.output)
         log = Path(request.output, f"{name}, {label}.log".replace(" ", "-").replace(",", ""))
+        begin = time.monotonic()
         try:
-            result = session_process.run(task, log, progress.tick)
+            result = session_process.run(task, log, lambda doing: progress.doing(f"{name}, {label} {doing}"))
+            outcome = f"{result['seconds']:.1f} s" if kind == "start" else "done"
         except session_process.SessionFailed as failure:
-            progress.end(f"FAILED, {failure}")
+            result, outcome = None, f"FAILED, {failure}"
             failures.append(f"{label} failed, {failure}")
+        progress.done(f"{name}, {label}: {outcome} ({time.monotonic() - begin:.1f} s)")
+        if result is None:
             return None
-        progress.end(f"{result['seconds']:.1f} s" if kind == "start" else "done")
         if started is not None:
             started.add(result["processes"])
         return result

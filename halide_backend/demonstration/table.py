@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from halide_backend import terminal
 from halide_backend.demonstration.figures import (
     BackendFigures,
     DemoFigures,
@@ -12,20 +15,20 @@ from halide_backend.demonstration.figures import (
 from halide_backend.demonstration.session import CPP, EAGER, OURS
 
 HEADINGS = (
-    ("", "", "model"),
-    ("equal", "to", "eager"),
-    ("", "max", "error"),
-    ("kernels", "native/", "delegated"),
-    ("cold", "compile s", "ours"),
-    ("", "", "C++"),
-    ("", "ms per", "kernel"),
-    ("second", "process s", "ours"),
-    ("", "", "C++"),
-    ("", "run ms", "eager"),
-    ("", "", "C++"),
-    ("", "", "ours"),
-    ("times", "faster than", "eager"),
-    ("", "", "C++"),
+    "model",
+    "equal\nto\neager",
+    "\nmax\nerror",
+    "kernels\nnative/\ndelegated",
+    "cold\ncompile s\nours",
+    "C++",
+    "\nms per\nkernel",
+    "second\nprocess s\nours",
+    "C++",
+    "\nrun ms\neager",
+    "C++",
+    "ours",
+    "times\nfaster than\neager",
+    "C++",
 )
 NOTHING = "-"
 LEGEND = (
@@ -39,11 +42,15 @@ def render(figures: DemoFigures) -> str:
     """The whole closing text."""
     parts = ["", "\n".join(f"{name}: {value}" for name, value in figures.machine.items()), ""]
     parts += [f"{row.name}: {row.summary}" for row in figures.rows]
-    parts += ["", _grid([_cells(row) for row in figures.rows]), "", LEGEND, ""]
+    parts += ["", _grid(figures.rows), "", LEGEND, ""]
     parts += [line for row in figures.rows for line in (*_optimizer(row), *_remarks(row))]
     if figures.processes:
         parts.append(_processes(figures.processes))
     return "\n".join(parts)
+
+
+def _grid(rows: Sequence[RowFigures]) -> str:
+    return terminal.table(HEADINGS, map(_cells, rows), "l" + "r" * (len(HEADINGS) - 1))
 
 
 def _cells(row: RowFigures) -> list[str]:
@@ -94,20 +101,6 @@ def _milliseconds(times: Times | None) -> str:
 
 def _ratio(slower: Times | None, faster: Times | None) -> str:
     return NOTHING if slower is None or faster is None else f"{slower.median / faster.median:.2f}"
-
-
-def _grid(rows: list[list[str]]) -> str:
-    lines = [list(column) for column in zip(*HEADINGS, strict=True)] + rows
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
-    printed = [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    rule = "-" * max(len(line) for line in printed)
-    return "\n".join([*printed[:3], rule, *printed[3:], rule])
 
 
 def _optimizer(row: RowFigures) -> list[str]:

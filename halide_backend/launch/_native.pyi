@@ -21,7 +21,7 @@ def configure(
     tensor_type: type,
     parameter_type: type,
     data_ptr: int,
-    convert: Callable[[str, Any, int, object], int | float],
+    convert: Callable[[str, Any, int, object], int],
     check_call: Callable[[str, Any, tuple[object, ...]], object],
     wrong_call: Callable[[str, int, int, tuple[str, ...] | None], object],
     on_failure: Callable[[str, Any, int, int, str], object],

@@ -34,7 +34,7 @@ def check_call(kernel: str, pipelines: Sequence[Sequence[Any]], values: tuple[ob
                 _check_buffer(kernel, argument, values[position])
 
 
-def convert(kernel: str, pipeline: Sequence[Any], index: int, value: object) -> int | float:
+def convert(kernel: str, pipeline: Sequence[Any], index: int, value: object) -> int:
     """The data pointer, or the number, that `value` stands for as argument `index` of `pipeline`.
 
     Raises KernelArgumentError naming the kernel and the argument where it stands for none.
@@ -42,8 +42,6 @@ def convert(kernel: str, pipeline: Sequence[Any], index: int, value: object) -> 
     argument = pipeline[1][index]
     if argument["kind"] == "buffer":
         return _pointer(kernel, argument, value)
-    if argument["kind"] == "float64":
-        return _float(kernel, argument["name"], value)
     return _integer(kernel, argument["name"], value, _NUMBER_BITS[argument["kind"]])
 
 
@@ -140,14 +138,3 @@ def _integer(kernel: str, name: str, value: object, bits: int) -> int:
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         _refuse(kernel, name, f"is {number}, which does not fit {bits} bits")
     return number
-
-
-def _float(kernel: str, name: str, value: Any) -> float:
-    if hasattr(value, "data_ptr") or isinstance(value, str | bytes):
-        _refuse(kernel, name, f"must be a number, not {type(value).__name__}")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        _refuse(kernel, name, f"must be a number, not {type(value).__name__}")
-    except OverflowError:
-        _refuse(kernel, name, "is too large for a float64")

@@ -72,22 +72,6 @@ static int bind_integer(PyObject *name, const struct program *program, const str
     return 0;
 }
 
-static int bind_float(PyObject *name, const struct program *program, const struct binding *binding,
-                      PyObject *value, char *frame) {
-    double number;
-    if (PyFloat_CheckExact(value)) {
-        number = PyFloat_AS_DOUBLE(value);
-    } else {
-        PyObject *converted = argument_value(name, program, binding, value);
-        if (!converted) return -1;
-        number = PyFloat_AsDouble(converted);
-        Py_DECREF(converted);
-        if (number == -1.0 && PyErr_Occurred()) return -1;
-    }
-    memcpy(frame + binding->slot, &number, sizeof number);
-    return 0;
-}
-
 static void bind_status(const struct stage *stage, const struct binding *binding, char *frame) {
     halide_buffer_t *buffer = (halide_buffer_t *)(frame + binding->slot);
     *buffer = binding->buffer;
@@ -119,9 +103,6 @@ int bind(PyObject *name, const struct program *program, PyObject *const *argumen
         case INT64:
         case INT32:
             failed = bind_integer(name, program, binding, arguments[binding->position], frame);
-            break;
-        case FLOAT64:
-            failed = bind_float(name, program, binding, arguments[binding->position], frame);
             break;
         case STATUS:
             bind_status(stage, binding, frame);

@@ -3,6 +3,8 @@
  * device. Nothing here allocates device memory, copies or waits, so a launch may be recorded into a CUDA graph. */
 #include "cuda.h"
 
+#include "attempt.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

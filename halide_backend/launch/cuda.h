@@ -5,7 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "runtime.h"
+#include "halide_abi.h"
 
 struct cuda_module;
 extern PyTypeObject cuda_module_type;

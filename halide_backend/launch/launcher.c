@@ -1,5 +1,8 @@
 /* Launcher: a compiled kernel as a Python callable. */
 #include "launcher.h"
+
+#include "attempt.h"
+#include "parallel.h"
 #include "profiler.h"
 
 #include <stdatomic.h>

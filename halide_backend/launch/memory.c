@@ -3,7 +3,10 @@
  * Kernels allocate scratch per row, so a block must cost nanoseconds: each thread keeps the blocks
  * it freed in lists by power-of-two size, at most CACHE_LIMIT bytes, freed when the thread ends. */
 #define _POSIX_C_SOURCE 200809L
-#include "runtime.h"
+#include "memory.h"
+
+#include "attempt.h"
+#include "halide_abi.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -66,10 +69,15 @@ static unsigned class_of(size_t size) {
     return (unsigned)(57 - __builtin_clzll(size - 1));
 }
 
+static void release_blocks(struct attempt *attempt) {
+    while (attempt->blocks) halide_free(NULL, attempt->blocks + 1);
+}
+
 static void own(struct block *block) {
     struct attempt *attempt = current_attempt;
     block->link = NULL;
     if (!attempt) return;
+    attempt->release = release_blocks;
     block->next = attempt->blocks;
     if (block->next) block->next->link = &block->next;
     block->link = &attempt->blocks;
@@ -125,10 +133,6 @@ void halide_free(void *user_context, void *pointer) {
     } else {
         free(block);
     }
-}
-
-void release_blocks(struct attempt *attempt) {
-    while (attempt->blocks) halide_free(NULL, attempt->blocks + 1);
 }
 
 /* Halide asks for these where an atomic update is too wide for one machine instruction. */

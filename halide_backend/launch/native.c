@@ -1,5 +1,8 @@
 /* halide_backend.launch._native: the launcher, and the Halide runtime that all kernels share. */
+#include "attempt.h"
 #include "launcher.h"
+#include "memory.h"
+#include "parallel.h"
 #include "profiler.h"
 
 #define ABI 1 /* raise it when a compiled kernel of an older version could no longer run */
@@ -30,10 +33,7 @@ static PyObject *symbols(PyObject *module, PyObject *ignored) {
     (void)module;
     (void)ignored;
     PyObject *table = PyDict_New();
-    if (table && (add_symbols(table, runtime_symbols) || add_symbols(table, assertion_symbols) ||
-                  add_symbols(table, cuda_symbols))) {
-        Py_CLEAR(table);
-    }
+    if (table && (add_symbols(table, runtime_symbols) || add_symbols(table, cuda_symbols))) Py_CLEAR(table);
     return table;
 }
 

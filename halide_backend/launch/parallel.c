@@ -3,7 +3,9 @@
  * A second pool beside torch's gets no speed-up, because idle OpenMP workers spin on the cores. We
  * link against neither torch nor OpenMP: both are looked up in the process that loaded us. */
 #define _GNU_SOURCE
-#include "runtime.h"
+#include "parallel.h"
+
+#include "attempt.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -17,7 +17,7 @@ static long long integer(PyObject *value, long long low, long long high, const c
 }
 
 static int parse_kind(PyObject *argument) {
-    static const char *const kinds[] = {"buffer", "int64", "int32", "float64", "status"};
+    static const char *const kinds[] = {"buffer", "int64", "int32", "status"};
     PyObject *kind = PyDict_Check(argument) ? PyDict_GetItemString(argument, "kind") : NULL;
     if (kind && PyUnicode_Check(kind)) {
         for (int k = 0; k <= STATUS; k++) {

@@ -7,7 +7,7 @@
 
 #include "cuda.h"
 
-enum argument_kind { BUFFER, INT64, INT32, FLOAT64, STATUS };
+enum argument_kind { BUFFER, INT64, INT32, STATUS };
 
 /* One Halide argument. Its value lies at byte `slot` of the call's frame. */
 struct binding {

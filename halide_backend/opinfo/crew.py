@@ -1,101 +1,87 @@
-"""Several workers that share a list of cases; what fails is run with Inductor's backend, too."""
+"""Workers that share a list of cases; what fails is run with Inductor's backend, too."""
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
+from halide_backend.errors import WorkerCrashed, WorkerTimeout
 from halide_backend.opinfo import outcome
-from halide_backend.opinfo.case import Case
+from halide_backend.opinfo.case import Case, Request
 from halide_backend.opinfo.outcome import Failure, Outcome, same_failures
-from halide_backend.opinfo.process import COMMAND, Worker
+from halide_backend.workers.pool import Worker, Workers
+from halide_backend.workers.server import Program
+from halide_backend.workers.task import Limits, Task
+
+#: Seconds for the server to start: it imports torch and its database.
+START_LIMIT = 600.0
+
+#: Cases after which a worker is replaced: torch keeps some memory of everything that it compiles.
+LIFETIME = 150
+
+#: What the server runs; the device is added.
+COMMAND = (sys.executable, "-m", "halide_backend.opinfo.worker")
 
 
-class Crew:
-    """`jobs` workers, each in a thread; `folder` is theirs for temporary files."""
+def outcomes(
+    request: Request,
+    cases: Sequence[Case],
+    folder: str,
+    command: Sequence[str] = COMMAND,
+    begun: Callable[[Case], None] = lambda case: None,
+) -> Generator[Outcome, None, None]:
+    """The outcomes of cases, as they come, with the device, number of jobs and limits of `request`.
 
-    def __init__(
-        self,
-        jobs: int,
-        folder: str,
-        time_limit: float,
-        against: str,
-        command: Sequence[str] = COMMAND,
-    ) -> None:
-        self._workers = [Worker(folder, command) for _ in range(jobs)]
-        self._time_limit = time_limit
-        self._against = against
-        self._stop = threading.Event()
-        self.doing: dict[int, str] = {}
+    Args:
+        folder: for temporary files.
+        begun: called from several threads.
 
-    def outcomes(self, cases: Sequence[Case], tick: Callable[[], None]) -> Iterator[Outcome]:
-        """The outcomes as they come; `tick` is called twice a second while none comes.
+    Raises:
+        WorkerNotStarted: there is no worker.
+    """
+    # A server that imports the database may look at the GPUs, and none of its forks could use CUDA then: for "cuda" it
+    # imports nothing, and for "cpu" it sees no GPU.
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if request.device == "cpu" else {}
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"), **hidden}
+    workers = Workers(Program("opinfo worker", lambda: (*command, request.device), lambda: environment, START_LIMIT))
+    limits = Limits(request.time_limit)
 
-        Raises:
-            HalideBackendError: a worker cannot be started.
-        """
-        waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
-        for case in cases:
-            waiting.put(case)
-        done: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
-        threads = [
-            threading.Thread(target=self._work, args=(number, waiting, done), daemon=True)
-            for number in range(len(self._workers))
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for _ in cases:
-                yield self._next(done, tick)
-        finally:
-            self._stop.set()
-            for worker in self._workers:
-                worker.close()
-            for thread in threads:
-                thread.join(timeout=10)
+    def check(worker: Worker, case: Case) -> Outcome:
+        begun(case)
+        found = _checked(worker, case, limits)
+        if request.against and found.status in outcome.BAD:
+            return _compared(worker, found, replace(case, backend=request.against), limits)
+        return found
 
-    def _next(self, done: queue.SimpleQueue[Outcome | BaseException], tick: Callable[[], None]) -> Outcome:
-        while True:
-            tick()
-            try:
-                found = done.get(timeout=0.5)
-            except queue.Empty:
-                continue
-            if isinstance(found, BaseException):
-                raise found
-            return found
+    try:
+        yield from workers.stream(cases, check, jobs=request.jobs, lifetime=LIFETIME)
+    finally:
+        workers.close()
 
-    def _work(
-        self,
-        number: int,
-        waiting: queue.SimpleQueue[Case],
-        done: queue.SimpleQueue[Outcome | BaseException],
-    ) -> None:
-        worker = self._workers[number]
-        while not self._stop.is_set():
-            try:
-                case = waiting.get_nowait()
-            except queue.Empty:
-                return
-            self.doing[number] = str(case)
-            try:
-                found = worker.check(case, self._time_limit)
-                if self._against and found.status in outcome.BAD:
-                    found = self._compared(worker, case, found)
-                done.put(found)
-            except BaseException as error:
-                done.put(error)
-                return
 
-    def _compared(self, worker: Worker, case: Case, ours: Outcome) -> Outcome:
-        """`ours`, with what the other backend does on the samples that failed."""
-        # A failure of the sample inputs themselves is nobody's.
-        samples = tuple(sorted({f.sample for f in ours.failures if f.sample >= 0}))
-        if not samples:
-            return ours
-        other = worker.check(replace(case, backend=self._against, samples=samples), self._time_limit)
-        failures: tuple[Failure, ...] = other.failures
-        status = outcome.SAME_FAILURE if same_failures(ours.failures, failures) else ours.status
-        return replace(ours, status=status, other_failures=failures)
+def _checked(worker: Worker, case: Case, limits: Limits) -> Outcome:
+    started = time.monotonic()
+    samples = [-1]
+    try:
+        found: Outcome
+        found, _ = worker.run(Task(str(case), case, limits), samples.append)
+        return found
+    except (WorkerCrashed, WorkerTimeout) as error:
+        status = outcome.TIMEOUT if isinstance(error, WorkerTimeout) else outcome.CRASHED
+        failure = Failure(samples[-1], status, error.what)
+    seconds = round(time.monotonic() - started, 3)
+    return Outcome(case.op, case.dtype, status, failures=(failure,), seconds=seconds)
+
+
+def _compared(worker: Worker, ours: Outcome, other: Case, limits: Limits) -> Outcome:
+    """`ours`, with what the other backend does on the samples that failed."""
+    # A failure of the sample inputs themselves is nobody's.
+    samples = tuple(sorted({f.sample for f in ours.failures if f.sample >= 0}))
+    if not samples:
+        return ours
+    failures = _checked(worker, replace(other, samples=samples), limits).failures
+    status = outcome.SAME_FAILURE if same_failures(ours.failures, failures) else ours.status
+    return replace(ours, status=status, other_failures=failures)

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -109,11 +108,3 @@ def _versions() -> dict[str, Any]:
     facts = machine.facts()
     facts["numpy"] = metadata.version("numpy")
     return {"machine": facts}
-
-
-def by_status(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
-    """The outcomes by their status."""
-    found: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        found.setdefault(outcome.status, []).append(outcome)
-    return found

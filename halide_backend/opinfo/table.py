@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from halide_backend import terminal
 from halide_backend.opinfo import outcome
 from halide_backend.opinfo.outcome import BAD, SAME_FAILURE, STATUSES, Outcome
 
@@ -15,18 +16,19 @@ _EXAMPLES = 4
 def write(outcomes: Sequence[Outcome]) -> str:
     """The whole table."""
     dtypes = list(dict.fromkeys(item.dtype for item in outcomes))
-    rows: list[tuple[str, ...]] = [("dtype", "ops", *STATUSES, "native", "delegated")]
-    rows += [_row(dtype, [o for o in outcomes if o.dtype == dtype]) for dtype in dtypes]
+    headings = ("dtype", "ops", *STATUSES, "native", "delegated")
+    rows = [_row(dtype, [o for o in outcomes if o.dtype == dtype]) for dtype in dtypes]
     if len(dtypes) > 1:
         rows.append(_row("all", outcomes))
-    parts = [_aligned(rows)]
+    parts = [terminal.table(headings, rows, "l" + "r" * (len(headings) - 1))]
     for title, statuses in (("Failures", BAD), ("Same failure with the backend that was compared", (SAME_FAILURE,))):
         found = [item for item in outcomes if item.status in statuses]
         if found:
             parts.append(f"{title}:\n" + "\n".join(map(_failure, found)))
     reasons = _reasons(outcomes)
     if reasons:
-        parts.append("Delegated kernels by reason:\n" + _aligned(reasons))
+        listed = terminal.table(("kernels", "reason", "operators"), reasons, "rll")
+        parts.append(f"Delegated kernels by reason:\n{listed}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -50,7 +52,7 @@ def _failure(item: Outcome) -> str:
     return line
 
 
-def _reasons(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
+def _reasons(outcomes: Iterable[Outcome]) -> list[tuple[str, str, str]]:
     kernels: Counter[str] = Counter()
     examples: dict[str, dict[str, None]] = {}
     for item in outcomes:
@@ -58,18 +60,9 @@ def _reasons(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
             line = reason.splitlines()[0] if reason else reason
             kernels[line] += count
             examples.setdefault(line, {})[item.op] = None
-    if not kernels:
-        return []
-    rows: list[tuple[str, ...]] = [("kernels", "reason", "operators")]
+    rows = []
     for reason, count in kernels.most_common():
         names = list(examples[reason])
         more = f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else ""
         rows.append((str(count), reason, ", ".join(names[:_EXAMPLES]) + more))
     return rows
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )

@@ -1,56 +1,53 @@
-"""`python -m halide_backend.opinfo.worker`: a line of JSON in for each operator, some lines out.
-
-It lives until its input ends. An operator may abort this process or never return: whoever started
-it sees to that.
-"""
+"""`python -m halide_backend.opinfo.worker DEVICE`: the server of the workers that check operators."""
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import gc
-import json
 import os
-import signal
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TextIO
+from functools import cache
+from typing import Any
 
 from halide_backend.opinfo.case import Case
+from halide_backend.opinfo.outcome import Outcome
+from halide_backend.workers.serving import serve
 
 
 def main() -> None:
-    """Answer each case with {"sample": number} before each sample, then {"outcome": ...}."""
-    answers = os.fdopen(os.dup(1), "w")
-    # Whatever an operator prints belongs into the log.
-    os.dup2(2, 1)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    """Serve; see `crew.outcomes` for what DEVICE decides."""
     warnings.simplefilter("ignore")
     os.environ.setdefault("HALIDE_BACKEND_COMPILE_WORKERS", "1")
+    if sys.argv[1] == "cpu":
+        _operators()
+    serve(_check)
 
-    import torch
 
-    from halide_backend.opinfo import database
+def _check(case: Case, report: Callable[[int], None]) -> Outcome:
+    """The outcome; the number of each sample is reported before it runs."""
+    operators = _operators()
     from halide_backend.opinfo.check import check, tidy
 
+    report(-1)  # torch may only now have been imported
+    with _backend(case):
+        outcome = check(operators[case.op], case, report)
+    tidy()
+    return replace(outcome, reasons=dict(outcome.reasons))
+
+
+@cache
+def _operators() -> dict[str, Any]:
+    import torch
+    import torch._inductor.compile_fx
+
+    from halide_backend.opinfo import check, database
+
+    del check
     configure()
-    operators = database.operators()
     torch.set_num_threads(1)
-    _say(answers, {"ready": True})
-    for line in sys.stdin:
-        asked = json.loads(line)
-        samples = asked["samples"]
-        case = Case(**{**asked, "samples": None if samples is None else tuple(samples)})
-        print(f"== {case} {case.backend}", file=sys.stderr, flush=True)
-        with _backend(case):
-            outcome = check(operators[case.op], case, lambda number: _say(answers, {"sample": number}))
-        tidy()
-        if not gc.get_freeze_count():
-            # What torch has imported stays; walking through it took 0.3 s after each case.
-            gc.freeze()
-        _say(answers, {"outcome": replace(outcome, reasons=dict(outcome.reasons)).to_json()})
+    return database.operators()
 
 
 def configure() -> None:
@@ -77,11 +74,6 @@ def _backend(case: Case) -> contextlib.AbstractContextManager[Any]:
 
     patched: contextlib.AbstractContextManager[Any] = inductor.patch({f"{case.device}_backend": case.backend})
     return patched
-
-
-def _say(answers: TextIO, message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
 
 
 if __name__ == "__main__":

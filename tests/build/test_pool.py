@@ -11,23 +11,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compile_servers import children, server_of, submit
 from evaluation import call
 from kernel_texts import DOUBLED, ROW_SUMS, elementwise
 
-from halide_backend.build import process
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.loader import load_object
 from halide_backend.build.pool import WorkerPool
-from halide_backend.build.target import Target
 from halide_backend.errors import (
     HalideCompileError,
     KernelTextError,
     WorkerCrashed,
+    WorkerNotStarted,
     WorkerTimeout,
 )
+from halide_backend.workers import server as workers_server
 
-HOST = Target.host()
-NAME = "halide_fused_add_0"
+NAME = "asked"
 SLEEPING = "import time; time.sleep(100)"
 
 
@@ -39,19 +39,8 @@ def own_pool() -> Iterator[WorkerPool]:
     pool.close()
 
 
-def submit(pool: WorkerPool, text: str, time_limit: float | None = None) -> Future[CompiledKernel]:
-    return pool.submit(text, HOST, "k", NAME, time_limit)
-
-
 def good(pool: WorkerPool) -> CompiledKernel:
     return submit(pool, DOUBLED).result(60)
-
-
-def children(pid: int | None) -> list[int]:
-    try:
-        return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def eventually(condition: object) -> bool:
@@ -153,28 +142,26 @@ def test_kernels_compile_at_the_same_time(own_pool: WorkerPool, tmp_path: Path) 
     ],
 )
 def test_a_bad_kernel_is_a_typed_error(pool: WorkerPool, text: str, error: type[Exception], message: str) -> None:
-    pool.start()
-    worker = pool.process_id
+    server = server_of(pool)
     beside = submit(pool, DOUBLED)
     with pytest.raises(error, match=message) as caught:
         submit(pool, text).result(60)
     assert f"kernel {NAME}" in caught.value.where  # type: ignore[attr-defined]
     assert caught.value.cure  # type: ignore[attr-defined]
     assert beside.result(60).object == good(pool).object
-    assert pool.process_id == worker
+    assert server_of(pool) == server
 
 
 @pytest.mark.parametrize("text", ["while True: pass", SLEEPING, "import re; re.match('(a*)*b', 'a' * 40)"])
 def test_a_kernel_that_runs_for_ever_is_stopped(pool: WorkerPool, text: str) -> None:
-    pool.start()
-    worker = pool.process_id
+    server = server_of(pool)
     start = time.monotonic()
     with pytest.raises(WorkerTimeout, match=f"kernel {NAME}: .*limit of 0.5 s") as caught:
         submit(pool, text, time_limit=0.5).result(60)
     assert time.monotonic() - start > 0.4
-    assert pool.process_id == worker, "the limit cost the worker, and other kernels with it"
+    assert server_of(pool) == server, "the limit cost the server, and other kernels with it"
     assert "compile_time_limit" in caught.value.cure
-    assert eventually(lambda: not children(pool.process_id))
+    assert eventually(lambda: not children(server))
     good(pool)
 
 
@@ -209,10 +196,11 @@ def test_standard_input_is_empty(pool: WorkerPool) -> None:
 
 def compiling(pool: WorkerPool, text: str = SLEEPING) -> tuple[Future[CompiledKernel], int]:
     """Start a long compilation; return its future and its process."""
-    pool.start()
+    server = server_of(pool)
+    assert eventually(lambda: not children(server))
     future = submit(pool, text)
-    assert eventually(lambda: children(pool.process_id))
-    return future, children(pool.process_id)[0]
+    assert eventually(lambda: children(server))
+    return future, children(server)[0]
 
 
 def test_killed_mid_compile_is_an_error_that_names_the_kernel(own_pool: WorkerPool) -> None:
@@ -226,14 +214,13 @@ def test_killed_mid_compile_is_an_error_that_names_the_kernel(own_pool: WorkerPo
 
 def test_killed_worker_is_replaced_with_one_warning(own_pool: WorkerPool) -> None:
     waiting = "import time; time.sleep(1)\n" + DOUBLED
+    server = server_of(own_pool)
     future, pid = compiling(own_pool, waiting)
-    worker = own_pool.process_id
-    assert worker is not None
     with pytest.warns(RuntimeWarning, match="worker died; another one was started"):
-        os.kill(worker, signal.SIGKILL)
+        os.kill(server, signal.SIGKILL)
         kernel = future.result(60)
     assert kernel.object == good(own_pool).object
-    assert own_pool.process_id != worker
+    assert server_of(own_pool) != server
     assert eventually(lambda: not Path(f"/proc/{pid}").exists()), "an orphan compiles on"
 
 
@@ -246,21 +233,17 @@ def test_retried_only_once(own_pool: WorkerPool) -> None:
 
 
 def test_a_worker_that_stands_still_is_replaced(own_pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "GRACE_S", 0.2)
-    own_pool.start()
-    worker = own_pool.process_id
-    assert worker is not None
-    os.kill(worker, signal.SIGSTOP)
+    monkeypatch.setattr(workers_server, "GRACE_S", 0.2)
+    server = server_of(own_pool)
+    os.kill(server, signal.SIGSTOP)
     with pytest.raises(WorkerTimeout, match=NAME):
         submit(own_pool, DOUBLED, time_limit=0.3).result(60)
     good(own_pool)
-    assert own_pool.process_id != worker
+    assert server_of(own_pool) != server
 
 
 def test_no_zombie_is_left(own_pool: WorkerPool) -> None:
-    own_pool.start()
-    dead = own_pool.process_id
-    assert dead is not None
+    dead = server_of(own_pool)
     wait([submit(own_pool, "import os; os.abort()") for _ in range(4)], 60)
     assert eventually(lambda: not children(dead))  # reaped by the worker
     own_pool.close()
@@ -277,20 +260,23 @@ def test_close_fails_what_is_running_and_what_comes_later(own_pool: WorkerPool) 
 
 
 def test_a_closed_pool_starts_no_worker(own_pool: WorkerPool) -> None:
+    before = children(os.getpid())
     own_pool.close()
     own_pool.start()
-    assert own_pool.process_id is None
+    assert children(os.getpid()) == before
 
 
 def test_a_worker_that_cannot_start_says_why(
     own_pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    broken = [sys.executable, "-c", "import no_such_module"]
-    monkeypatch.setattr(process, "_command", lambda: broken)
-    with pytest.raises(WorkerCrashed, match=r"(?s)could not start.*status 1.*no_such_module"):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho no module of that name >&2\nexit 1")
+    broken.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(WorkerNotStarted, match=r"(?s)could not start.*status 1.*no module of that name"):
         submit(own_pool, DOUBLED).result(60)
-    monkeypatch.setattr(process, "_command", lambda: [str(tmp_path / "no_interpreter")])
-    with pytest.raises(WorkerCrashed, match=r"could not start.*no_interpreter"):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no_interpreter"))
+    with pytest.raises(WorkerNotStarted, match=r"could not start.*no_interpreter"):
         submit(own_pool, DOUBLED).result(60)
     monkeypatch.undo()
     good(own_pool)

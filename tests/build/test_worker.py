@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from compile_servers import server_of, submit
 from kernel_texts import DOUBLED
 
 from halide_backend.build import worker
@@ -21,18 +22,18 @@ HOST = Target.host()
 
 PRELUDE = f"""
 import os, signal, sys, time
-from pathlib import Path
+sys.path.append({str(Path(__file__).parent)!r})
+from compile_servers import children, server_of, submit
 from halide_backend.build.pool import WorkerPool
 from halide_backend.build.target import Target
 DOUBLED, SLEEPING = {DOUBLED!r}, "import time; time.sleep(100)"
 pool = WorkerPool(2, time_limit=60, memory_limit=2 << 30)
 def ask(text=DOUBLED):
-    return pool.submit(text, Target.host(), "k", "asked")
-def begun():
-    path = Path(f"/proc/{{pool.process_id}}/task/{{pool.process_id}}/children")
-    while not (children := path.read_text().split()):
+    return submit(pool, text)
+def begun(server):
+    while not (forks := children(server)):
         time.sleep(0.01)
-    return int(children[0])
+    return forks[0]
 """
 
 
@@ -74,7 +75,7 @@ def test_vocabulary_exists() -> None:
 def test_worker_has_what_kernels_import_and_nothing_heavy(pool: WorkerPool) -> None:
     text = "import sys\nraise ValueError(' '.join(sorted(sys.modules)))"
     with pytest.raises(KernelTextError) as caught:
-        pool.submit(text, HOST, "k", "modules").result(60)
+        submit(pool, text).result(60)
     modules = set(re.findall(r"[\w.]+", caught.value.what))
     assert modules >= {"halide", "llvmlite.binding", *worker.VOCABULARY}
     assert not modules & {"torch", "numpy", "sympy", "site", "halide_backend.config"}
@@ -82,8 +83,8 @@ def test_worker_has_what_kernels_import_and_nothing_heavy(pool: WorkerPool) -> N
 
 def test_worker_has_one_thread(pool: WorkerPool) -> None:
     # A fork copies the calling thread only; the locks of any other would stay locked.
-    pool.submit(DOUBLED, HOST, "k", "doubled").result(60)
-    assert len(list(Path(f"/proc/{pool.process_id}/task").iterdir())) == 1
+    submit(pool, DOUBLED).result(60)
+    assert len(list(Path(f"/proc/{server_of(pool)}/task").iterdir())) == 1
 
 
 def test_environment_cannot_change_what_is_compiled(
@@ -96,27 +97,27 @@ def test_environment_cannot_change_what_is_compiled(
     monkeypatch.chdir(tmp_path)
     other = WorkerPool(1, time_limit=60, memory_limit=2 << 30)
     try:
-        kernel = other.submit(DOUBLED, HOST, "k", "doubled").result(60)
+        kernel = submit(other, DOUBLED).result(60)
     finally:
         other.close()
     assert kernel.messages == ""
-    assert kernel.object == pool.submit(DOUBLED, HOST, "k", "doubled").result(60).object
+    assert kernel.object == submit(pool, DOUBLED).result(60).object
 
 
 def test_nothing_starts_without_a_request() -> None:
-    running = script("assert pool.process_id is None; print('idle')")
+    running = script("assert children(os.getpid()) == []; print('idle')")
     assert running.communicate(timeout=60) == ("idle\n", "")
 
 
 def test_an_interpreter_that_ends_takes_its_worker_with_it() -> None:
-    running = script("ask().result(); print(pool.process_id)")
+    running = script("ask().result(); print(server_of(pool))")
     out, err = running.communicate(timeout=60)
     assert (running.returncode, err) == (0, "")
     assert gone(int(out))
 
 
 def test_ending_does_not_wait_for_a_compilation() -> None:
-    running = script("f = ask(SLEEPING); pool.start(); print(pool.process_id, begun(), flush=True)")
+    running = script("server = server_of(pool); f = ask(SLEEPING); print(server, begun(server), flush=True)")
     start = time.monotonic()
     out, err = running.communicate(timeout=60)
     assert (running.returncode, err) == (0, "")
@@ -126,7 +127,7 @@ def test_ending_does_not_wait_for_a_compilation() -> None:
 
 def test_a_parent_that_is_killed_leaves_no_orphan() -> None:
     running = script(
-        "pool.start(); f = ask(SLEEPING); print(pool.process_id, begun(), flush=True)\n"
+        "server = server_of(pool); f = ask(SLEEPING); print(server, begun(server), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     out, _ = running.communicate(timeout=60)
@@ -138,8 +139,8 @@ def test_ctrl_c_interrupts_the_parent_only() -> None:
     # Who runs the tests in the background of a shell has them ignore Ctrl-C, and all that they start.
     running = script(
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "pool.start(); f = ask(SLEEPING); begun()\n"
-        "try:\n    print(pool.process_id, flush=True); f.result()\n"
+        "server = server_of(pool); f = ask(SLEEPING); begun(server)\n"
+        "try:\n    print(server, flush=True); f.result()\n"
         "except KeyboardInterrupt:\n    print('interrupted', len(ask().result().object) > 0)"
     )
     assert running.stdout is not None
@@ -153,14 +154,14 @@ def test_ctrl_c_interrupts_the_parent_only() -> None:
 def test_a_forked_child_gets_a_worker_of_its_own() -> None:
     running = script(
         "import warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
-        "first = ask().result(); waiting = ask(SLEEPING); parent = pool.process_id; begun()\n"
+        "first = ask().result(); server = server_of(pool); waiting = ask(SLEEPING); begun(server)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    same = ask().result(30).object == first.object\n"
-        "    ok = same and pool.process_id not in (None, parent)\n"
+        "    ok = same and server_of(pool) != server\n"
         "    sys.exit(0 if ok else 7)\n"
         "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
-        "assert pool.process_id == parent and ask().result().object == first.object\n"
+        "assert server_of(pool) == server and ask().result().object == first.object\n"
         "print('both')"
     )
     assert running.communicate(timeout=120) == ("both\n", "")
@@ -181,8 +182,8 @@ def test_a_forked_child_that_compiles_nothing_ends_quietly() -> None:
 def test_a_fork_does_not_keep_the_worker_of_a_dead_parent_alive() -> None:
     running = script(
         "import warnings; warnings.simplefilter('ignore', DeprecationWarning)\n"
-        "pool.start(); print(pool.process_id, flush=True)\n"
-        "f = ask(SLEEPING); begun()\n"
+        "server = server_of(pool); print(server, flush=True)\n"
+        "f = ask(SLEEPING); begun(server)\n"
         "child = os.fork()\n"
         "if child == 0:\n    time.sleep(60); os._exit(0)\n"
         "print(child, flush=True); os.kill(os.getpid(), signal.SIGKILL)"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from halide_backend.demonstration import demo, session_process
-from halide_backend.demonstration.progress import Progress
 from halide_backend.demonstration.session import CPP, OURS, Task
 from halide_backend.inspection import machine
 
@@ -74,7 +72,7 @@ def test_a_wrong_result_and_a_dead_session_are_reported_and_the_rest_goes_on(
     request = demo.Request(only="gpt", output=str(tmp_path), json_file=str(figures))
     assert demo.run(request) == 1
     text = capsys.readouterr().out
-    assert "[ 4/10] gpt inference, second process with cpp: FAILED, killed by SIGSEGV" in text
+    assert "[4/10] gpt inference, second process with cpp: FAILED, killed by SIGSEGV" in text
     assert "gpt inference: halide_backend differs from eager in loss: 5.0e-01" in text
     report = json.loads(figures.read_text())
     assert [row["name"] for row in report["rows"]] == ["gpt inference", "gpt training"]
@@ -91,38 +89,3 @@ def test_without_a_compiler_the_demo_says_so(
     text = capsys.readouterr().out
     assert "left out, there is no C++ compiler on PATH" in text
     assert "with cpp" not in text
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_on_a_terminal_rewrites_one_line() -> None:
-    stream = Terminal()
-    progress = Progress(2, stream)
-    progress.begin("first")
-    progress.tick("half-way")
-    progress.end("done")
-    progress.begin("second")
-    shown = stream.getvalue().split("\r\x1b[K")
-    assert shown[1:] == [
-        "[....................]  1/2 first: 0 s",
-        "[....................]  1/2 first: half-way 0 s",
-        "[....................]  1/2 first: done (0.0 s)\n",
-        "[##########..........]  2/2 second: 0 s",
-    ]
-
-
-def test_progress_in_a_file_is_a_line_a_job_and_a_heartbeat(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("halide_backend.demonstration.progress.time.monotonic", lambda: clock[0])
-    stream = io.StringIO()
-    progress = Progress(1, stream)
-    progress.begin("only")
-    for clock[0] in (0.5, 21.0, 22.0, 30.0):
-        progress.tick("half-way")
-    progress.end("done")
-    assert stream.getvalue() == ("[ 1/1] only: still running after 21 s\n[ 1/1] only: done (30.0 s)\n")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from halide_backend.demonstration import table
 from halide_backend.demonstration.figures import (
@@ -72,6 +73,15 @@ def test_columns_stand_under_their_headings() -> None:
     heading, row = lines[first], lines[first + 2]
     for title, value in (("error", "2.5e-06"), ("delegated", "12/1")):
         assert heading.index(title) + len(title) == row.index(value) + len(value)
+
+
+def test_the_readme_has_the_table_that_is_printed() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    pasted = readme.partition("ratios are of medians")[0].rpartition("\n\n  ")[2].splitlines()
+    printed = rendered(ROW).partition("gpt  ")[0].splitlines()[-4:]
+    assert [line.split() for line in pasted[:3]] == [line.split() for line in printed[:3]]
+    assert set(pasted[3]) == set(printed[3]) == {"─"}
+    assert all(len(row) == len(pasted[3]) for row in pasted[4:8]) and pasted[8] == ""
 
 
 def test_without_a_compiler_its_columns_are_empty() -> None:

@@ -56,14 +56,16 @@ def link_ir() -> Callable[[str, str], tuple[int, Code]]:
 
 @pytest.fixture
 def compile_halide(tmp_path: Path) -> Callable[..., tuple[int, Code, bytes]]:
-    """Compiles and links a pipeline: (inputs, outputs, asserts) -> (address, owner, object)."""
+    """Compiles and links a pipeline: (inputs, outputs, bounds_queries) -> (address, owner, object)."""
 
-    def compile(inputs: Sequence[Any], outputs: Sequence[hl.Func], asserts: bool = False) -> tuple[int, Code, bytes]:
+    def compile(
+        inputs: Sequence[Any], outputs: Sequence[hl.Func], bounds_queries: bool = False
+    ) -> tuple[int, Code, bytes]:
         feature = hl.TargetFeature
         target = hl.get_host_target().with_feature(feature.NoRuntime)
-        target = target.with_feature(feature.StrictFloat)
-        if not asserts:
-            target = target.with_feature(feature.NoAsserts).with_feature(feature.NoBoundsQuery)
+        target = target.with_feature(feature.StrictFloat).with_feature(feature.NoAsserts)
+        if not bounds_queries:
+            target = target.with_feature(feature.NoBoundsQuery)
         name = f"kernel_{next(_numbers)}"
         path = tmp_path / f"{name}.o"
         hl.Pipeline(list(outputs)).compile_to_object(str(path), list(inputs), name, target)

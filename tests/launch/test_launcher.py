@@ -165,20 +165,6 @@ def test_later_pipelines_do_not_run_after_a_failure(kernel_of_ir: Build, link_ir
     assert torch.equal(out, torch.zeros(8))
 
 
-def test_assertion_of_an_object_with_asserts(compile_halide: Build) -> None:
-    a, x, out = hl.ImageParam(hl.Float(32), 1, "a"), hl.Var("x"), hl.Func("out")
-    out[x] = a[x] + 1
-    out.output_buffer().dim(0).set_bounds(0, 64)
-    address, code, _ = compile_halide([a], [out], asserts=True)
-    tensor, result = torch.randn(64), torch.zeros(64)
-    right = Pipeline(address, [buffer("a", 64), buffer("out", 64)], (0, 1), (), False, code)
-    make_launcher("asserted", [right], 2)(tensor, result)
-    assert torch.equal(result, tensor + 1)
-    wrong = right._replace(arguments=[buffer("a", 64), buffer("out", 32)])
-    with pytest.raises(errors.KernelRuntimeError, match=r"kernel asserted: .*outside the buffer"):
-        make_launcher("asserted", [wrong], 2)(tensor, result)
-
-
 def test_malformed_descriptions_name_the_kernel(add_pipeline: Build) -> None:
     good = add_pipeline(8)
     arguments = list(good.arguments)

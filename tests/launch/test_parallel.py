@@ -318,18 +318,16 @@ print("serial")
     assert answer.stdout == "serial\n", answer.stderr
 
 
-@pytest.mark.parametrize("asserts", [False, True])
-def test_symbols_cover_what_halide_objects_call(compile_halide: Build, asserts: bool) -> None:
+def test_symbols_cover_what_halide_objects_call(compile_halide: Build) -> None:
     a, x, y = hl.ImageParam(hl.Float(32), 2, "a"), hl.Var("x"), hl.Var("y")
     scratch, out = hl.Func("scratch"), hl.Func("out")
     scratch[x, y] = a[x, y] * 2
     out[x, y] = scratch[x, y] + scratch[x + 1, y]
     scratch.compute_at(out, y).store_in(hl.MemoryType.Heap)
     out.parallel(y)
-    _, _, image = compile_halide([a], [out], asserts=asserts)
+    _, _, image = compile_halide([a], [out])
     called = {name.decode() for name in re.findall(rb"\0(halide_[a-z_]+)(?=\0)", image)}
     assert {"halide_do_par_for", "halide_malloc", "halide_free"} <= called
-    assert ("halide_error_bad_type" in called) is asserts
     known = native().symbols()
     assert called <= set(known)
     assert all(address > 0 for address in known.values())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +115,40 @@ def test_a_worker_that_does_not_start_ends_the_run_with_what_it_said(tmp_path: P
 def test_an_operator_that_does_not_exist_is_named() -> None:
     with pytest.raises(HalideBackendError, match="'sinus'"):
         runner.run(Request(ops=("sinus",)), USELESS)
+
+
+KILLED = """
+import sys
+from halide_backend.opinfo import run
+from halide_backend.opinfo.case import Request
+run.run(Request(dtypes=("float32",), ops=("abs", "exp")), sys.argv[1:])
+"""
+
+
+def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    mark = tmp_path / "hanging"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HANGS_WITH": str(mark)}
+    running = subprocess.Popen([sys.executable, "-c", KILLED, *SABOTAGED], env=environment, start_new_session=True)
+    try:
+        while not mark.exists():
+            assert running.poll() is None
+            time.sleep(0.05)
+        seen = descendants(running.pid)
+    finally:
+        running.kill()
+        running.wait()
+    # The server, its worker, and the compile worker of what that has compiled.
+    assert len(seen) == 3
+    deadline = time.monotonic() + 20
+    while (left := [pid for pid in seen if Path(f"/proc/{pid}/cmdline").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+def descendants(pid: int) -> set[int]:
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = {int(child) for task in tasks for child in (task / "children").read_text().split()}
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    return children.union(*map(descendants, children))

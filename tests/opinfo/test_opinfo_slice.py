@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halide_backend.opinfo.case import Case
-from halide_backend.opinfo.crew import Crew
+from halide_backend.opinfo import crew
+from halide_backend.opinfo.case import Case, Request
 from halide_backend.opinfo.outcome import Outcome
 
 SLICE = {
@@ -34,8 +34,8 @@ FAILURES = {
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     cases = [Case(op, dtype, gradients=True) for dtype, ops in SLICE.items() for op in ops.split()]
-    crew = Crew(2, str(tmp_path_factory.mktemp("opinfo")), time_limit=120.0, against="")
-    return {f"{o.op} {o.dtype}": o for o in crew.outcomes(cases, lambda: None)}
+    found = crew.outcomes(Request(jobs=2), cases, str(tmp_path_factory.mktemp("opinfo")))
+    return {f"{o.op} {o.dtype}": o for o in found}
 
 
 def test_nothing_fails_that_is_not_expected_to(outcomes: dict[str, Outcome]) -> None:

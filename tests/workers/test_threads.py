@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from halide_backend.build.threads import DaemonThreads
+from halide_backend.workers.threads import DaemonThreads
 
 
 def test_results_and_exceptions_arrive() -> None:
