@@ -75,6 +75,10 @@ class WorkerTimeout(HalideBackendError):
     """A kernel took longer to compile than the time limit."""
 
 
+class WrongBackendError(HalideBackendError):
+    """A callable that was compiled for one backend has or runs kernels of another."""
+
+
 class LoadError(HalideBackendError):
     """A compiled object could not be loaded into this process."""
 
