@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from halide_backend import statistics
 from halide_backend.cache_key import NAME
 from halide_backend.errors import WrongBackendError
 
@@ -143,7 +144,7 @@ def compile_for(
     given = {**_OPTIONS[backend], **({} if caches else {"force_disable_caches": True}), **(options or {})}
     compiled = Compiled(function, backend)
     compiled.call = torch.compile(
-        _copy(function, backend), backend=_Recording(compiled, given), dynamic=dynamic, fullgraph=fullgraph
+        _copy(function, backend), backend=_recording(compiled, given), dynamic=dynamic, fullgraph=fullgraph
     )
     return compiled
 
@@ -181,34 +182,35 @@ def _copy(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     return call
 
 
-@dataclass(eq=False)
-class _Recording:
-    """The backend of one callable, as `torch.compile` calls it: Inductor with options, which keeps what it generates.
+def _recording(compiled: Compiled, options: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
+    """The backend of one callable, as `torch.compile` calls it: Inductor with `options`, which keeps what it generates.
 
     No two are equal, so that Dynamo never takes what it compiled with one for what it compiled with another.
     """
+    prefix = f"{NAME}."
+    own = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
+    others = {name: value for name, value in options.items() if not name.startswith(prefix)}
 
-    compiled: Compiled
-    options: dict[str, Any]
-
-    def __call__(self, model: Any, inputs: Any) -> Any:
+    def inductor(model: Any, inputs: Any) -> Any:
         from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-        from halide_backend import config, statistics
-
-        prefix = f"{NAME}."
-        own = {name.removeprefix(prefix): v for name, v in self.options.items() if name.startswith(prefix)}
-        inductor = {name: value for name, value in self.options.items() if not name.startswith(prefix)}
+        from halide_backend import config
 
         def recorded(*arguments: Any, **named: Any) -> Any:
-            before: Any = statistics.stats()["delegated_kernels"]
-            # The backward graph is compiled when the patches around this backend's call have long ended.
+            before = _delegated()
+            # The backward graph is compiled when the patch around this backend's call has long ended.
             with config.patch(own):
                 graph = compile_fx_inner(*arguments, **named)
-            after: Any = statistics.stats()["delegated_kernels"]
-            self.compiled.delegated += int(after - before)
-            self.compiled.codes.append(str(getattr(graph, "source_code", "")))
+            compiled.delegated += _delegated() - before
+            compiled.codes.append(str(getattr(graph, "source_code", "")))
             return graph
 
         with config.patch(own):
-            return compile_fx(model, inputs, inner_compile=recorded, config_patches=inductor)
+            return compile_fx(model, inputs, inner_compile=recorded, config_patches=others)
+
+    return inductor
+
+
+def _delegated() -> int:
+    stats: Any = statistics.stats()
+    return int(stats["delegated_kernels"] + stats["delegated_templates"])

@@ -6,7 +6,6 @@ it sees to that.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import gc
 import json
@@ -44,8 +43,7 @@ def main() -> None:
         samples = asked["samples"]
         case = Case(**{**asked, "samples": None if samples is None else tuple(samples)})
         print(f"== {case} {case.backend}", file=sys.stderr, flush=True)
-        with _backend(case):
-            outcome = check(operators[case.op], case, lambda number: _say(answers, {"sample": number}))
+        outcome = check(operators[case.op], case, lambda number: _say(answers, {"sample": number}))
         tidy()
         if not gc.get_freeze_count():
             # What torch has imported stays; walking through it took 0.3 s after each case.
@@ -70,13 +68,6 @@ def configure() -> None:
     vars(torch._dynamo.guards)["profile_guard_manager"] = lambda *_: 0.0
     torch._dynamo.config.raise_on_unsafe_aot_autograd = True
     torch._dynamo.config.suppress_errors = False
-
-
-def _backend(case: Case) -> contextlib.AbstractContextManager[Any]:
-    import torch._inductor.config as inductor
-
-    patched: contextlib.AbstractContextManager[Any] = inductor.patch({f"{case.device}_backend": case.backend})
-    return patched
 
 
 def _say(answers: TextIO, message: dict[str, Any]) -> None:
