@@ -66,7 +66,7 @@ def control(backend: str, device: str, clock: Callable[[], float] = time.perf_co
     for each in compiled.values():
         torch.testing.assert_close(each(x), _gate(x))
     for each in compiled.values():
-        each.check_run(x)
+        each.check_run(lambda each=each: each.call(x))  # type: ignore[misc]
     if device == "cuda":
         operands = copies((x,), lambda: (x.clone(),))
         samplers = {name: replays(each.call, operands) for name, each in compiled.items()}

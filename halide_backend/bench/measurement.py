@@ -128,7 +128,7 @@ def _evaluate(
     result.right = not result.error
     if contestants.against and case.kernel.timed and result.right:
         for name, each in compiled.items():
-            result.ran[name] = dict(each.check_run(*arguments))
+            result.ran[name] = dict(each.check_run(lambda each=each: each.call(*arguments)))  # type: ignore[misc]
         if roofline:
             result.roofline_s = roofline.seconds(result.bytes_moved, result.operations)
         _time(case, compiled, arguments, results, result)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,19 +34,26 @@ class Roofline:
         target: whose instructions the loops use.
         threads: number of threads.
         bandwidths: footprint in bytes -> bytes a second read and written by a copy.
-        peak: float32 operations a second; 0 until measured.
     """
 
     target: Target
     threads: int
     bandwidths: dict[int, float] = field(default_factory=dict)
-    peak: float = 0.0
 
     def seconds(self, bytes_moved: int, operations: int) -> float:
         """The least time of a kernel that moves so many bytes and does so many operations."""
-        if not self.peak:
-            self.peak = self._measured_peak()
         return max(bytes_moved / self.bandwidth(bytes_moved), operations / self.peak)
+
+    @cached_property
+    def peak(self) -> float:
+        """float32 operations a second."""
+        lanes = lanes_of(self.target)
+        loops = Loops(fma_text(lanes), self.target)
+        results = [np.zeros(64, np.float32) for _ in range(self.threads)]
+        pointers = [_aligned(result) for result in results]
+        iterations = 1000
+        rate = self._rate(lambda t, n: loops.run(pointers[t], pointers[t], iterations, n))
+        return rate * iterations * UNROLLED * lanes * 2 * self.threads
 
     def bandwidth(self, footprint: int) -> float:
         """Bytes a second of a copy whose source and destination are of `footprint` bytes, to the next power of two."""
@@ -74,15 +82,6 @@ class Roofline:
             loops = Loops(copy_text(lanes, streaming), self.target)
             found.append(self._rate(lambda t, n, loops=loops: loops.run(*pointers[t], count, n)))  # type: ignore[misc]
         return max(found) * 2 * count * step * self.threads
-
-    def _measured_peak(self) -> float:
-        lanes = lanes_of(self.target)
-        loops = Loops(fma_text(lanes), self.target)
-        results = [np.zeros(64, np.float32) for _ in range(self.threads)]
-        pointers = [_aligned(result) for result in results]
-        iterations = 1000
-        rate = self._rate(lambda t, n: loops.run(pointers[t], pointers[t], iterations, n))
-        return rate * iterations * UNROLLED * lanes * 2 * self.threads
 
     def _rate(self, run: Callable[[int, int], None]) -> float:
         """Repetitions a second of `run`(thread, repetitions) on all threads at once: the best measurement."""

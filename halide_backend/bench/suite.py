@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +17,11 @@ from halide_backend.bench.control import LEAST, Control, control
 from halide_backend.bench.kernels import GROUPS
 from halide_backend.bench.measurement import Result, evaluate
 from halide_backend.bench.plot import plot
+from halide_backend.bench.provenance import provenance
 from halide_backend.bench.roofline import Roofline
 from halide_backend.build.target import Target
 from halide_backend.cache_key import NAME
 from halide_backend.errors import HalideBackendError, WrongBackendError
-from halide_backend.inspection import machine as installed
 from halide_backend.inspection.compiled import EAGER
 
 
@@ -87,7 +85,7 @@ def run(request: Request) -> int:
     print(summary.text(seen, held_back, against))
     if request.json_file:
         document = {
-            "machine": machine(request),
+            "machine": provenance(request.device, request.contestants.target),
             "against": list(against),
             "controls": [each.to_json() for each in controls],
             "roofline": roofline.to_json() if roofline else {},
@@ -165,23 +163,3 @@ def _times(result: Result, request: Request) -> str:
     if not math.isnan(result.share()):
         parts.append(f"roofline {result.share():.2f} ({result.share(with_allocation=False):.2f})")
     return "  ".join(parts)
-
-
-def machine(request: Request) -> dict[str, str]:
-    """What the figures belong to."""
-    facts = {
-        **installed.facts(),
-        "command": " ".join(["halide-backend", *(Path(a).name if Path(a).is_absolute() else a for a in sys.argv[1:])]),
-    }
-    if request.device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        told = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-        return facts | {
-            "device": properties.name,
-            "driver": told.partition("\n")[0],
-            "triton": installed.version("triton"),
-        }
-    level = request.contestants.target
-    target = Target.level(level) if level else Target.host()
-    return facts | {"threads": str(torch.get_num_threads()), "target": f"{target.cpu}: {target.halide}"}

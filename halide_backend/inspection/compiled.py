@@ -44,8 +44,8 @@ _DEFINITION = {
 #: Numbers of the code objects made here: equal code objects share what Dynamo remembers of them.
 _number = itertools.count()
 
-#: Backend -> what the names of its kernels in a profile begin with. C++ kernels are not in one.
-_PROFILED = {NAME: "halide_", "triton": "triton_"}
+#: Backend -> names of its kernels in a profile: of launches, and of what runs on a GPU. C++ kernels are not in one.
+_PROFILED = {NAME: re.compile(r"halide_|.*_block_id_"), "triton": re.compile("triton_")}
 
 
 @dataclass
@@ -94,14 +94,14 @@ class Compiled:
         elif kernels[NAME]:
             raise self._wrong(f"{kernels[NAME]} kernels of {NAME} in its code")
 
-    def check_run(self, *arguments: Any) -> Counter[str]:
-        """Call it once under a profiler, and return the number of kernels that ran, by backend (C++ is not shown).
+    def check_run(self, run: Callable[[], object]) -> Counter[str]:
+        """Profile `run`, which calls it, and return how many events of kernels there were, by backend (none of C++).
 
         Raises:
             WrongBackendError: kernels of another backend ran, or none of this one although its code has some.
         """
         self.check_code()
-        ran = kernels_run(lambda: self.call(*arguments))
+        ran = kernels_run(run)
         if bool(ran[NAME]) != bool(self.kernels()[NAME]):
             raise self._wrong(f"its code has {self.kernels()[NAME]} kernels of {NAME}, and {ran[NAME]} ran")
         return ran
@@ -150,7 +150,7 @@ def compile_for(
 
 
 def kernels_run(call: Callable[[], object]) -> Counter[str]:
-    """Number of kernels that a profile of `call` shows, by backend; C++ kernels leave no trace in one."""
+    """Number of events of kernels in a profile of `call`, by backend; C++ kernels leave none."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -162,7 +162,7 @@ def kernels_run(call: Callable[[], object]) -> Counter[str]:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
     names = [event.name for event in profiled.events()]
-    return Counter(backend for name in names for backend, start in _PROFILED.items() if name.startswith(start))
+    return Counter(backend for name in names for backend, kernel in _PROFILED.items() if kernel.match(name))
 
 
 def _copy(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
