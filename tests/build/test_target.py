@@ -8,8 +8,8 @@ import halide as hl
 import pytest
 from llvmlite import binding as llvm
 
-from halide_backend.build import compiler
 from halide_backend.build import target as module
+from halide_backend.build.llvm import code_generation
 from halide_backend.build.target import BASE_FEATURES, Target, halide_features, processor_target
 from halide_backend.errors import UnsupportedVersionError
 
@@ -193,7 +193,7 @@ define <16 x i32> @vnni(<16 x i32> %sum, <32 x i16> %a, <32 x i16> %b) {
     ],
 )
 def test_features_alone_decide_the_instructions(name: str, features: frozenset[str], expected: set[str]) -> None:
-    machine = compiler._machine(processor(name, features), "x86_64-unknown-linux-gnu")
+    machine = code_generation._machine(processor(name, features), "x86_64-unknown-linux-gnu")
     code = machine.emit_assembly(llvm.parse_assembly(INSTRUCTIONS))
     assert set(re.findall(r"\b(vaddph|vcvtneps2bf16|vpdpwssd)\b", code)) == expected
 
