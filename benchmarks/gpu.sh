@@ -6,14 +6,15 @@
 #
 #   build      both extensions, in place (torch, halide and compilers have to be there)
 #   tests      the tests marked gpu
-#   bench      the benchmark suite against Triton, nothing compiled before          -> bench.json, bench.svg
+#   bench      the benchmark suite against Triton, nothing compiled before; what 500 s are too short for runs in parts,
+#              by --only GROUP and --sizes                                         -> bench.json, bench.svg
 #   autotune   the same against Triton with max-autotune                           -> autotune.json
-#   kernels    more kernels against Triton (benchmarks/gpu.py)                     -> kernels.json
+#   check      the whole suite compared with eager, nothing timed                  -> check.log
 #   launch     what a launch costs the host                                        -> launch.json
 #   models     a transformer's training and inference                              -> models.json
 #   optimizer  a step of AdamW for many parameters                                 -> optimizer.json
 #   opinfo     torch's operator tests, forward and gradients, against Triton       -> opinfo.json
-#   memcheck, racecheck   our kernels of benchmarks/gpu.py under compute-sanitizer -> memcheck.log, racecheck.log
+#   memcheck, racecheck   the suite's kernels under compute-sanitizer              -> memcheck.log, racecheck.log
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ $# -ge 2 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "benchmarks/${0##*/}"; exit 2; }
@@ -44,9 +45,9 @@ cpp += [f"-I{Path(torch.__file__).parent / 'include'}", str(cuda / "intrinsics.c
 subprocess.check_call([*cpp, "-o", str(cuda / f"_intrinsics{suffix}")])
 PY
   tests) $python -m pytest -m gpu "${@:-tests}" 2>&1 | tee "$out/tests.log" | tail -15 ;;
-  bench) cold; $command bench --device cuda --against triton --json "$out/bench.json" --plot "$out/bench.svg" "$@" ;;
+  bench) cold; $command bench --device cuda --against triton --seconds 500 --json "$out/bench.json" --plot "$out/bench.svg" "$@" ;;
   autotune) $command bench --device cuda --against triton-max-autotune --seconds 500 --json "$out/autotune.json" "$@" ;;
-  kernels) $python benchmarks/gpu.py --out "$out/kernels.json" "$@" ;;
+  check) $command bench --device cuda --no-timing --seconds 500 "$@" 2>&1 | tee "$out/check.log" | tail -15 ;;
   launch) $python benchmarks/gpu_launch.py --out "$out/launch.json" "$@" ;;
   models) $python benchmarks/gpu_models.py --out "$out/models.json" "$@" ;;
   optimizer) $python benchmarks/gpu_optimizer.py --out "$out/optimizer.json" "$@" ;;
@@ -55,7 +56,7 @@ PY
       --jobs "$(nproc)" --output "$out/opinfo.json" "$@" ;;
   memcheck | racecheck)
     compute-sanitizer --tool "$step" --kernel-regex kns=_block_id_ --print-limit 5 \
-      $python benchmarks/gpu.py --no-timing "$@" > "$out/$step.log" 2>&1
+      $command bench --device cuda --no-timing --seconds 500 "$@" > "$out/$step.log" 2>&1
     tail -3 "$out/$step.log" ;;
   *) echo "no step $step"; exit 2 ;;
 esac

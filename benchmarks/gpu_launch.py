@@ -16,11 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch._inductor.config as inductor_config
-from gpu import machine
 from torch._inductor.codecache import PyCodeCache
 
-import halide_backend  # noqa: F401  (registers the backend)
+from halide_backend.bench.provenance import provenance
+from halide_backend.inspection.compiled import compile_for
 
 BACKENDS = ("triton", "halide_backend")
 
@@ -30,12 +29,11 @@ LAUNCHES, SAMPLES = 200, 101
 
 def launcher(backend: str) -> Callable[[], None]:
     """One launch of `x + y`, as the generated code makes it."""
-    torch._dynamo.reset()
     before = len(PyCodeCache.modules)
     x, y, result = (torch.randn(1000, device="cuda") for _ in range(3))
-    with inductor_config.patch(cuda_backend=backend, fx_graph_cache=False):
-        torch.compile(lambda x, y: x + y, dynamic=False)(x, y)
-    stream = torch.cuda.current_stream().cuda_stream
+    compiled = compile_for(backend, lambda x, y: x + y)
+    compiled(x, y)
+    compiled.check_run(lambda: compiled.call(x, y))
     kernels = [
         (name, value)
         for module in PyCodeCache.modules[before:]
@@ -44,6 +42,7 @@ def launcher(backend: str) -> Callable[[], None]:
         if name.startswith("triton_poi_fused" if backend == "triton" else "halide_fused")
     ]
     ((_, kernel),) = kernels
+    stream = torch.cuda.current_stream().cuda_stream
     if backend == "triton":
         return lambda: kernel.run(x, y, result, 1000, stream=stream)
     return lambda: kernel(x, y, result, stream)
@@ -74,7 +73,9 @@ def main() -> None:
     print(*(f"{backend} {median:.2f} us" for backend, median in medians.items()), sep="; ", end="; ")
     print(f"ours is {medians['halide_backend'] / medians['triton']:.3f} of it")
     if options.out:
-        options.out.write_text(json.dumps({"machine": machine(), "us": medians, "samples": samples}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps({"machine": provenance("cuda"), "us": medians, "samples": samples}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

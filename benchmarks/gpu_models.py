@@ -2,7 +2,8 @@
 
     python benchmarks/gpu_models.py [--out results.json]
 
-Milliseconds are medians of steps that end with a synchronisation; the backends take turns.
+Milliseconds are medians of steps that end with a synchronisation; the backends take turns. The generated code and a
+profile of a step of each show whose kernels run.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._inductor.config as inductor_config
 import torch.nn.functional as F
-from gpu import machine
 
 import halide_backend
+from halide_backend.bench.provenance import provenance
+from halide_backend.inspection.compiled import Compiled, compile_for
 
 BACKENDS = ("triton", "halide_backend")
 WIDTH, HEADS, LAYERS, TOKENS, BATCH, WORDS = 768, 12, 6, 512, 16, 8192
@@ -59,21 +60,18 @@ class Model(torch.nn.Module):
         return self.head(self.norm(self.blocks(self.words(tokens))))  # type: ignore[no-any-return]
 
 
-def trial(mode: str, training: bool, backend: str) -> tuple[Callable[[], float], dict[str, Any]]:
-    """A step that returns its loss, compiled and warm, and what is known of its kernels."""
-    torch._dynamo.reset()
+def trial(mode: str, training: bool, backend: str) -> tuple[Callable[[], float], Compiled, dict[str, Any]]:
+    """A step that returns its loss, compiled and warm, its compiled model, and what is known of its kernels."""
     torch.manual_seed(0)
-    inductor_config.cuda_backend = backend
-    inductor_config.force_disable_caches = True
     halide_backend.reset_stats()
     model = Model().cuda()
     tokens = torch.randint(0, WORDS, (BATCH, TOKENS), device="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    call = torch.compile(model, mode=None if mode == "default" else mode, dynamic=False)
+    compiled = compile_for(backend, model, options=torch._inductor.list_mode_options(mode))
 
     def step() -> float:
         with torch.autocast("cuda", torch.bfloat16), torch.set_grad_enabled(training):
-            logits = call(tokens)
+            logits = compiled.call(tokens)
             loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens.roll(-1, 1).flatten())
         if training:
             loss.backward()
@@ -84,13 +82,15 @@ def trial(mode: str, training: bool, backend: str) -> tuple[Callable[[], float],
     begin = time.perf_counter()
     losses = [step() for _ in range(6)]
     stats = halide_backend.stats()
+    compiled.check_code()
     facts = {
         "warm_up_s": round(time.perf_counter() - begin, 2),
         "losses": losses,
         "native": stats["native_kernels"],
         "delegated": stats["delegation_reasons"],
+        "kernels": dict(compiled.kernels()),
     }
-    return step, facts
+    return step, compiled, facts
 
 
 def main() -> None:
@@ -101,9 +101,10 @@ def main() -> None:
     for training in (False, True):
         for mode in ("default", "reduce-overhead"):
             trials = {backend: trial(mode, training, backend) for backend in BACKENDS}
+            ran = {backend: compiled.check_run(step) for backend, (step, compiled, _) in trials.items()}
             samples: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
             for _ in range(STEPS):
-                for backend, (step, _) in trials.items():
+                for backend, (step, _, _) in trials.items():
                     torch.cuda.synchronize()
                     begin = time.perf_counter()
                     step()
@@ -111,14 +112,14 @@ def main() -> None:
                     samples[backend].append((time.perf_counter() - begin) * 1e3)
             medians = {backend: statistics.median(each) for backend, each in samples.items()}
             ratio = medians["triton"] / medians["halide_backend"]
-            facts = {backend: known for backend, (_, known) in trials.items()}
+            facts = {backend: {**known, "ran": ran[backend]} for backend, (_, _, known) in trials.items()}
             results.append(
                 {"training": training, "mode": mode, "ms": medians, "ratio": ratio, "samples": samples, "facts": facts}
             )
             print(f"training={training} {mode}: {medians} ratio {ratio:.3f} {facts['halide_backend']}", flush=True)
             print(f"    triton {facts['triton']}", flush=True)
     if options.out:
-        options.out.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + "\n")
+        options.out.write_text(json.dumps({"machine": provenance("cuda"), "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

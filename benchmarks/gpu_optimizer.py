@@ -12,16 +12,15 @@ import argparse
 import json
 import statistics
 import time
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch._inductor.config as inductor_config
-from gpu import machine
 
 import halide_backend
+from halide_backend.bench.provenance import provenance
+from halide_backend.inspection.compiled import compile_for
 
 BACKENDS = ("triton", "halide_backend")
 SHAPES = ((256, 256), (256,), (1024, 256), (1024,), (256, 1024), (256,))
@@ -35,18 +34,6 @@ def optimizer(layers: int) -> tuple[list[torch.Tensor], torch.optim.Optimizer]:
         parameter.grad = torch.randn_like(parameter)
     rate = torch.tensor(1e-3, device="cuda")
     return parameters, torch.optim.AdamW(parameters, lr=rate, foreach=True, capturable=True)
-
-
-def compiled_step(adam: torch.optim.Optimizer, backend: str) -> Callable[[], None]:
-    def step() -> None:
-        adam.step()
-
-    torch._dynamo.reset()
-    inductor_config.cuda_backend = backend
-    inductor_config.force_disable_caches = True
-    # A function of its own for each backend: compiled code belongs to code objects.
-    code = step.__code__.replace(co_name=f"step_{backend}")
-    return torch.compile(types.FunctionType(code, step.__globals__, code.co_name, None, step.__closure__))
 
 
 def captured(step: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -92,11 +79,13 @@ def measure(layers: int) -> dict[str, Any]:
     for backend in BACKENDS:
         parameters, adam = optimizer(layers)
         halide_backend.reset_stats()
-        step = compiled_step(adam, backend)
+        compiled = compile_for(backend, adam.step, dynamic=None)
+        step = compiled.call
         compile_s = sum(microseconds(step) for _ in range(2)) / 1e6
         right = all(torch.allclose(p, q, rtol=1e-5, atol=1e-6) for p, q in zip(parameters, expected, strict=True))
         delegated = halide_backend.stats()["delegation_reasons"]
         found[backend] = {"right": right, "compile_s": round(compile_s, 2), "delegated": delegated}
+        compiled.check_run(step)
         steps[backend], graphs[backend] = step, captured(step)
         found[backend] |= {"launches": launches(step), "graph": [], "call": []}
         kept.append(parameters)
@@ -119,7 +108,9 @@ def main() -> int:
     shown = ("right", "launches", "compile_s", "delegated")
     print({backend: {key: found[backend][key] for key in shown} for backend in BACKENDS})
     if options.out:
-        options.out.write_text(json.dumps({"machine": machine(), "layers": options.layers, **found}, indent=1) + "\n")
+        options.out.write_text(
+            json.dumps({"machine": provenance("cuda"), "layers": options.layers, **found}, indent=1) + "\n"
+        )
     return 0 if all(found[backend]["right"] for backend in BACKENDS) else 1
 
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
-import torch
 
 from halide_backend import pipeline
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.loader import load_object
 from halide_backend.build.pool import WorkerPool
 from halide_backend.demonstration.catalogue import workloads
+from halide_backend.inspection.compiled import compile_for
 from halide_backend.launch import launcher
 
 LIMIT_COMPILE_MS, LIMIT_LOAD_MS = 80, 1
@@ -48,10 +48,9 @@ def texts_of_models(quick: bool) -> dict[str, dict[str, str]]:
             texts.setdefault(text, name)
             return obtain(text, target, name=name, limits=limits)
 
-        torch._dynamo.reset()
         pipeline.obtain = recorded
         try:
-            trial = workload.start(lambda function: torch.compile(function, options={"cpu_backend": BACKEND}), quick)
+            trial = workload.start(lambda function: compile_for(BACKEND, function, dynamic=None).call, quick)
             trial.step()
             trial.step()
         finally:

@@ -34,7 +34,10 @@ sys.path.insert(0, str(ROOT / "tests" / "golden"))
 
 from captured_kernels import CapturedKernel, captured_kernels  # noqa: E402
 
-from halide_backend.bench.kernels import DTYPES, KERNELS, SIZES, Case, Operands  # noqa: E402
+from halide_backend.bench.case import SIZES, Case, Selection  # noqa: E402
+from halide_backend.bench.case import cases as suite  # noqa: E402
+from halide_backend.bench.kernels import GROUPS  # noqa: E402
+from halide_backend.bench.operands import Operands  # noqa: E402
 from halide_backend.build.pool import WorkerPool  # noqa: E402
 from halide_backend.build.ptx import ptxas  # noqa: E402
 from halide_backend.build.target import Target  # noqa: E402
@@ -63,10 +66,16 @@ _REGISTERS = re.compile(r"\.reg\s+\.\w+\s+([^%;<]+);")
 
 
 class Uninitialised(Operands):
-    """Operands whose values nobody reads."""
+    """Operands in the memory of this machine whose values nobody reads."""
 
     def __call__(self, *shape: int) -> Tensor:
-        return torch.empty(*shape, dtype=self.dtype)
+        return torch.empty(shape, dtype=self.dtype)
+
+    @staticmethod
+    def of_case(case: Case) -> Uninitialised:
+        """What `case.operands()` makes, for a kernel that is only captured."""
+        made = case.operands()
+        return Uninitialised(made.rows, made.columns, made.dtype, "cpu")
 
 
 @dataclass(frozen=True)
@@ -192,14 +201,11 @@ def plain_ptx(ptx: str) -> str:
 
 
 def cases(only: list[str]) -> Iterator[tuple[str, Case]]:
-    """The suite's cases by device, on operands in the memory of this machine."""
-    for device, sizes in SIZES.items():
-        for kernel in KERNELS:
-            for rows, columns in sizes:
-                for name, dtype in DTYPES.items():
-                    case = Case(kernel, Uninitialised(rows, columns, dtype, "cpu"), name)
-                    if not only or any(word in f"{device}/{case.name}" for word in only):
-                        yield device, case
+    """The suite's cases by device."""
+    for device in SIZES:
+        for case in suite(GROUPS, device, Selection()):
+            if not only or any(word in f"{device}/{case.name}" for word in only):
+                yield device, case
 
 
 def record(only: list[str], jobs: int) -> dict[str, object]:
@@ -223,7 +229,8 @@ def record(only: list[str], jobs: int) -> dict[str, object]:
         os.environ["CUDA_HOME"] = folder
         for device, case in cases(only):
             name = f"{device}/{case.name}"
-            found = captured_kernels(case.kernel.function, case.arguments(), TARGETS[device])
+            arguments = case.kernel.operands(Uninitialised.of_case(case))
+            found = captured_kernels(case.kernel.function, arguments, TARGETS[device])
             print(f"{name}: {len(found)} kernels", flush=True)
             for number, kernel in enumerate(found):
                 kernels[f"{name}/{number}"] = threads.submit(compiled, kernel, name)

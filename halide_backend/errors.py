@@ -79,6 +79,10 @@ class WorkerTimeout(HalideBackendError):
     """A task took longer than its time limit; its worker process was killed."""
 
 
+class WrongBackendError(HalideBackendError):
+    """A callable that was compiled for one backend has or runs kernels of another."""
+
+
 class LoadError(HalideBackendError):
     """A compiled object could not be loaded into this process."""
 

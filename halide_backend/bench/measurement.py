@@ -1,185 +1,157 @@
-"""One case: compiled by each backend, compared with eager in float32, timed in turns."""
+"""One case: compiled once for each contestant, compared with eager in float32, timed in turns."""
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch._inductor.config as inductor_config
 from torch import Tensor
 
 import halide_backend
-from halide_backend.bench.kernels import Case
+from halide_backend.bench.agreement import disagreement, tensors, widened
+from halide_backend.bench.case import Case
+from halide_backend.bench.contestants import Contestants
+from halide_backend.bench.roofline import Roofline
+from halide_backend.bench.timing import allocations, alternate, calls, copies, replays
+from halide_backend.bench.work import Operations, bytes_moved
 from halide_backend.cache_key import NAME
-
-#: Bytes that the calls of one CUDA graph touch together: several times the 60 MB second-level cache of an H200.
-_FOOTPRINT, _MOST_CALLS = 400 << 20, 24
-
-#: Ending of the name of a backend that tries several configurations of each kernel and keeps the fastest.
-MAX_AUTOTUNE = "-max-autotune"
-
-#: Samples of each backend; on a CPU each is the mean of as many calls as fill this time.
-_ROUNDS, _SAMPLE_S = 9, 0.01
-
-#: (relative, absolute) tolerance against eager in float32, the absolute one in units of the result's mean.
-_TOLERANCE = {torch.float32: (2e-4, 2e-4), torch.bfloat16: (2e-2, 2e-2), torch.int8: (0, 1)}
+from halide_backend.inspection.compiled import Compiled
 
 
 @dataclass
 class Result:
-    """What is known of one case; `samples` are microseconds of one call by backend."""
+    """What is known of one case.
+
+    Attributes:
+        name, group: the case's. held_back: whether its figures are out of sight while rules are tuned.
+        right: whether the results of this backend are eager's; error: what is wrong otherwise.
+        kernels: contestant -> backend -> kernels in the generated code. delegated: why this backend left kernels.
+        ran: contestant -> backend -> kernels that a profile of one call showed; C++ kernels are not in one.
+        compile_s: seconds of the first call. samples: microseconds of one call, every one that was taken.
+        allocation: microseconds of memory for the results, which a call asks for, too; on a CPU.
+        bytes_moved, operations: what the kernel does at least. roofline_s: the time that takes this machine at least.
+    """
 
     name: str
+    group: str = ""
+    held_back: bool = False
     right: bool = False
-    native: int = 0
+    error: str = ""
+    kernels: dict[str, dict[str, int]] = field(default_factory=dict)
     delegated: dict[str, int] = field(default_factory=dict)
+    ran: dict[str, dict[str, int]] = field(default_factory=dict)
     compile_s: dict[str, float] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
-    error: str = ""
+    allocation: list[float] = field(default_factory=list)
+    bytes_moved: int = 0
+    operations: int = 0
+    roofline_s: float = 0.0
 
-    def median(self, backend: str) -> float:
+    def median(self, contestant: str) -> float:
         """Microseconds, NaN where nothing was measured."""
-        return statistics.median(self.samples[backend]) if backend in self.samples else math.nan
+        return statistics.median(self.samples[contestant]) if contestant in self.samples else math.nan
 
     def ratio(self, against: str) -> float:
-        """The other backend's time over ours: above 1 this one is faster."""
+        """The other's median over ours: above 1 this backend is faster."""
         return self.median(against) / self.median(NAME)
 
+    def spread(self, against: str) -> tuple[float, float]:
+        """Lower and upper quartile of the ratios of samples that were taken one after the other."""
+        ratios = [theirs / ours for theirs, ours in zip(self.samples[against], self.samples[NAME], strict=True)]
+        if len(ratios) < 2:
+            return ratios[0], ratios[0]
+        lower, _, upper = statistics.quantiles(ratios, n=4)
+        return lower, upper
 
-def evaluate(case: Case, against: str, *, timing: bool = True, against_first: bool = False) -> Result:
+    def share(self, *, with_allocation: bool = True) -> float:
+        """Share of the roofline that this backend reaches, NaN without one; at most about 1.
+
+        Without allocation the time that the results' memory takes is not counted.
+        """
+        seconds = self.median(NAME) / 1e6
+        if not with_allocation and self.allocation:
+            seconds -= statistics.median(self.allocation) / 1e6
+        return self.roofline_s / seconds if self.roofline_s and seconds > 0 else math.nan
+
+
+def evaluate(
+    case: Case,
+    contestants: Contestants,
+    roofline: Roofline | None = None,
+    *,
+    timed: bool = True,
+    ours_first: bool = True,
+) -> Result:
     """Check and time one case; whatever goes wrong is in the result.
 
-    Whoever compiles first, this backend or `against_first`, pays for what torch computes once for a function.
+    Whoever compiles first pays for what torch computes once for a function; without timing only this backend compiles.
     """
-    result = Result(case.name)
+    result = Result(case.name, case.group, case.held_back)
     try:
-        if timing and against_first:
-            _warm(case, against, result, case.arguments())
-        _check(case, result)
-        if timing and result.right:
-            _time(case, against, result)
+        _evaluate(case, contestants if timed else replace(contestants, against=()), roofline, result, ours_first)
     except Exception:
         result.right, result.error = False, traceback.format_exc()[-2000:]
     return result
 
 
-def _compiled(case: Case, backend: str) -> Callable[..., Any]:
-    if backend == "eager":
-        return case.kernel.function
-    torch._dynamo.reset()
-    setattr(inductor_config, f"{case.make.device}_backend", backend.removesuffix(MAX_AUTOTUNE))
-    inductor_config.max_autotune = backend.endswith(MAX_AUTOTUNE)
-    inductor_config.force_disable_caches = True
-    compiled: Callable[..., Any] = torch.compile(case.kernel.function, dynamic=False)
-    return compiled
-
-
-def _check(case: Case, result: Result) -> None:
+def _evaluate(
+    case: Case, contestants: Contestants, roofline: Roofline | None, result: Result, ours_first: bool
+) -> None:
     halide_backend.reset_stats()
-    torch.manual_seed(0)
+    torch.manual_seed(zlib.crc32(case.name.encode()))
     arguments = case.arguments()
-    begin = time.perf_counter()
-    got = _tensors(_compiled(case, NAME)(*arguments))
-    _wait(case)
-    result.compile_s[NAME] = time.perf_counter() - begin
-    stats = halide_backend.stats()
-    result.native = int(stats["native_kernels"])  # type: ignore[call-overload]
-    result.delegated = dict(stats["delegation_reasons"])  # type: ignore[call-overload]
-    if case.kernel.compared:
-        wide = [a.float() if a.is_floating_point() else a for a in arguments]
-        wanted = _tensors(case.kernel.function(*wide))
-        result.error = "\n".join(filter(None, (_difference(g, w) for g, w in zip(got, wanted, strict=True))))
+    wide = widened(arguments)
+    with Operations() as counted:
+        wanted = case.kernel.function(*wide)
+    result.operations = counted.count
+    compiled = {}
+    for name in contestants.names(ours_first=ours_first):
+        compiled[name] = contestants.compile(name, case.kernel.function)
+        begin = time.perf_counter()
+        got = compiled[name](*(a.clone(memory_format=torch.preserve_format) for a in arguments))
+        _wait(case)
+        result.compile_s[name] = time.perf_counter() - begin
+        compiled[name].check_code()
+        result.kernels[name] = dict(compiled[name].kernels())
+        if name == NAME:
+            stats: Any = halide_backend.stats()
+            result.delegated = dict(stats["delegation_reasons"])
+            result.error = disagreement(got, wanted) if case.kernel.compared else ""
+            result.bytes_moved = bytes_moved(arguments, got, gathers=case.kernel.gathers)
+            results = tensors(got)
     result.right = not result.error
+    if contestants.against and case.kernel.timed and result.right:
+        for name, each in compiled.items():
+            result.ran[name] = dict(each.check_run(lambda each=each: each.call(*arguments)))  # type: ignore[misc]
+        if roofline:
+            result.roofline_s = roofline.seconds(result.bytes_moved, result.operations)
+        _time(case, compiled, arguments, results, result)
 
 
-def _difference(got: Tensor, wanted: Tensor) -> str:
-    """Empty if the tensors are close."""
-    if got.dtype not in _TOLERANCE:
-        return "" if torch.equal(got, wanted.to(got.dtype)) else f"{got.dtype} results differ"
-    relative, absolute = _TOLERANCE[got.dtype]
-    scale = max(1.0, float(wanted.float().abs().nan_to_num(0, 0, 0).mean())) if got.is_floating_point() else 1.0
-    try:
-        torch.testing.assert_close(got.float(), wanted.float(), rtol=relative, atol=absolute * scale, equal_nan=True)
-    except AssertionError as error:
-        return str(error)
-    return ""
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [tensor for part in value for tensor in _tensors(part)]
+def _time(
+    case: Case,
+    compiled: dict[str, Compiled],
+    arguments: tuple[Tensor, ...],
+    results: list[Tensor],
+    result: Result,
+) -> None:
+    if case.device == "cuda":
+        operands = copies(arguments, case.arguments)
+        samplers = {name: replays(each.call, operands) for name, each in compiled.items()}
+        result.samples = alternate(samplers)
+        return
+    samplers = {name: calls(each.call, arguments) for name, each in compiled.items()}
+    samples = alternate({**samplers, "": allocations(results)})
+    result.allocation = samples.pop("")
+    result.samples = samples
 
 
 def _wait(case: Case) -> None:
-    if case.make.device == "cuda":
+    if case.device == "cuda":
         torch.cuda.synchronize()
-
-
-def _time(case: Case, against: str, result: Result) -> None:
-    prepare = _replays if case.make.device == "cuda" else _calls
-    trials = {backend: prepare(case, backend, result) for backend in (against, NAME)}
-    for _ in range(2):
-        for sample in trials.values():
-            sample()
-    for _ in range(_ROUNDS):
-        for backend, sample in trials.items():
-            result.samples.setdefault(backend, []).append(round(sample(), 3))
-
-
-def _warm(case: Case, backend: str, result: Result, arguments: tuple[Tensor, ...]) -> Callable[..., Any]:
-    function = _compiled(case, backend)
-    begin = time.perf_counter()
-    function(*arguments)
-    _wait(case)
-    result.compile_s.setdefault(backend, time.perf_counter() - begin)
-    function(*arguments)
-    return function
-
-
-def _calls(case: Case, backend: str, result: Result) -> Callable[[], float]:
-    arguments = case.arguments()
-    function = _warm(case, backend, result, arguments)
-    begin = time.perf_counter()
-    function(*arguments)
-    count = max(1, int(_SAMPLE_S / (time.perf_counter() - begin)))
-
-    def sample() -> float:
-        begin = time.perf_counter()
-        for _ in range(count):
-            function(*arguments)
-        return (time.perf_counter() - begin) * 1e6 / count
-
-    return sample
-
-
-def _replays(case: Case, backend: str, result: Result) -> Callable[[], float]:
-    """Replays of a CUDA graph of several calls on different operands."""
-    first = case.arguments()
-    size = sum(tensor.numel() * tensor.element_size() for tensor in first) * 2
-    count = max(2, min(_MOST_CALLS, _FOOTPRINT // max(size, 1)))
-    operands = [first, *(case.arguments() for _ in range(count - 1))]
-    stream, graph, kept = torch.cuda.Stream(), torch.cuda.CUDAGraph(), []
-    gc.collect()
-    with torch.cuda.stream(stream), torch.no_grad():
-        function = _warm(case, backend, result, first)
-        stream.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            kept = [function(*arguments) for arguments in operands]
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-
-    def sample() -> float:
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e3 / len(kept)
-
-    return sample

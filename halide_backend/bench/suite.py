@@ -4,34 +4,56 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
-from halide_backend.bench.kernels import Case, cases
-from halide_backend.bench.measurement import MAX_AUTOTUNE, Result, evaluate
+from halide_backend.bench import summary
+from halide_backend.bench.case import Case, Selection, cases
+from halide_backend.bench.contestants import ITSELF, Contestants
+from halide_backend.bench.control import LEAST, Control, control
+from halide_backend.bench.kernels import GROUPS
+from halide_backend.bench.measurement import Result, evaluate
+from halide_backend.bench.plot import plot
+from halide_backend.bench.provenance import provenance
+from halide_backend.bench.roofline import Roofline
+from halide_backend.build.target import Target
 from halide_backend.cache_key import NAME
-from halide_backend.errors import HalideBackendError
-from halide_backend.inspection import machine as installed
+from halide_backend.errors import HalideBackendError, WrongBackendError
+from halide_backend.inspection.compiled import EAGER
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to run: `only` are parts of names (all cases if empty), `seconds` the time after which no case begins."""
+    """What to run.
+
+    Attributes:
+        seconds: time after which no case begins. threads: of kernels on a CPU; torch's default if 0.
+        held_back: whether the figures of held-back cases are shown one by one.
+        json_file, plot_file: where to write; nowhere if empty.
+    """
 
     device: str
-    against: str
-    only: tuple[str, ...] = ()
+    contestants: Contestants
+    selection: Selection
     timing: bool = True
     seconds: float = math.inf
+    threads: int = 0
+    held_back: bool = False
     json_file: str = ""
     plot_file: str = ""
+
+
+def show(request: Request) -> int:
+    """Print the cases of a request, with their groups."""
+    chosen = _chosen(request)
+    for case in chosen:
+        print(f"{case.group:14} {case.name}{' (held back)' if case.held_back else ''}")
+    kernels = {case.kernel.name for case in chosen}
+    print(f"{len(chosen)} cases of {len(kernels)} kernels, {sum(case.held_back for case in chosen)} held back")
+    return 0
 
 
 def run(request: Request) -> int:
@@ -39,104 +61,105 @@ def run(request: Request) -> int:
 
     Raises:
         HalideBackendError: the device is not there, or has no such other backend.
+        WrongBackendError: a backend that was deliberately slowed is as fast as without: the figures would mean nothing.
     """
-    _possible(request)
-    chosen = [c for c in cases(request.device) if not request.only or any(part in c.name for part in request.only)]
+    _check(request)
+    chosen = _chosen(request)
+    if request.threads:
+        torch.set_num_threads(request.threads)
     begin = time.perf_counter()
+    roofline, controls = None, []
     if request.timing:
-        # Whatever runs first in a process is slow.
-        evaluate(next(cases(request.device)), request.against)
+        controls = _controls(request)
+        if request.device == "cpu":
+            level = request.contestants.target
+            roofline = Roofline(Target.level(level) if level else Target.host(), torch.get_num_threads())
     results: list[Result] = []
     for case in chosen:
         if time.perf_counter() - begin > request.seconds:
             print(f"{len(chosen) - len(results)} cases left out after {request.seconds:g} s")
             break
-        results.append(_told(case, request, against_first=len(results) % 2 == 1))
-    print(_summary(results, request.against))
+        results.append(_told(case, request, roofline, ours_first=len(results) % 2 == 0))
+    seen, held_back = ([r for r in results if r.held_back == hidden] for hidden in (False, True))
+    against = request.contestants.against
+    print(summary.text(seen, held_back, against))
     if request.json_file:
         document = {
-            "machine": machine(request.device),
-            "against": request.against,
-            "results": list(map(asdict, results)),
+            "machine": provenance(request.device, request.contestants.target),
+            "against": list(against),
+            "controls": [each.to_json() for each in controls],
+            "roofline": roofline.to_json() if roofline else {},
+            "figures": summary.to_json(seen, against),
+            "held_back_figures": summary.to_json(held_back, against),
+            "results": list(map(asdict, seen)),
+            "held_back_results": list(map(asdict, held_back)),
         }
         Path(request.json_file).write_text(json.dumps(document, indent=1) + "\n")
     if request.plot_file:
-        _plot(results, request)
+        plot(results if request.held_back else seen, against[0], request.plot_file)
     return 0 if all(result.right for result in results) else 1
 
 
-def _possible(request: Request) -> None:
+def _chosen(request: Request) -> list[Case]:
+    """The cases of a request.
+
+    Raises:
+        HalideBackendError: there are none.
+    """
+    if chosen := list(cases(GROUPS, request.device, request.selection)):
+        return chosen
+    raise HalideBackendError("no case is selected", where="bench", cure="`halide-backend bench --list` shows all.")
+
+
+def _check(request: Request) -> None:
     if request.device == "cuda" and not torch.cuda.is_available():
         raise HalideBackendError("there is no CUDA device", where="bench --device cuda", cure="Use --device cpu.")
-    if {"triton": "cpu", "cpp": "cuda"}.get(request.against.removesuffix(MAX_AUTOTUNE)) == request.device:
-        raise HalideBackendError(
-            f"Inductor has no {request.against} backend for {request.device}",
-            where=f"bench --against {request.against}",
-            cure="Use --against triton for cuda, cpp for cpu, or eager.",
+    request.contestants.check(request.device)
+    if request.contestants.target:
+        Target.level(request.contestants.target).check_runs_here()
+
+
+def _controls(request: Request) -> list[Control]:
+    """One for every backend that is timed, which takes care of what is slow in a process at first, too."""
+    backends = dict.fromkeys(
+        NAME if name == ITSELF else name for name in (NAME, *request.contestants.against) if name != EAGER
+    )
+    found = []
+    for backend in backends:
+        each = control(backend, request.device)
+        print(
+            f"control: {backend} against itself {each.alike:.3f}, against itself slowed {each.slowed:.1f}", flush=True
         )
+        if each.slowed < LEAST:
+            raise WrongBackendError(
+                f"a kernel with ten times the work takes {each.slowed:.2f} of the time",
+                where=f"bench, control of {backend}",
+                cure="Report it: callables run each other's code, and no figure would mean anything.",
+            )
+        found.append(each)
+    return found
 
 
-def _told(case: Case, request: Request, *, against_first: bool) -> Result:
-    result = evaluate(case, request.against, timing=request.timing, against_first=against_first)
-    times = ""
-    if result.samples:
-        times = f"{result.median(NAME):10.1f} us {result.median(request.against):10.1f} us "
-        times += f"ratio {result.ratio(request.against):.3f}"
+def _told(case: Case, request: Request, roofline: Roofline | None, *, ours_first: bool) -> Result:
+    result = evaluate(case, request.contestants, roofline, timed=request.timing, ours_first=ours_first)
     state = "right" if result.right else "WRONG"
     reasons = f" {result.delegated}" if result.delegated else ""
-    print(f"{result.name:44} {state} native {result.native}{reasons} {times}", flush=True)
+    kernels = result.kernels.get(NAME, {}).get(NAME, 0)
+    print(f"{result.name:44} {state} native {kernels}{reasons}{_times(result, request)}", flush=True)
     if result.error:
         print("    " + result.error.replace("\n", "\n    "), flush=True)
     return result
 
 
-def _summary(results: Sequence[Result], against: str) -> str:
-    ratios = [result.ratio(against) for result in results if result.samples]
-    lines = [f"{sum(result.right for result in results)} of {len(results)} right"]
-    if ratios:
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        enough, least = sum(ratio >= 0.97 for ratio in ratios), min(ratios)
-        lines.append(
-            f"geometric mean of {against}'s time over ours {mean:.3f}; {enough} of {len(ratios)} at least 0.97"
-        )
-        lines.append(f"the lowest is {least:.3f}")
-    first = [(result.compile_s[against], result.compile_s[NAME]) for result in results if against in result.compile_s]
-    if first and against != "eager":
-        theirs, ours = map(sum, zip(*first, strict=True))
-        lines.append(f"first calls took {theirs:.1f} s with {against}, {ours:.1f} s with ours")
-    return "; ".join(lines)
-
-
-def machine(device: str) -> dict[str, str]:
-    """What the figures belong to."""
-    facts = {
-        **installed.facts(),
-        "command": " ".join(["halide-backend", *(Path(a).name if Path(a).is_absolute() else a for a in sys.argv[1:])]),
-    }
-    if device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        told = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-        facts |= {"device": properties.name, "driver": told.partition("\n")[0], "triton": installed.version("triton")}
-    else:
-        facts["threads"] = str(torch.get_num_threads())
-    return facts
-
-
-def _plot(results: Sequence[Result], request: Request) -> None:
-    """A bar for each case, longest first."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise HalideBackendError(
-            f"matplotlib cannot be imported ({error})", where="bench --plot", cure='pip install "halide-backend[bench]"'
-        ) from error
-    measured = sorted((r for r in results if r.samples), key=lambda result: result.ratio(request.against))
-    figure = Figure(figsize=(8, 1 + 0.16 * len(measured)), layout="constrained")
-    axes = figure.subplots()
-    axes.barh([r.name for r in measured], [r.ratio(request.against) for r in measured], color="#4477aa")
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.tick_params(axis="y", labelsize=5)
-    axes.set_xlabel(f"time of {request.against} / time of {NAME}")
-    axes.margins(y=0.005)
-    figure.savefig(request.plot_file)
+def _times(result: Result, request: Request) -> str:
+    if not result.samples:
+        return ""
+    if result.held_back and not request.held_back:
+        return "  held back"
+    parts = [f"  {result.median(NAME):10.1f} us"]
+    for name in request.contestants.against:
+        low, high = result.spread(name)
+        parts.append(f"{name} {result.ratio(name):.3f} [{low:.2f} {high:.2f}]")
+    if not math.isnan(result.share()):
+        parts.append(f"roofline {result.share():.2f} ({result.share(with_allocation=False):.2f})")
+    return "  ".join(parts)

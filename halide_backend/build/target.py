@@ -7,6 +7,7 @@ machine must not be mistaken for one that fits another.
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,7 +20,10 @@ BASE_FEATURES = ("no_asserts", "no_bounds_query", "no_runtime", "strict_float")
 
 #: Halide feature -> the LLVM features it lets Halide use (Halide 21, CodeGen_X86::mattrs).
 #: Each is offered only to a processor that has all of them, whatever its model number says: a
-#: virtual machine may hide some.
+#: virtual machine may hide some. avx512_zen4 is Halide's one name for AVX-512 BF16 and VNNI: a
+#: Sapphire Rapids has them as well, and Halide's avx512_sapphirerapids implies it; that name itself
+#: would add the tile unit (AMX), which no kernel uses. No Halide feature names FP16, or VNNI
+#: without BF16 (Ice Lake): LLVM selects them from the features of `Target.features`.
 _REQUIRES = {
     "sse41": ("sse4.1",),
     "avx": ("avx",),
@@ -41,6 +45,12 @@ _TUNABLE = {
     *("znver1", "znver2", "znver3", "znver4", "znver5"),
 }
 
+#: Intel processors with AVX-512 but without its FP16 instructions, by LLVM's names.
+_INTEL_BEFORE_FP16 = {
+    *("skylake-avx512", "cascadelake", "cooperlake", "cannonlake"),
+    *("icelake-client", "icelake-server", "rocketlake", "tigerlake"),
+}
+
 #: Levels of the x86-64 psABI, for code that must run on more than this machine.
 _LEVELS = {
     "sse41": ("x86-64-v2", ("sse41",)),
@@ -58,7 +68,7 @@ class Target:
 
     Attributes:
         halide: complete Halide target string, features sorted.
-        cpu: LLVM name of the processor, e.g. "znver4".
+        cpu: LLVM name of the processor, e.g. "znver4". With `features` it says only what to tune for.
         features: LLVM feature string, e.g. "+avx,+avx2,-avx512f"; empty means: all that `cpu` has.
         capability: the GPU that kernels run on, e.g. "sm_90", launched by any x86-64; empty for CPU kernels.
     """
@@ -157,13 +167,23 @@ def _host() -> Target:
         )
     from llvmlite import binding as llvm
 
-    cpu = llvm.get_host_cpu_name()
-    found = llvm.get_host_cpu_features()
-    features = halide_features({name for name, there in found.items() if there}, cpu)
+    return processor_target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features())
+
+
+def processor_target(name: str, features: Mapping[str, bool]) -> Target:
+    """Return the target of one processor.
+
+    Args:
+        name: what LLVM takes it for, from its model number. A virtual machine may show that of another one.
+        features: every feature LLVM knows, and whether this processor has it; those it lacks are denied by name, so
+            none comes in with the name.
+    """
+    there = {feature for feature, has in features.items() if has}
+    cpu = "sapphirerapids" if name in _INTEL_BEFORE_FP16 and "avx512fp16" in there else name
     return Target(
-        _halide_string(features, cpu if cpu in _TUNABLE else ""),
+        _halide_string(halide_features(there, cpu), cpu if cpu in _TUNABLE else ""),
         cpu,
-        ",".join(("+" if found[name] else "-") + name for name in sorted(found)),
+        ",".join(("+" if features[feature] else "-") + feature for feature in sorted(features)),
     )
 
 

@@ -74,12 +74,11 @@ def _answer(answers: TextIO, line: dict[str, object]) -> None:
 
 
 def _compiler(backend: str, cache: str) -> Compiler:
-    import torch
+    from halide_backend.inspection.compiled import compile_for
 
-    if backend == EAGER:
-        return lambda function: function
-    _use_cache(cache)
-    return lambda function: torch.compile(function, options={"cpu_backend": backend})
+    if backend != EAGER:
+        _use_cache(cache)
+    return lambda function: compile_for(backend, function, caches=True, dynamic=None).call
 
 
 def _use_cache(cache: str) -> None:
@@ -149,6 +148,8 @@ def _measure(workload: Workload, task: Task, answers: TextIO) -> dict[str, objec
             expected = values
             continue
         checks[backend] = [_check(name, value, expected[name], workload) for name, value in values.items()]
+    for backend, trial in trials.items():
+        _check_kernels(backend, trial)
     _answer(answers, {"progress": "alternating rounds"})
     times = rounds.alternate(
         {backend: trial.step for backend, trial in trials.items()},
@@ -163,6 +164,20 @@ def _measure(workload: Workload, task: Task, answers: TextIO) -> dict[str, objec
         "times": {name: dataclasses.asdict(t) for name, t in times.items()},
         "pictures": pictures,
     }
+
+
+def _check_kernels(backend: str, trial: Trial) -> None:
+    """Make sure that a step runs kernels of this package exactly if it was compiled by it: code may come from a cache.
+
+    Raises:
+        WrongBackendError: it does not.
+    """
+    from halide_backend.errors import WrongBackendError
+    from halide_backend.inspection.compiled import kernels_run
+
+    ran = kernels_run(trial.step)[OURS]
+    if bool(ran) != (backend == OURS):
+        raise WrongBackendError(f"{ran} kernels of {OURS} ran in a step", where=f"the demo's figures of {backend}")
 
 
 def _check(name: str, actual: object, expected: object, workload: Workload) -> Check:

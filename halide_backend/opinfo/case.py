@@ -45,8 +45,8 @@ class Case:
     """One operator with one data type.
 
     Attributes:
-        op: name in torch's database, with ".variant" where it has one. backend: value of Inductor's
-            `<device>_backend`. samples: numbers of the sample inputs to run; all if None.
+        op: name in torch's database, with ".variant" where it has one. backend: as of
+            `halide_backend.inspection.compiled`. samples: numbers of the sample inputs to run; all if None.
     """
 
     op: str

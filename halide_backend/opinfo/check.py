@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from halide_backend import statistics
+from halide_backend.inspection.compiled import compile_for
 from halide_backend.opinfo import outcome, tolerances
 from halide_backend.opinfo.case import Case
 from halide_backend.opinfo.comparison import Comparison, as_near
@@ -86,12 +87,14 @@ class _Sample:
         traits = watch.traits
 
         torch._dynamo.reset()
-        compiled = torch.compile(self.function, fullgraph=not traits.data_dependent, dynamic=False)
+        compiled = compile_for(self.case.backend, self.function, fullgraph=not traits.data_dependent)
         call = self._copy()
         try:
             actual, forward = run(compiled, call)
         except Exception as error:
             return self._failed("raised", explain(error))
+        if compiled.codes:
+            compiled.check_code()
         tolerance = tolerances.forward(self.case.op, self.case.dtype)
         if traits.random:
             tolerance = tolerances.Tolerance(values=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import warnings
@@ -31,8 +30,7 @@ def _check(case: Case, report: Callable[[int], None]) -> Outcome:
     from halide_backend.opinfo.check import check, tidy
 
     report(-1)  # torch may only now have been imported
-    with _backend(case):
-        outcome = check(operators[case.op], case, report)
+    outcome = check(operators[case.op], case, report)
     tidy()
     return replace(outcome, reasons=dict(outcome.reasons))
 
@@ -67,13 +65,6 @@ def configure() -> None:
     vars(torch._dynamo.guards)["profile_guard_manager"] = lambda *_: 0.0
     torch._dynamo.config.raise_on_unsafe_aot_autograd = True
     torch._dynamo.config.suppress_errors = False
-
-
-def _backend(case: Case) -> contextlib.AbstractContextManager[Any]:
-    import torch._inductor.config as inductor
-
-    patched: contextlib.AbstractContextManager[Any] = inductor.patch({f"{case.device}_backend": case.backend})
-    return patched
 
 
 if __name__ == "__main__":

@@ -115,10 +115,11 @@ def test_what_ptx_computes_matters(script: ModuleType, old: str, new: str) -> No
 def test_two_recordings_are_compared(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(script, "SIZES", {"cpu": ((8, 6),), "cuda": ((16, 8),)})
+    monkeypatch.setitem(script.SIZES, "cpu", {"small": (8, 6)})
+    monkeypatch.setitem(script.SIZES, "cuda", {"odd": (16, 8)})
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     for file in (first, second):
-        monkeypatch.setattr(sys, "argv", ["machine_code.py", "record", str(file), "--only", "/silu_"])
+        monkeypatch.setattr(sys, "argv", ["machine_code.py", "record", str(file), "--only", "/silu_8x6", "/silu_16x8"])
         assert script.main() == 0
     recorded = json.loads(first.read_text())
     assert recorded["versions"]["torch"] == torch.__version__

@@ -7,9 +7,9 @@ import warnings
 from dataclasses import dataclass, field
 
 import torch
-import torch._inductor.config as inductor_config
 
 import halide_backend
+from halide_backend.inspection.compiled import compile_for
 
 from .comparison import compare
 from .execution import outputs
@@ -93,14 +93,15 @@ def _differs_alike(program: Program, got: list[torch.Tensor]) -> bool:
 
 def _cpp_has(program: Program, got: list[torch.Tensor], options: dict[str, object]) -> bool:
     try:
-        with inductor_config.patch(options):
-            return not compare(program, got, _compiled(program, "cpp")).problems
+        return not compare(program, got, _compiled(program, "cpp", options)).problems
     except Exception:
         return False
 
 
-def _compiled(program: Program, backend: str) -> list[torch.Tensor]:
+def _compiled(program: Program, backend: str, options: dict[str, object] | None = None) -> list[torch.Tensor]:
     torch._dynamo.reset()
-    with inductor_config.patch(cpu_backend=backend, force_disable_caches=True):
-        compiled = torch.compile(program.function(), dynamic=program.dynamic, fullgraph=True)
-        return outputs(compiled, [t.make() for t in program.inputs], program.gradients)
+    compiled = compile_for(backend, program.function(), dynamic=program.dynamic, fullgraph=True, options=options)
+    results = outputs(compiled.call, [t.make() for t in program.inputs], program.gradients)
+    if compiled.codes:
+        compiled.check_code()
+    return results

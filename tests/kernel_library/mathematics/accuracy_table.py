@@ -16,7 +16,6 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import torch
-import torch._inductor.config as inductor_config
 from arguments import STRIDE_32, Floats
 from special_truth import SPECIALS
 from test_accuracy import BOUNDS, inputs_of, truth_64
@@ -28,6 +27,7 @@ from ulps import errors_in_ulps, ulp_64
 from vector_kernel import HOST, VectorKernel, vector_kernel
 
 from halide_backend.inspection import machine
+from halide_backend.inspection.compiled import compile_for
 
 COUNT_64 = 3000
 COUNT_SPECIAL = 400
@@ -47,10 +47,10 @@ class Errors:
 
 
 def cpp(name: str, *inputs: Floats) -> Floats:
-    torch._dynamo.reset()
-    with inductor_config.patch(cpu_backend="cpp"):
-        compiled = torch.compile(torch_function(name), dynamic=False)
-        return np.asarray(compiled(*map(torch.from_numpy, inputs)).numpy())
+    compiled = compile_for("cpp", torch_function(name))
+    results = compiled(*map(torch.from_numpy, inputs))
+    compiled.check_code()
+    return np.asarray(results.numpy())
 
 
 def largest_64(values: Floats, truth: list[Number], floor: float) -> float:

@@ -1,0 +1,101 @@
+"""Samples of callables that take turns: A B A B ..., so that a slow moment of the machine hits both."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: Microseconds of one call, measured once.
+Sampler = Callable[[], float]
+
+#: Samples of each, after as many that do not count.
+ROUNDS, WARM_UP = 9, 2
+
+#: On a CPU a sample is the mean of as many calls as fill this time.
+_SAMPLE_S = 0.01
+
+#: Bytes from which the C library asks the system for an allocation, and gives it back when it is freed.
+_MAPPED = 32 << 20
+
+#: Bytes that the calls of one CUDA graph touch together: several times the 60 MB second-level cache of an H200.
+_FOOTPRINT, _MOST_CALLS = 400 << 20, 24
+
+
+def alternate(samplers: Mapping[str, Sampler], rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """Every sample by name, in microseconds."""
+    for _ in range(WARM_UP):
+        for sample in samplers.values():
+            sample()
+    samples: dict[str, list[float]] = {name: [] for name in samplers}
+    for _ in range(rounds):
+        for name, sample in samplers.items():
+            samples[name].append(round(sample(), 3))
+    return samples
+
+
+def calls(
+    function: Callable[..., Any], arguments: tuple[Any, ...], clock: Callable[[], float] = time.perf_counter
+) -> Sampler:
+    """Calls on a CPU; `clock` tells seconds."""
+    function(*arguments)
+    begin = clock()
+    function(*arguments)
+    count = max(1, int(_SAMPLE_S / max(clock() - begin, 1e-7)))
+
+    def sample() -> float:
+        begin = clock()
+        for _ in range(count):
+            function(*arguments)
+        return (clock() - begin) * 1e6 / count
+
+    return sample
+
+
+def copies(first: tuple[Tensor, ...], more: Callable[[], tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
+    """Operands of the calls of one CUDA graph: `first`, and what `more` makes, until they exceed the cache."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in first) * 2
+    count = max(2, min(_MOST_CALLS, _FOOTPRINT // max(size, 1)))
+    return [first, *(more() for _ in range(count - 1))]
+
+
+def replays(function: Callable[..., Any], operands: Sequence[tuple[Tensor, ...]]) -> Sampler:
+    """Replays of a CUDA graph of a call on each of `operands`."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    gc.collect()
+    with torch.cuda.stream(stream), torch.no_grad():
+        for _ in range(2):
+            function(*operands[0])
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            kept = [function(*each) for each in operands]
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    # The graph reads and writes the memory of all of them for as long as it is replayed.
+    alive = (operands, kept)
+
+    def sample() -> float:
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e3 / len(alive[0])
+
+    return sample
+
+
+def allocations(results: Sequence[Tensor]) -> Sampler:
+    """Memory for `results` on a CPU: asked for, and touched once a page where it is fresh from the system each time."""
+    pages = 4096
+
+    def allocated() -> None:
+        for result in results:
+            fresh = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
+            storage = fresh.untyped_storage()
+            if storage.nbytes() >= _MAPPED:
+                torch.empty(0, dtype=torch.uint8).set_(storage)[::pages].fill_(0)
+
+    return calls(allocated, ())
