@@ -55,7 +55,7 @@ PY
     $command opinfo --device cuda --dtypes float32 bfloat16 float16 int64 bool --gradients --against triton \
       --jobs "$(nproc)" --output "$out/opinfo.json" "$@" ;;
   memcheck | racecheck)
-    compute-sanitizer --tool "$step" --kernel-regex kns=_block_id_ --print-limit 5 \
+    compute-sanitizer --tool "$step" --kernel-regex kns=halide_ --print-limit 5 \
       $command bench --device cuda --no-timing --seconds 500 "$@" > "$out/$step.log" 2>&1
     tail -3 "$out/$step.log" ;;
   *) echo "no step $step"; exit 2 ;;

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halide_backend.build import elf, ptxas
+from halide_backend.build import elf
 from halide_backend.build.entry_names import LENGTH, entry_name, named, with_placeholders
+from halide_backend.build.ptx import ptxas
 
 _PTX = """\
 //

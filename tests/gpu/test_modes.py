@@ -50,7 +50,7 @@ OPERATORS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "block": (block, ((4, 197, 768), (768,), (768, 2304), (2304,), (768, 768))),
     "flex": (flex, ((2, 4, 256, 64),) * 3),
 }
-TOLERANCES = {torch.float32: 2e-4, torch.bfloat16: 4e-2}
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 TEMPLATES_ALONE = {"max_autotune_gemm_backends": "TRITON", "max_autotune_conv_backends": "TRITON"}
 
 #: Settings of Inductor -> besides `max_autotune`.
@@ -84,14 +84,16 @@ def check(name: str, dtype: torch.dtype, training: bool, **how: Any) -> None:
     compiled = torch.compile(function, dynamic=False, **how)
     given = [0.05 * torch.randn(shape, device="cuda").to(dtype) if len(shape) > 1 else
              torch.rand(shape, device="cuda").to(dtype) for shape in shapes]  # fmt: skip
-    if name in ("bmm", "flex", "conv"):
+    if name in ("bmm", "flex", "conv", "block"):
         given[0] = given[0] * 20
     wanted = results(function, [x.double() for x in given], training)
+    eager = results(function, given, training)
     for _ in range(3):
         torch.compiler.cudagraph_mark_step_begin()
         found = [result.clone() for result in results(compiled, given, training)]
-    for one, other in zip(found, wanted, strict=True):
-        tolerance = TOLERANCES[dtype] * float(other.abs().max())
+    for one, other, rounded in zip(found, wanted, eager, strict=True):
+        # A gradient through a softmax in bfloat16 has an error of 3 % of its largest element in eager, too.
+        tolerance = TOLERANCES[dtype] * float(other.abs().max()) + 2 * float((rounded.double() - other).abs().max())
         torch.testing.assert_close(one.double(), other, rtol=0, atol=tolerance)
 
 
