@@ -31,7 +31,7 @@ def index_text(index: sympy.Expr | int, *, wide: bool = False) -> str:
     """Python text of an int32 index, or of an int64 one if `wide`; `//` and `%` round down, in Halide as in a program.
 
     Raises:
-        Unsupported: a divisor that may be negative.
+        Unsupported: a function that no program may contain.
     """
     return (_WidePrinter if wide else _HalidePrinter)().text(index)
 

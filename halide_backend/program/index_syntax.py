@@ -22,7 +22,7 @@ class IndexPrinter:
         """Python text of an integer index; `//` and `%` round down.
 
         Raises:
-            Unsupported: a function that no program may contain, or a divisor that may be negative.
+            Unsupported: a function that no program may contain.
         """
         if isinstance(index, int) or index.is_Integer:
             return str(int(index))
@@ -40,9 +40,6 @@ class IndexPrinter:
         # Behind // or % a product of sizes is one divisor (a dynamic reshape, wrong without).
         arguments = [f"({self.text(a)})" if a.is_Mul or a.is_Pow else self.text(a) for a in index.args]
         if isinstance(index, FloorDiv | Mod):
-            if not index.args[1].is_nonnegative:
-                # The remainder of Halide's division is never negative.
-                raise Unsupported(f"a divisor that may be negative in {index}")
             return f"({arguments[0]} {'//' if isinstance(index, FloorDiv) else '%'} {arguments[1]})"
         if isinstance(index, Min | Max):
             name = "min" if isinstance(index, Min) else "max"

@@ -200,7 +200,8 @@ def test_a_profiler_shows_the_names_of_the_wrapper(native: Native) -> None:
     _, (code,) = run_and_get_code(compiled, x)
     names = set(re.findall(r"(halide_fused_\w+) = load_kernel\(", code))
     shown = {name for name in kernels_in_profile(lambda: compiled(x)) if name.startswith("halide_")}
-    assert len(names) == native() == 2
+    # One kernel or two: torch 2.11 fuses both.
+    assert len(names) == native() >= 1
     assert shown == {f"{name}__0" for name in names}
 
 

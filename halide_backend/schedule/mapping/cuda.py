@@ -273,7 +273,10 @@ def _team(
         # Through long rows whose numbers are used but once threads had better walk.
         if 0 < threads <= (_MOST_THREADS_OF_A_BLOCK if shared else _MOST_THREADS):
             return replace(tiling, team=Team.REGISTERS, chunk=last, elements=elements, chunks=chunks, threads=threads)
-    if points * shared > _SHARED_BYTES or (computed and shared):
+    # An arg-reduction reads its row twice: for the best element, and for the first place that has it.
+    positional = any(isinstance(v.attribute, Reduction) and v.attribute.position is not None for v in program.values)
+    again = sum(element_bytes(program, load) for load in row_loads(program, tiling, uses=1 if positional else 2))
+    if points * again > _SHARED_BYTES or (computed and again):
         # Read again from the cache, each time adjacent threads adjacent elements.
         elements = 1
     chunks = points // elements

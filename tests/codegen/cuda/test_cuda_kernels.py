@@ -455,3 +455,11 @@ def test_large_blocks_have_fewer_registers_if_one_more_fits_on_an_sm(compiled_pt
     assert text != code.text
     free = replace(code, image=compile_kernel(text, TARGET, "kernel_under_test").image)
     assert code.registers < free.registers <= code.registers / 0.8
+
+
+def test_a_row_too_long_for_shared_memory_is_read_twice_for_the_place_of_its_maximum(compiled_ptx: Compile) -> None:
+    """12,000 floats and what warps exchange were 52,096 bytes: the kernel was refused, and left to Triton."""
+    code = compiled_ptx(lambda x: x.argmax(), rand(6, 50, 40))
+    shared = [int(number) for number in re.findall(r"\.shared .*\[(\d+)\]", code.code)]
+    assert sum(shared) < 4096
+    assert compiled_ptx(lambda x: x.argmax(-1), rand(64, 12_000)).kernels == 1
