@@ -168,13 +168,14 @@ def kernels_run(call: Callable[[], object]) -> Counter[str]:
 def _copy(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """A function that does what `function` does and has a code object of its own: compiled code belongs to those."""
     suffix = f"{backend.replace('-', '_')}_{next(_number)}"
-    if isinstance(function, FunctionType) and not vars(function):
+    if isinstance(function, FunctionType) and not vars(function) and not f"{function.__module__}.".startswith("torch."):
         code = function.__code__.replace(co_name=f"{function.__code__.co_name}_{suffix}")
         copy = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
         copy.__kwdefaults__ = function.__kwdefaults__
         return copy
 
-    # Modules, bound methods, and functions that carry something, as what torch.compiler.disable returns.
+    # Modules, bound methods, functions that carry something, as what torch.compiler.disable returns, and functions of
+    # torch, around all of which torch.compile puts one code object, to give up when it has compiled it eight times.
     def call(*arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
 
