@@ -49,20 +49,22 @@ def fastest(result: Result, against: Sequence[str]) -> float:
 
 
 def figures(results: Iterable[Result], ratio: Callable[[Result], float]) -> dict[str, Figures]:
-    """Group -> figures of its timed cases, and of all."""
+    """Group -> figures of its cases, and of all."""
     ratios: dict[str, list[float]] = {}
     for result in results:
-        if result.samples:
-            for group in (result.group, ALL):
-                ratios.setdefault(group, []).append(ratio(result))
+        for group in (result.group, ALL):
+            ratios.setdefault(group, []).append(ratio(result))
     return {group: Figures.of(found) for group, found in ratios.items()}
 
 
 def compared(results: Sequence[Result], against: Sequence[str]) -> dict[str, dict[str, Figures]]:
     """Contestant -> group -> figures; with several contestants also against the fastest of them."""
-    found = {name: figures(results, lambda result, name=name: result.ratio(name)) for name in against}  # type: ignore[misc]
+    timed = [result for result in results if result.samples]
+    if not timed:
+        return {}
+    found = {name: figures(timed, lambda result, name=name: result.ratio(name)) for name in against}  # type: ignore[misc]
     if len(against) > 1:
-        found[FASTEST] = figures(results, lambda result: fastest(result, against))
+        found[FASTEST] = figures(timed, lambda result: fastest(result, against))
     return found
 
 

@@ -44,8 +44,9 @@ _DEFINITION = {
 #: Numbers of the code objects made here: equal code objects share what Dynamo remembers of them.
 _number = itertools.count()
 
-#: Backend -> names of its kernels in a profile: of launches, and of what runs on a GPU. C++ kernels are not in one.
-_PROFILED = {NAME: re.compile(r"halide_|.*_block_id_"), "triton": re.compile("triton_")}
+#: Backend -> what the names of its kernels in a profile begin with, their launches and what runs on a GPU. C++ kernels
+#: are not in one.
+_PROFILED = {NAME: "halide_", "triton": "triton_"}
 
 
 @dataclass
@@ -162,19 +163,20 @@ def kernels_run(call: Callable[[], object]) -> Counter[str]:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
     names = [event.name for event in profiled.events()]
-    return Counter(backend for name in names for backend, kernel in _PROFILED.items() if kernel.match(name))
+    return Counter(backend for name in names for backend, start in _PROFILED.items() if name.startswith(start))
 
 
 def _copy(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """A function that does what `function` does and has a code object of its own: compiled code belongs to those."""
     suffix = f"{backend.replace('-', '_')}_{next(_number)}"
-    if isinstance(function, FunctionType) and not vars(function):
+    if isinstance(function, FunctionType) and not vars(function) and not f"{function.__module__}.".startswith("torch."):
         code = function.__code__.replace(co_name=f"{function.__code__.co_name}_{suffix}")
         copy = FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
         copy.__kwdefaults__ = function.__kwdefaults__
         return copy
 
-    # Modules, bound methods, and functions that carry something, as what torch.compiler.disable returns.
+    # Modules, bound methods, functions that carry something, as what torch.compiler.disable returns, and functions of
+    # torch, around all of which torch.compile puts one code object, to give up when it has compiled it eight times.
     def call(*arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
 

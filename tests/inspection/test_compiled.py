@@ -108,6 +108,14 @@ def test_global_options_and_a_reset_do_not_mix_backends_up() -> None:
     assert [kernels_run(lambda one=one: one.call(X))[NAME] for one in right] == [0, 1]
 
 
+def test_functions_of_torch_do_not_share_a_code_object() -> None:
+    """torch.compile wraps each in the same function; the ninth was not compiled any more."""
+    for size in range(1, 11):
+        compiled = compile_for(NAME, torch.nn.functional.softplus)
+        compiled(torch.ones(size))
+        compiled.check_code()
+
+
 def test_options_of_this_backend_hold_for_one_callable() -> None:
     limited, usual = compile_for(NAME, scaled_sum, options={f"{NAME}.target": "sse41"}), compile_for(NAME, scaled_sum)
     for one in (limited, usual):

@@ -56,5 +56,5 @@ KERNELS = (
     ),
     _checked("int64_add", lambda x: x * 3 + 1, lambda make: (torch.arange(1 << 12, device=make.device),), "int64"),
     _checked("scatter_add", lambda x, i, s: x.index_add(0, i, s), _scattered),
-    _checked("random", lambda x: torch.randn_like(x).mean() * 0 + x, lambda make: (make(1000),)),
+    _checked("random", lambda x: torch.where(torch.rand_like(x) < 2, x, -x), lambda make: (make(1000),)),
 )
