@@ -59,8 +59,7 @@ _SYMBOL = re.compile(r"[$\w.]*[A-Za-z_$][$\w.]*")
 #: What PTX declares: kernels, parameters, memory and labels; registers that are not numbered.
 _DECLARED = re.compile(
     r"\.entry (\w+)\(|\.param\s[^,;)]*?(\w+)(?:\[\d+\])?\s*[,\n;)]|"
-    r"\.(?:shared|global|const)\s[^;]*?(\w+)\[\d*\]\s*[;=]|^(\$?\w+):",
-    re.MULTILINE,
+    r"\.(?:shared|global|const)\s[^;]*?(\w+)\[\d*\]\s*[;=]|(?<=[;{}\n])[ \t]*(\$?\w+):(?!:)"
 )
 _REGISTERS = re.compile(r"\.reg\s+\.\w+\s+([^%;<]+);")
 

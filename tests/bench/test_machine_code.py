@@ -88,7 +88,8 @@ PTX = """\
 \tadd.s32 lane, warp, 4; setp.ge.u32 kept, lane, 4;
 \t@kept bra $L__BB0_2;
 $L__BB0_2:
-\t@kept st.global.b32 [%rd1], lane;
+\t{ @kept bra SKIPPED_7; st.global.b32 [%rd1], lane;
+\tSKIPPED_7: }
 \tret;
 }
 """
@@ -96,7 +97,7 @@ $L__BB0_2:
 
 def test_names_in_ptx_do_not_matter(script: ModuleType) -> None:
     names = {"kernel_out_ptr0": "k2", "kernel_param": "p", "warp": "w", "lane": "position", "kept": "stored"}
-    renamed = PTX.replace("$L__BB0_2", "$L_later").replace("// @kernel", "")
+    renamed = PTX.replace("$L__BB0_2", "$L_later").replace("SKIPPED_7", "BEYOND_12").replace("// @kernel", "")
     for name, other in names.items():
         renamed = renamed.replace(name, other)
     assert script.plain_ptx(renamed) == script.plain_ptx(PTX)

@@ -97,6 +97,7 @@ CASES = (
     # pointwise
     Case("add_relu", lambda x, y: torch.relu((x + y) * y), floats((64, 128), (64, 128)), (*_BOTH, "cpu-avx2")),
     Case("add_relu_odd", lambda x, y: torch.relu((x + y) * y), floats((1001,), (1001,))),
+    Case("bias_odd", lambda x, b: x + b, floats((4001, 1101), (1101,))),
     Case("bias_gelu_bfloat16", lambda x, b: F.gelu(x + b), halves((64, 200), (200,))),
     Case("several_outputs", lambda x, y: (x * 2 + y, x > y, (x - y).bfloat16()), floats((40, 130), (40, 130))),
     Case(
@@ -121,6 +122,7 @@ CASES = (
     Case("layer_norm", lambda x, w, b: F.layer_norm(x, w.shape, w, b), floats((16, 2048), (2048,), (2048,))),
     Case("rms_norm_bfloat16", rms_norm, halves((64, 512), (512,))),
     Case("row_sum", lambda x: x.sum(-1), floats((300, 1003)), (*_BOTH, "cpu-avx2")),
+    Case("row_sum_long", lambda x: x.sum(-1), floats((8, 65_536))),
     # columns
     Case("column_sum", lambda x: x.sum(0), floats((320, 128))),
     Case("column_variance", lambda x: x.var(0), floats((1200, 77))),
