@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from halide_backend.codegen.cuda.axes import CHUNK, STEP, THREAD, WARP_NUMBER
+from halide_backend.codegen.cuda.kernel_builder import KernelBuilder
 from halide_backend.codegen.cuda.text import call_text, tuple_text
 from halide_backend.codegen.value_text import value_text
-from halide_backend.program.loop_program import Combination, Scan, Value
+from halide_backend.program.loop_program import Combination, LoopProgram, Scan, Value
 from halide_backend.schedule.stage import Loop, Role, rvar
 
-if TYPE_CHECKING:
-    from halide_backend.codegen.cuda.source import Writer
 
-
-def write_scan(writer: Writer, position: int, value: Value, scan: Scan) -> str:
+def write_scan(builder: KernelBuilder, position: int, value: Value) -> str:
     """Write the scan whose component is the value at `position`, unless another component did; the component's text."""
+    scan = value.attribute
+    assert isinstance(scan, Scan)
     made_of = value.operands, scan.axes, scan.combination
-    if made_of not in writer.known:
-        writer.known[made_of] = _Stages(writer, value, scan).write()
-    writer.calls[position] = name = writer.known[made_of]
-    call = call_text(name, [loop.name for loop in writer.axes.loops(value.axes)])
+    if made_of not in builder.known:
+        builder.known[made_of] = _Stages(builder, value, scan).write()
+    builder.calls[position] = name = builder.known[made_of]
+    call = call_text(name, [loop.name for loop in builder.axes.loops(value.axes)])
     return f"hl.Expr({call})" if len(value.operands) == 1 else f"hl.Expr({call}[{scan.result}])"
 
 
-def beside_scans(writer: Writer, position: int) -> str:
-    """Text of the value at `position`, for which the scans behind it are computed even where it selects them away."""
-    text, scans = writer.reference(position), []
-    stack, values = [position], writer.program.values
+def beside_scans(program: LoopProgram, position: int) -> str:
+    """Text of the value at `position`, which is written: the scans behind it are computed even where it selects them
+    away."""
+    text, scans = f"t{position}", []
+    stack, values = [position], program.values
     seen = {position}
     while stack:
         current = stack.pop()
@@ -50,24 +50,24 @@ class _Stages:
     lanes before, of the totals of the warp's steps before, and of what the warps before have in all.
     """
 
-    def __init__(self, writer: Writer, value: Value, scan: Scan) -> None:
-        self._writer = writer
-        self._tiling = writer.tiling
+    def __init__(self, builder: KernelBuilder, value: Value, scan: Scan) -> None:
+        self._builder = builder
+        self._tiling = builder.tiling
         self._scan = scan
         self._operands = value.operands
-        self._name = writer.fresh("scan")
+        self._name = builder.fresh("scan")
         self._combine = f"{self._name}_combine"
-        self._elements = writer.axes.loops(value.axes)
+        self._elements = builder.axes.loops(value.axes)
         self._element = f"{self._tiling.chunk}_e"
         self._chunks = [loop for loop in self._elements if loop.name != self._element]
         self._warps = [loop for loop in self._chunks if loop.name != STEP]
 
     def write(self) -> str:
         """Write all of them; returns the name of the one that holds the result."""
-        tiling, writer = self._tiling, self._writer
-        texts = [beside_scans(writer, operand) for operand in self._operands]
-        writer.lines += _function(self._combine, self._scan.combination)
-        chunk = self._func("chunk", self._elements, tuple_text(texts), writer.calls_of(self._operands))
+        tiling, builder = self._tiling, self._builder
+        texts = [beside_scans(builder.program, operand) for operand in self._operands]
+        builder.lines += _function(self._combine, self._scan.combination)
+        chunk = self._func("chunk", self._elements, tuple_text(texts), builder.calls_of(self._operands))
         self._in_order(chunk, self._elements, self._element, tiling.elements)
         last = self._at(chunk, self._elements, {self._element: str(tiling.elements - 1)})
         lanes = self._func("lanes", self._chunks, last, [chunk])
@@ -92,8 +92,8 @@ class _Stages:
         if tiling.warps == 1:
             return steps, is_step, [totals]
         all_steps = self._at(totals, self._chunks, {STEP: str(tiling.steps - 1)})
-        number = self._writer.counters.get("exchange", 0)
-        self._writer.counters["exchange"] = number + len(self._operands)
+        number = self._builder.counters.get("exchange", 0)
+        self._builder.counters["exchange"] = number + len(self._operands)
         own = f"scans.of_warps({all_steps}, {WARP_NUMBER}, {THREAD}, {number})"
         warps = self._func("warps", self._warps, own, [totals])
         self._over_lanes(warps, self._warps, tiling.warps)
@@ -111,7 +111,7 @@ class _Stages:
 
     def _func(self, stem: str, loops: Sequence[Loop], text: str, calls: Sequence[str]) -> str:
         name = f"{self._name}_{stem}" if stem else self._name
-        self._writer.func(name, Role.SCAN, loops, f"scans.defined({text})", calls)
+        self._builder.func(name, Role.SCAN, loops, f"scans.defined({text})", calls)
         return name
 
     def _at(self, func: str, loops: Sequence[Loop], places: dict[str, str] | None = None) -> str:
@@ -136,13 +136,13 @@ class _Stages:
 
     def _region(self, first: int, extent: int, axis: str) -> str:
         """An RDom over the steps of an update of the Func written last; the text of a step."""
-        region, stages = self._writer.fresh("r"), self._writer.stages
-        self._writer.lines.append(f'{region} = hl.RDom([({first}, {extent})], "{region}")')
+        region, stages = self._builder.fresh("r"), self._builder.stages
+        self._builder.lines.append(f'{region} = hl.RDom([({first}, {extent})], "{region}")')
         stages[-1] = replace(stages[-1], updates=(Loop(rvar(region, 0), extent, axis),))
         return f"{region}[0]"
 
     def _update(self, func: str, arguments: Sequence[str], text: str) -> None:
-        self._writer.lines.append(f"{call_text(func, arguments)} = scans.defined({text})")
+        self._builder.lines.append(f"{call_text(func, arguments)} = scans.defined({text})")
 
 
 def _function(name: str, combination: Combination) -> list[str]:

@@ -7,13 +7,14 @@ of their own. A reduction by a team is a partial result for each thread, then wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import sympy
 
-from halide_backend.codegen.cuda.axes import WORD, TiledAxes, var
+from halide_backend.codegen.cuda.axes import WORD
 from halide_backend.codegen.cuda.guards import Guards
+from halide_backend.codegen.cuda.kernel_builder import KernelBuilder
 from halide_backend.codegen.cuda.reduce import write_reduction
 from halide_backend.codegen.cuda.scan_stages import beside_scans, write_scan
 from halide_backend.codegen.cuda.scatter import write_scatter
@@ -24,13 +25,14 @@ from halide_backend.codegen.value_text import element_text, value_text
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, known
 from halide_backend.program.checks import Sink, sinks_of_checks
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.program.precision import constants, rounded_indices
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.vector_access import WordAccess
-from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.stage import Loop, Role, StageGraph
+from halide_backend.schedule.tiling import Tiling
 
 
 def write_algorithm(program: LoopProgram, mapping: Mapping) -> Algorithm:
@@ -40,44 +42,23 @@ def write_algorithm(program: LoopProgram, mapping: Mapping) -> Algorithm:
         Unsupported: something has no form on CUDA yet.
     """
     assert mapping.tiling is not None
-    return Writer(program, mapping, mapping.tiling).write()
+    return _Writer(program, mapping, mapping.tiling).write()
 
 
-class Writer:
+class _Writer(KernelBuilder):
     def __init__(self, program: LoopProgram, mapping: Mapping, tiling: Tiling) -> None:
-        self.program = program
+        super().__init__(program, tiling)
         self.mapping = mapping
         self.roles = mapping.roles
         self.divisions = dict(mapping.divisions)
-        self.tiling = tiling
-        self.axes = TiledAxes(program, tiling)
         self.guards = Guards(self.axes)
-        self.lines: list[str] = []
-        self.aligned: list[str] = []  # buffers that are accessed in vectors
-        self.stages: list[Stage] = []
-        self.calls: dict[int, str] = {}  # value -> the Func that holds it
-        self.loads: dict[int, str] = {}  # vector load -> the Func of its words
-        self.known: dict[object, str] = {}  # what a Func of words reads, or a scan is made of -> the Func
         self.written: set[int] = set()
-        self.counters: dict[str, int] = {}
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.buffers = {b.name: b for b in (*program.inputs, *program.outputs)}
         self.words = WordAccess(program, tiling)
         self.constants = constants(program)
         self.indices = rounded_indices(program)
-        self.team_made = self._team_made()
         self.checks = sinks_of_checks(program)
-
-    # -- facts -------------------------------------------------------------------------------------------------
-
-    def _team_made(self) -> set[int]:
-        """Values that depend on what a team reduced."""
-        found: set[int] = set()
-        for position, value in enumerate(self.program.values):
-            own = isinstance(value.attribute, Reduction) and self.tiling.team in (Team.REGISTERS, Team.BLOCK)
-            if own or found.intersection(value.operands):
-                found.add(position)
-        return found
 
     # -- the whole ---------------------------------------------------------------------------------------------
 
@@ -106,44 +87,6 @@ class Writer:
             CUDA_LIBRARY,
         )
 
-    def declare(self, name: str) -> None:
-        line = var(name)
-        if line not in self.lines:
-            self.lines.append(line)
-
-    # -- names and loops ---------------------------------------------------------------------------------------
-
-    def fresh(self, stem: str) -> str:
-        number = self.counters.get(stem, 0)
-        self.counters[stem] = number + 1
-        return f"{stem}_{number}"
-
-    def func(
-        self, name: str, role: Role, loops: Sequence[Loop], text: str, calls: Iterable[str], **facts: object
-    ) -> str:
-        """Define Func `name` and its stage; returns the text of a call at its own Vars."""
-        call = call_text(name, [loop.name for loop in loops])
-        self.lines += [f'{name} = hl.Func("{name}")', f"{call} = {text}"]
-        self.stages.append(Stage(name, role, tuple(loops), calls=tuple(calls), **facts))  # type: ignore[arg-type]
-        return f"hl.Expr({call})"
-
-    def calls_of(self, roots: Iterable[int]) -> list[str]:
-        """The Funcs that an expression of the values `roots` calls."""
-        found: dict[str, None] = {}
-        stack, seen = list(roots), set()
-        while stack:
-            position = stack.pop()
-            if position in seen:
-                continue
-            seen.add(position)
-            if position in self.calls:
-                found[self.calls[position]] = None
-            else:
-                if position in self.loads:
-                    found[self.loads[position]] = None
-                stack += self.program.values[position].operands
-        return list(found)
-
     # -- values ------------------------------------------------------------------------------------------------
 
     def reference(self, position: int) -> str:
@@ -163,9 +106,11 @@ class Writer:
     def _write_value(self, position: int) -> None:
         value = self.program.values[position]
         if isinstance(value.attribute, Reduction):
-            text = write_reduction(self, position, value, value.attribute)
+            operand = value.operands[0]
+            checked, roots = self.checked(position, f"t{operand}", [operand])
+            text = write_reduction(self, position, value, checked, roots)
         elif isinstance(value.attribute, Scan):
-            text = write_scan(self, position, value, value.attribute)
+            text = write_scan(self, position, value)
         elif position in self.words.loads:
             text = self._words(position, value)
         else:
@@ -251,7 +196,10 @@ class Writer:
         layout = self.layouts[store.buffer]
         buffer = self.buffers[store.buffer]
         if layout.scattered:
-            return write_scatter(self, store, layout, buffer.dtype)
+            text, roots = self.stored_value(store)
+            for operand in values_of(store.index):
+                self.reference(operand)
+            return write_scatter(self, store, layout, text, roots)
         words = self.words.of_output(layout, buffer)
         variables, dims = self.axes.output(layout, without=self.tiling.chunk if words else "")
         for loop in variables:
@@ -305,7 +253,8 @@ class Writer:
             # Storing rounds; the value need not be rounded before.
             source = value.operands[0]
             root = source if self.program.values[source].dtype in ("float32", dtype) else root
-        return self.checked(store.buffer, beside_scans(self, root), [root])
+        self.reference(root)
+        return self.checked(store.buffer, beside_scans(self.program, root), [root])
 
     def checked(self, sink: Sink, text: str, roots: list[int]) -> tuple[str, list[int]]:
         conditions = self.checks.get(sink, [])
