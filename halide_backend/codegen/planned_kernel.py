@@ -35,13 +35,11 @@ class PlannedKernel:
 def plan_kernel(
     program: LoopProgram,
     device: Device,
-    *,
     knobs: AbstractMapping[str, Setting] | None = None,
-    plan: Plan | None = None,
 ) -> PlannedKernel:
     """Plan `program` for `device` and write its kernel text.
 
-    The rules choose, but for the settings of `knobs` (see `schedule.knobs`); with a whole `plan` they are not asked.
+    The rules choose, but for the settings of `knobs` (see `schedule.knobs`).
 
     Raises:
         Unsupported: something in the program has no Halide form on this device, or no rule fits it.
@@ -49,9 +47,9 @@ def plan_kernel(
     """
     choices = Choices(knobs)
     form = prepared(program, device)
-    mapping = choose_mapping(form, device, choices) if plan is None else plan.mapping
+    mapping = choose_mapping(form, device, choices)
     algorithm = _write(form, mapping)
-    steps = _choose_steps(algorithm.stages, mapping, device, choices) if plan is None else plan.steps
+    steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
     check(algorithm.stages, steps)
     return PlannedKernel(program, Plan(mapping, steps, choices.found), algorithm.stages, render(algorithm, steps))

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from halide_backend.schedule.device import Cpu
-from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.lanes import RUNNING_TERMS, reduce_in_lanes
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
@@ -30,14 +30,10 @@ from halide_backend.schedule.steps import (
 #: Operations below which starting threads costs more than it saves (about 2.5 us of serial work).
 PARALLEL_WORK = 20_000
 
-#: Operations that one parallel step should have at least, so that its call does not show.
-TASK_WORK = 4_000
-
-#: Columns of a block whose accumulators stay in the first-level cache.
-COLUMN_BLOCK = 512
-
-#: Side of the tile through which a transposed operand is copied.
-TILE = 8
+PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
+TASK_WORK = Knob("parallel.task_work", (1_000, 4_000, 16_000, 64_000), "least operations of one parallel step")
+COLUMNS = Knob("column_blocks.columns", (128, 256, 512, 1024, 2048), "columns of a block with accumulators")
+TILE = Knob("transposes.tile", (4, 8, 16), "side of the tile through which a transposed operand is copied")
 
 
 def cpu_steps(graph: StageGraph, device: Cpu, choices: Choices) -> tuple[Step, ...]:
@@ -80,6 +76,17 @@ class _Rules:
     def lanes(self, bits: int) -> int:
         """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in."""
         return self.device.vector_bytes * 8 // max(bits, 32)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether loops are shared among threads."""
+        why = f"{self.work} operations; threads pay from {PARALLEL_WORK} on"
+        return bool(self.choices.choose(PARALLEL, self.work >= PARALLEL_WORK, why))
+
+    @property
+    def task_work(self) -> int:
+        """Operations that one parallel step has at least."""
+        return self.choices.number(TASK_WORK, 4_000, "the call of a step takes some nanoseconds")
 
     def _contiguous_axis(self) -> str:
         """The axis along which most bytes are adjacent: the largest operands decide."""
@@ -134,7 +141,8 @@ class _Rules:
                     along=self.contiguous if self.contiguous in over else over[0],
                     lanes=self.lanes(stage.bits),
                     at=(level.parent, level.var) if level else None,
-                    parallel=level is None and self.work >= PARALLEL_WORK,
+                    parallel=level is None and self.parallel,
+                    choices=self.choices,
                 )
             )
             return
@@ -209,7 +217,7 @@ class _Rules:
         inner, outer = stage.loops[0], stage.loops[0].name
         if stage.role is not Role.SERIAL:
             _, outer = self._vector(stage.name, inner.name, inner.extent, self.lanes(stage.bits))
-        if self.work >= PARALLEL_WORK:
+        if self.parallel:
             rest = [loop.name for loop in stage.loops[1:] if loop.extent > 1]
             self.add(Parallel(stage.name, rest[-1] if rest else outer))
 
@@ -236,7 +244,7 @@ class _Rules:
 
     def _parallel_axis(self, parent: Stage, row: list[str], step_work: int) -> tuple[str, int]:
         """The row axis whose steps the threads share, and how many of its steps make one task."""
-        if self.work < PARALLEL_WORK:
+        if not self.parallel:
             return "", 1
         chosen = next((axis for axis in row if _loop(parent, axis).extent >= 8), None)
         if chosen is None:
@@ -244,7 +252,7 @@ class _Rules:
         below = row[row.index(chosen) + 1 :]
         inside = step_work * math.prod(_loop(parent, axis).extent for axis in below)
         extent = _loop(parent, chosen).extent
-        grain = min(max(1, TASK_WORK // inside), max(1, extent // 16))
+        grain = min(max(1, self.task_work // inside), max(1, extent // 16))
         return chosen, grain
 
     def _row_loops(self, stage: Stage, row: list[str], chosen: str, grain: int) -> list[str]:
@@ -275,7 +283,7 @@ class _Rules:
             vector = self._vector(stage.name, f"{column}_i", block, lanes)
             order = [*vector, *inner, f"{column}_b", *reversed(others)]
             self.add(Reorder(stage.name, tuple(order)))
-            if self.work >= PARALLEL_WORK:
+            if self.parallel:
                 outermost = next((a for a in others if _loop(parent, a).extent >= 4), f"{column}_b")
                 self.add(Parallel(stage.name, outermost))
         var = f"{column}_b"
@@ -289,13 +297,14 @@ class _Rules:
     def _block(self, extent: int, lanes: int, others: list[str], parent: Stage) -> int:
         """Columns of one block: small enough to share out, large enough to be worth a task."""
         rows = math.prod(_loop(parent, axis).extent for axis in others)
-        if self.work < PARALLEL_WORK or rows >= 16:
+        if not self.parallel or rows >= 16:
             wanted = extent
         else:
             each = max(1, self.work // (extent * rows))
-            wanted = max(TASK_WORK // each, extent // 64)
+            wanted = max(self.task_work // each, extent // 64)
         if any(stage.role is Role.REDUCTION for stage in self.graph.stages):
-            wanted = min(wanted, COLUMN_BLOCK)
+            why = "2 KiB of float32 accumulators stay in L1 beside the rows that stream through"
+            wanted = min(wanted, self.choices.number(COLUMNS, 512, why))
         return max(lanes, -(-min(wanted, extent) // lanes) * lanes)
 
     # -- transposed operands -----------------------------------------------------------------------------------
@@ -308,12 +317,13 @@ class _Rules:
     def _tiles(self, outputs: list[Stage], parent: Stage, column: str, loads: list[Stage]) -> _Level:
         """Square tiles: the transposed operands are read along their own memory into a small copy."""
         across = _along(loads[0])
+        tile = self.choices.number(TILE, 8, "eight vector loads and stores of float32 on AVX2")
         # In one order for all of them, whatever the order in their memory is: their loops are fused.
         rest = [loop.name for loop in parent.loops if loop.axis not in (column, across)]
         for stage in outputs:
             self.add(
-                Split(stage.name, column, f"{column}_o", f"{column}_v", TILE),
-                Split(stage.name, across, f"{across}_o", f"{across}_u", TILE),
+                Split(stage.name, column, f"{column}_o", f"{column}_v", tile),
+                Split(stage.name, across, f"{across}_o", f"{across}_u", tile),
                 Reorder(
                     stage.name,
                     (f"{column}_v", f"{across}_u", f"{column}_o", f"{across}_o", *rest),
@@ -321,7 +331,7 @@ class _Rules:
                 Vectorize(stage.name, f"{column}_v"),
                 Unroll(stage.name, f"{across}_u"),
             )
-            if self.work >= PARALLEL_WORK:
+            if self.parallel:
                 self.add(Parallel(stage.name, rest[-1] if rest else f"{across}_o"))
         level = _Level(parent.name, f"{column}_o")
         for stage in outputs:
@@ -331,7 +341,7 @@ class _Rules:
             inner = _along(load)
             others = (loop.name for loop in load.loops if loop.name != inner)
             self.add(ComputeAt(load.name, level.parent, level.var))
-            pieces = self._vector(load.name, inner, TILE, TILE) if inner == across else (inner,)
+            pieces = self._vector(load.name, inner, tile, tile) if inner == across else (inner,)
             self.add(Reorder(load.name, (*pieces, *others)))
         return level
 
@@ -359,7 +369,7 @@ class _Rules:
         vector = self._vector(stage.name, f"{column.name}_i", block, self.lanes(stage.bits), update=True)
         updates = tuple(loop.name for loop in stage.updates)
         self.add(Reorder(stage.name, (*vector, *updates, f"{column.name}_b"), update=True))
-        if self.work >= PARALLEL_WORK:
+        if self.parallel:
             self.add(Parallel(stage.name, f"{column.name}_b", update=True))
 
 

@@ -2,8 +2,8 @@
 
 A rule declares its knobs beside its code and asks for each where it needs it:
 
-    TILE = Knob("transposes.tile", (4, 8, 16), "side of the square that is transposed in registers")
-    side = choices.choose(TILE, 8, "eight vectors of eight floats fit the registers of AVX2")
+    TILE = Knob("transposes.tile", (4, 8, 16), "side of the tile through which a transposed operand is copied")
+    side = choices.number(TILE, 8, "eight vector loads and stores of float32 on AVX2")
 
 What was asked for, and what could have been, is the search space of that kernel: nothing has to be declared twice.
 """

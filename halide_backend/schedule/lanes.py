@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import (
     Atomic,
@@ -18,11 +19,8 @@ from halide_backend.schedule.steps import (
     Vectorize,
 )
 
-#: Vectors of accumulators: enough to hide the latency of an addition (4 cycles, 1-2 issued per cycle).
-VECTORS = 4
-
-#: Elements of one partial result, which threads share: 64 KiB of float32.
-CHUNK = 16_384
+VECTORS = Knob("vector_reduction.accumulators", (1, 2, 4, 8), "vectors of accumulators side by side")
+CHUNK = Knob("vector_reduction.partial", (4_096, 16_384, 65_536), "elements of one partial result, which threads share")
 
 #: Terms of one accumulator in a partial result, as many as in a chunk of 64 accumulators.
 TERMS = 256
@@ -36,20 +34,25 @@ RUNNING_TERMS = 32
 _HORIZONTAL = frozenset({"min", "max"})
 
 
-def reduce_in_lanes(stage: Stage, *, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool) -> list[Step]:
+def reduce_in_lanes(
+    stage: Stage, *, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool, choices: Choices
+) -> list[Step]:
     """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`.
 
     `at` is the (consumer, variable) inside which it is computed, None for before everything else; `parallel` shares
     the partial results of a long reduction among threads.
     """
-    return _Lanes(stage, along, lanes, at, parallel).steps
+    return _Lanes(stage, along, lanes, at, parallel, choices).steps
 
 
 class _Lanes:
-    def __init__(self, stage: Stage, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool) -> None:
+    def __init__(
+        self, stage: Stage, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool, choices: Choices
+    ) -> None:
         self.steps: list[Step] = []
         self.at = at
         self.lanes = lanes
+        self._choices, self._name = choices, stage.name
         self.operator = stage.operator
         self._place(stage.name)
         loop = next(loop for loop in stage.updates if loop.axis == along)
@@ -69,8 +72,9 @@ class _Lanes:
         """Cut a long reduction into partial results; returns what is left to do inside one of them."""
         partial = f"{func}_chunks"
         terms = -(-loop.extent // self._width(loop)) * math.prod(other.extent for other in others[:-1])
-        if loop.extent >= 2 * CHUNK:
-            chunks, loop = self._split(func, loop, CHUNK)
+        chunk = self._choices.number(CHUNK, 16_384, "64 KiB of float32, a core's share of L2", at=self._name)
+        if loop.extent >= 2 * chunk:
+            chunks, loop = self._split(func, loop, chunk)
         elif others and terms * others[-1].extent >= 2 * TERMS and others[-1].extent > 1:
             chunks, rows = self._split(func, others[-1], max(1, TERMS // terms))
             others = [*others[:-1], rows]
@@ -96,7 +100,9 @@ class _Lanes:
         """Accumulators side by side along `loop`."""
         if loop.extent < self.lanes:
             return 1
-        return self.lanes * VECTORS if loop.extent >= self.lanes * VECTORS * 2 else self.lanes
+        why = "hides the latency of an addition: 4 cycles, 1 or 2 issued in each"
+        vectors = self._choices.number(VECTORS, 4, why, at=self._name)
+        return self.lanes * vectors if loop.extent >= self.lanes * vectors * 2 else self.lanes
 
     def _accumulate(self, func: str, loop: Loop, others: list[Loop]) -> None:
         """Vectors of accumulators run along `loop`, and are combined."""

@@ -98,9 +98,9 @@ class Builder:
             sizes=(),
         )
 
-    def run(self, *arguments: torch.Tensor, schedule: Any = None) -> list[torch.Tensor]:
+    def run(self, *arguments: torch.Tensor, schedule: Any = None, knobs: Any = None) -> list[torch.Tensor]:
         """Compile and call; `schedule` maps the stages to steps (default: the rules for this machine)."""
-        text = self.text(schedule)
+        text = self.text(schedule, knobs)
         name = f"kernel_{next(_numbers)}"
         compiled = compile_kernel(text, Target.host(), name)
         code = load_object(compiled.object, f"{name}_argv", native().symbols())
@@ -113,8 +113,8 @@ class Builder:
         make_launcher(name, [pipeline], arity)(*arguments, *results)
         return results
 
-    def text(self, schedule: Any = None) -> str:
-        kernel = plan_kernel(self.program(), device_of(Target.host()))
+    def text(self, schedule: Any = None, knobs: Any = None) -> str:
+        kernel = plan_kernel(self.program(), device_of(Target.host()), knobs)
         if schedule is None:
             return kernel.text
         return render(write_algorithm(self.program(), kernel.plan.mapping), schedule(kernel.stages))

@@ -1,0 +1,140 @@
+"""Knobs: each setting of each knob gives the same result, or is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sympy
+import torch
+from kernel import Builder
+
+from halide_backend.build.target import Target
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.errors import IllegalPlan
+from halide_backend.program.loop_program import Buffer, Load, Reduction
+from halide_backend.schedule.device import device_of
+from halide_backend.schedule.knobs import Choice, Choices, Knob
+from halide_backend.schedule.steps import Parallel, Split
+
+Made = tuple[Builder, list[torch.Tensor], Callable[..., torch.Tensor]]
+
+SIDE = Knob("rule.side", (4, 8, 16), "for this test")
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "schedules.md"
+
+
+def row_sums(extents: tuple[int, int], axis: int = 1) -> Made:
+    builder = Builder(extents)
+    x = builder.load(torch.float32)
+    total = builder.value("reduction", torch.float32, [x], Reduction("sum", (builder.axes[axis],)))
+    builder.store(total, torch.float32)
+    return builder, [torch.randn(extents)], lambda x: x.sum(axis)
+
+
+def column_sums(extents: tuple[int, int]) -> Made:
+    return row_sums(extents, axis=0)
+
+
+def full_maximum(extents: tuple[int, int]) -> Made:
+    builder = Builder(extents)
+    top = builder.value("reduction", torch.float32, [builder.load(torch.float32)], Reduction("max", builder.axes))
+    builder.store(top, torch.float32)
+    return builder, [torch.randn(extents)], lambda x: x.amax()
+
+
+def full_sum(extents: tuple[int, int]) -> Made:
+    builder = Builder(extents)
+    total = builder.value("reduction", torch.float32, [builder.load(torch.float32)], Reduction("sum", builder.axes))
+    builder.store(total, torch.float32)
+    return builder, [torch.randn(extents)], lambda x: x.sum()
+
+
+def pointwise(extents: tuple[int, int]) -> Made:
+    builder = Builder(extents)
+    x = builder.load(torch.float32)
+    builder.store(builder.value("exp", torch.float32, [x]), torch.float32)
+    return builder, [torch.randn(extents)], torch.exp
+
+
+def transpose(extents: tuple[int, int]) -> Made:
+    rows, columns = extents
+    builder = Builder(extents)
+    x0, x1 = (axis.symbol for axis in builder.axes)
+    plain = builder.load(torch.float32)
+    builder.inputs.append(Buffer("in_ptr1", "float32", rows * columns, 1))
+    turned = builder.value("load", torch.float32, [], Load("in_ptr1", sympy.expand(rows * x1 + x0)))
+    builder.store(builder.value("add", torch.float32, [plain, turned]), torch.float32)
+    return builder, [torch.randn(extents), torch.randn(columns, rows)], lambda x, y: x + y.t()
+
+
+MADE = (row_sums, column_sums, full_maximum, full_sum, pointwise, transpose)
+EXTENTS = ((67, 300), (64, 512), (5, 40_001))
+
+
+def choices_of(builder: Builder) -> tuple[Choice, ...]:
+    return plan_kernel(builder.program(), device_of(Target.host())).plan.choices
+
+
+@pytest.mark.parametrize("extents", EXTENTS, ids=str)
+@pytest.mark.parametrize("made", MADE, ids=lambda made: made.__name__)
+def test_every_setting_of_every_knob_is_right(made: Callable[..., Made], extents: tuple[int, int]) -> None:
+    builder, arguments, function = made(extents)
+    wanted = function(*(argument.double() for argument in arguments))
+    choices = choices_of(builder)
+    assert choices
+    for choice in choices:
+        for setting in choice.knob.values:
+            (found,) = builder.run(*arguments, knobs={choice.key: setting})
+            what = f"{choice.key} = {setting}"
+            torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-3, msg=f"{what} is wrong")
+
+
+def test_a_setting_changes_the_steps() -> None:
+    builder, _, _ = transpose((64, 512))
+    program, device = builder.program(), device_of(Target.host())
+    factors = {
+        side: {
+            s.factor for s in plan_kernel(program, device, {"transposes.tile": side}).plan.steps if isinstance(s, Split)
+        }
+        for side in (4, 8, 16)
+    }
+    assert factors == {4: {4}, 8: {8}, 16: {16}}
+    serial = plan_kernel(program, device, {"parallel.threads": False}).plan.steps
+    assert any(isinstance(step, Parallel) for step in plan_kernel(program, device).plan.steps)
+    assert not any(isinstance(step, Parallel) for step in serial)
+
+
+def test_every_knob_is_on_the_page_of_schedules() -> None:
+    page = PAGE.read_text()
+    names = {choice.knob.name for made in MADE for extents in EXTENTS for choice in choices_of(made(extents)[0])}
+    assert {"parallel.threads", "transposes.tile", "vector_reduction.accumulators"} <= names
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_a_choice_says_what_the_rule_wanted_and_why() -> None:
+    choices = Choices({"rule.side": 16})
+    assert choices.number(SIDE, 8, "a reason") == 16
+    (choice,) = choices.found
+    assert (choice.key, choice.setting, choice.rule, choice.why) == ("rule.side", 16, 8, "a reason")
+
+
+def test_a_request_for_one_place_wins() -> None:
+    choices = Choices({"rule.side": 16, "rule.side@sum_0": 4})
+    assert choices.number(SIDE, 8, "", at="sum_0") == 4
+    assert choices.number(SIDE, 8, "", at="sum_1") == 16
+    choices.check_all_used()
+
+
+@pytest.mark.parametrize("wanted", [5, True, "8", 8.0])
+def test_another_value_is_refused(wanted: object) -> None:
+    with pytest.raises(IllegalPlan, match="is no value of this knob") as caught:
+        Choices({"rule.side": wanted}).number(SIDE, 4, "")  # type: ignore[dict-item]
+    assert caught.value.where == "rule.side" and "4, 8, 16" in caught.value.cure
+
+
+def test_a_knob_that_no_rule_asks_for_is_refused() -> None:
+    builder, _, _ = pointwise((64, 512))
+    with pytest.raises(IllegalPlan, match="no rule of this kernel asks for this knob") as caught:
+        plan_kernel(builder.program(), device_of(Target.host()), {"transposes.tile": 16})
+    assert caught.value.where == "transposes.tile"
