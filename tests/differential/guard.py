@@ -30,9 +30,9 @@ import numpy as np
 from halide_backend.build.artifacts import obtain
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
-from halide_backend.cache_key import sources_digest
 from halide_backend.inspection import machine
 from halide_backend.launch.launcher import native
+from halide_backend.sources import sources_digest
 
 _PAGE = mmap.PAGESIZE
 _CANARY = 0xA5
