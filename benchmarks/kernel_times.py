@@ -39,22 +39,22 @@ BACKEND = "halide_backend"
 def texts_of_models(quick: bool) -> dict[str, dict[str, str]]:
     """Model -> the distinct texts of its kernels -> a kernel's name."""
     importlib.import_module("torch._inductor.compile_fx")
-    obtain = pipeline.obtain
+    get_or_compile = pipeline.get_or_compile
     found: dict[str, dict[str, str]] = {}
     for workload in workloads():
         texts: dict[str, str] = {}
 
         def recorded(text: str, target: Any, *, name: str, limits: Any, texts: dict[str, str] = texts) -> Any:
             texts.setdefault(text, name)
-            return obtain(text, target, name=name, limits=limits)
+            return get_or_compile(text, target, name=name, limits=limits)
 
-        pipeline.obtain = recorded
+        pipeline.get_or_compile = recorded
         try:
             trial = workload.start(lambda function: compile_for(BACKEND, function, dynamic=None).call, quick)
             trial.step()
             trial.step()
         finally:
-            pipeline.obtain = obtain
+            pipeline.get_or_compile = get_or_compile
         found[workload.name] = texts
     return found
 

@@ -7,10 +7,9 @@ exchange code that does not fit.
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
-from pathlib import Path
 
+from halide_backend.sources import sources_digest
 from halide_backend.versions import check_versions
 
 NAME = "halide_backend"
@@ -44,14 +43,3 @@ def entries(target: str) -> dict[str, str]:
         "_target": " ".join(resolved.to_json().values()),
         "_sources": sources_digest(),
     }
-
-
-def sources_digest() -> str:
-    """SHA-256 over the names and contents of all sources of this package, as hexadecimal digits."""
-    package = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()

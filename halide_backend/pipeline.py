@@ -2,7 +2,7 @@
 
     capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.Recordings
     plan      LoopProgram -> plan and kernel text    halide_backend.codegen.planned_kernel.plan_kernel
-    build     kernel text -> object (cached)         halide_backend.build.artifacts.obtain
+    build     kernel text -> object (cached)         halide_backend.build.artifacts.get_or_compile
     launch    object -> callable                     halide_backend.launch.launcher.make_launcher
 
 `compile_program` runs while Inductor generates code; `load_kernel` is what the generated code calls, in this process
@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from halide_backend.build.artifacts import Artifact, Limits, obtain, obtain_joint, worker_pool
+from halide_backend.build.artifacts import Artifact, Limits, get_or_batch, get_or_compile, worker_pool
 from halide_backend.build.entry_names import entry_name, named
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.ptx.batching import JOINT
@@ -50,7 +50,7 @@ def compile_program(program: LoopProgram, name: str, device: torch.device) -> Co
     """
     target = current_target(device)
     kernel = plan_kernel(program, device_of(target))
-    return Compilation(kernel.text, obtain(kernel.text, target, name=name, limits=_limits()))
+    return Compilation(kernel.text, get_or_compile(kernel.text, target, name=name, limits=_limits()))
 
 
 def start_workers() -> None:
@@ -74,7 +74,7 @@ def load_kernel(
     """
     target = current_target(device)
     limits = _limits()
-    artifacts = [obtain(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
+    artifacts = [get_or_compile(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
     positions = [tuple(places) for _, places in pipelines]
 
     def resolve() -> list[launcher.Pipeline]:
@@ -117,7 +117,7 @@ def _joined(
 ) -> list[launcher.Pipeline]:
     """The same pipelines, those that can as variants of one kernel."""
     try:
-        image, variants = obtain_joint(artifacts, target, name)
+        image, variants = get_or_batch(artifacts, target, name=name, limits=_limits())
     except HalideBackendError as refusal:
         log.warning("the pipelines of %s are launched one by one: %s", name, refusal)
         return pipelines

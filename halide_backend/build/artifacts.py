@@ -17,7 +17,6 @@ from typing import Any
 from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.pool import WorkerPool
-from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.batching import batched, can_batch
 from halide_backend.build.ptx.completion import complete, extract
 from halide_backend.build.target import Target
@@ -59,7 +58,7 @@ class Limits:
     memory_limit_mb: int = 4096
 
 
-def obtain(text: str, target: Target, *, name: str, limits: Limits | None = None) -> Future[Artifact]:
+def get_or_compile(text: str, target: Target, *, name: str, limits: Limits | None = None) -> Future[Artifact]:
     """Return a future for the artifact of a kernel; equal kernels share one.
 
     Args:
@@ -93,24 +92,34 @@ def _may_succeed(future: Future[Artifact]) -> bool:
     return not future.done() or not (future.cancelled() or future.exception())
 
 
-def obtain_joint(artifacts: Sequence[Artifact], target: Target, name: str) -> tuple[bytes, list[int]]:
+def get_or_batch(
+    artifacts: Sequence[Artifact], target: Target, *, name: str, limits: Limits | None = None
+) -> tuple[bytes, list[int]]:
     """What runs several kernels for a GPU in one launch, and which of its variants each artifact is: -1 for none.
 
     Raises:
         HalideCompileError: the assembler refuses it.
+        WorkerTimeout, WorkerCrashed: it took longer, or more memory, than the limits allow.
     """
-    threads = (artifact.manifest["threads"] for artifact in artifacts)
-    modules = [complete(extract(a.object), name, target.capability, t) for a, t in zip(artifacts, threads)]
-    variants = list(dict.fromkeys(module for module in modules if can_batch(module)))
-    if not variants:
+    limits = limits or Limits()
+    threads = {artifact.object: artifact.manifest["threads"] for artifact in artifacts}
+    modules = {image: complete(extract(image), name, target.capability, sizes) for image, sizes in threads.items()}
+    batch = list(dict.fromkeys(module for module in modules.values() if can_batch(module)))
+    if not batch:
         return b"", [-1] * len(artifacts)
-    text = with_placeholders(batched(variants))
+    text = str(with_placeholders(batched(batch)))
+    pool = worker_pool(limits.workers)
+
+    def assembled() -> dict[str, bytes]:
+        memory_limit = limits.memory_limit_mb << 20
+        return {_IMAGE: pool.assemble(text, target.capability, name, limits.time_limit, memory_limit)}
+
     key = Key(kind="cuda-joint", fields=key_fields(text, target))
     requires, provides = (one.requirements() for one in (target, Target.host()))
-    found, _ = _store(environment.directory(), environment.shared()).get_or_build(
-        key, lambda: {_IMAGE: ptxas.assemble(text, target.capability, name)}, requires=requires, provides=provides
-    )
-    return found.files[_IMAGE], [variants.index(module) if module in variants else -1 for module in modules]
+    store = _store(environment.directory(), environment.shared())
+    found, _ = store.get_or_build(key, assembled, requires=requires, provides=provides)
+    variants = {image: batch.index(module) if module in batch else -1 for image, module in modules.items()}
+    return found.files[_IMAGE], [variants[artifact.object] for artifact in artifacts]
 
 
 @cache

@@ -26,7 +26,6 @@ from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
-from halide_backend.build.ptx.instructions import parse
 from halide_backend.build.target import Target
 from halide_backend.errors import HalideCompileError, KernelTextError
 
@@ -84,9 +83,11 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)
-        manifest["entries"] = list(parse(extract(machine_code)).names)
-        loads = str(kernel.namespace.get("LOADS", ""))
-        image = _gpu_image(ir, machine_code, target, name, loads, registers)
+        _check_launches(ir, machine_code, name)
+        module = complete(extract(machine_code), name, target.capability, _threads(ir))
+        manifest["entries"] = list(module.names)
+        module = with_placeholders(with_eviction_priority(module, str(kernel.namespace.get("LOADS", ""))))
+        image = ptxas.assemble(str(module), target.capability, name, registers)
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 
 
@@ -109,13 +110,11 @@ def _registers(namespace: Mapping[str, Any], name: str) -> str | float:
     return limit
 
 
-def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: str, registers: str | float) -> bytes:
-    """What runs on the GPU, from the object that launches it and the IR of that; `loads` is an eviction priority,
-    `registers` as of `ptxas.assemble`.
+def _check_launches(ir: str, machine_code: bytes, name: str) -> None:
+    """Look at the half of a GPU kernel that launches the other one, as IR and as an object.
 
     Raises:
-        HalideCompileError: the kernel would allocate or copy memory, a block needs more shared memory than it gets, or
-            the assembler refuses it.
+        HalideCompileError: the kernel would allocate or copy memory, or a block needs more shared memory than it gets.
     """
     launches = _LAUNCH.findall(ir)
     if computed := [shared for _, shared in launches if not shared.isdecimal()]:
@@ -137,9 +136,6 @@ def _gpu_image(ir: str, machine_code: bytes, target: Target, name: str, loads: s
             where=f"kernel {name}",
             cure=_REFUSED,
         )
-    code = complete(extract(machine_code), name, target.capability, _threads(ir))
-    text = with_placeholders(str(with_eviction_priority(code, loads)))
-    return ptxas.assemble(text, target.capability, name, registers)
 
 
 def _threads(ir: str) -> tuple[int, ...]:

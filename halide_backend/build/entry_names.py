@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from halide_backend.build.ptx.instructions import parse
+from halide_backend.build.ptx.instructions import Function, Module
 
 #: Characters of a place holder, and the most that a name has.
 LENGTH = 160
@@ -18,12 +19,10 @@ LENGTH = 160
 _ELF = b"\x7fELF"
 
 
-def with_placeholders(ptx: str) -> str:
-    """`ptx` whose entries have place holders as names, numbered in their order."""
-    for number, entry in enumerate(parse(ptx).names):
-        # Not parameters and labels, whose names only begin with it.
-        ptx = re.sub(rf"\b{entry}\b", _placeholder(number), ptx)
-    return ptx
+def with_placeholders(module: Module) -> Module:
+    """`module` whose entries have place holders as names, numbered in their order."""
+    functions = (_named(function, _placeholder(number)) for number, function in enumerate(module.functions))
+    return replace(module, functions=tuple(functions))
 
 
 def named(image: bytes, names: Sequence[str]) -> bytes:
@@ -39,6 +38,12 @@ def entry_name(kernel: str, stage: int | str) -> str:
     head, _, number = re.sub(r"\W", "_", kernel).rpartition("_")
     tail = f"_{number}__{stage}"
     return f"{head[: LENGTH - len(tail)]}{tail}"
+
+
+def _named(function: Function, name: str) -> Function:
+    # Not its parameters, whose names only begin with its own.
+    signature = function.signature.replace(f" {function.name}(", f" {name}(", 1)
+    return replace(function, name=name, signature=signature)
 
 
 def _placeholder(number: int) -> str:

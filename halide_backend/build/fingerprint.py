@@ -15,10 +15,12 @@ from halide_backend.build import elf
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.target import Target
 from halide_backend.errors import UnsupportedVersionError
+from halide_backend.sources import sources_digest
 from kernels_cache.canonical import Json
 
-#: Packages of this distribution whose sources decide what a text compiles to.
-_SOURCES = ("program", "kernel_library", "schedule", "build")
+#: The sources that decide what a text compiles to: what texts import, and the build. What writes texts is not among
+#: them: its work stands in the text.
+SOURCES = ("build", "kernel_library", "program/dtypes.py", "schedule/apply.py", "schedule/steps.py")
 
 
 def key_fields(text: str, target: Target) -> dict[str, Json]:
@@ -31,9 +33,16 @@ def key_fields(text: str, target: Target) -> dict[str, Json]:
     return {
         "text": text,
         "target": {**target.to_json()},
-        **({"ptxas": ptxas.version()} if target.capability else {}),
+        **({"ptxas": ptxas.version(), "intrinsics": _intrinsics()} if target.capability else {}),
         **toolchain(),
     }
+
+
+@cache
+def _intrinsics() -> str:
+    """SHA-256 of the extension that texts for a GPU import, as hexadecimal digits; "" where it is absent."""
+    folder = Path(__file__).parents[1] / "kernel_library" / "cuda"
+    return "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("_intrinsics*.so"))
 
 
 @cache
@@ -48,7 +57,7 @@ def toolchain() -> dict[str, Json]:
         "llvmlite": library_identity("llvmlite", "binding/libllvmlite.so"),
         "llvm": ".".join(map(str, llvm.llvm_version_info)),
         "abi": launcher.native().ABI,
-        "sources": sources_digest(),
+        "sources": sources_digest(SOURCES),
     }
 
 
@@ -74,16 +83,3 @@ def library_identity(package: str, library: str) -> str:
         if path.is_file():
             return f"{version} {elf.build_id(str(path)) or ''}".strip()
     return version
-
-
-@cache
-def sources_digest() -> str:
-    """Return the SHA-256 (hex) over names and contents of the sources that compile kernels."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for package in _SOURCES:
-        for path in sorted((root / package).rglob("*.py")):
-            content = path.read_bytes()
-            digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
-            digest.update(content)
-    return digest.hexdigest()

@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.target import Target
@@ -61,13 +62,35 @@ class WorkerPool:
             KernelTextError, HalideCompileError, LLVMCompileError: as `compiler.compile_kernel`.
             WorkerTimeout, WorkerCrashed: as `workers.pool.Worker.run`.
         """
+        kernel: CompiledKernel
+        kernel, messages = self._run("compile", (text, target, entry, name), name, time_limit, memory_limit)
+        return replace(kernel, messages=messages)
+
+    def assemble(
+        self, ptx: str, capability: str, name: str, time_limit: float | None = None, memory_limit: int | None = None
+    ) -> bytes:
+        """Assemble PTX in a worker, in the calling thread's time.
+
+        Args:
+            ptx, capability, name: as for `ptxas.assemble`.
+            time_limit, memory_limit: as for the pool, whose limits hold where they are None.
+
+        Raises:
+            HalideCompileError: as `ptxas.assemble`.
+            WorkerTimeout, WorkerCrashed: as `workers.pool.Worker.run`.
+        """
+        image: bytes
+        image, _ = self._run("assemble", (ptx, capability, name), name, time_limit, memory_limit)
+        return image
+
+    def _run(
+        self, function: str, arguments: tuple[Any, ...], name: str, time_limit: float | None, memory_limit: int | None
+    ) -> tuple[Any, str]:
         limits = Limits(
             self.time_limit if time_limit is None else time_limit,
             self.memory_limit if memory_limit is None else memory_limit,
         )
-        kernel: CompiledKernel
-        kernel, messages = Worker(self._workers).run(Task(f"kernel {name}", (text, target, entry, name), limits))
-        return replace(kernel, messages=messages)
+        return Worker(self._workers).run(Task(f"kernel {name}", (function, arguments), limits))
 
 
 def _command() -> list[str]:

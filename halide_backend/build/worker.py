@@ -14,6 +14,7 @@ from typing import Any
 
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.kernel import CompiledKernel
+from halide_backend.build.ptx.ptxas import assemble
 from halide_backend.build.target import Target
 from halide_backend.errors import HalideBackendError
 from halide_backend.workers.serving import serve
@@ -38,11 +39,16 @@ def main() -> None:
             importlib.import_module(module)
     with contextlib.suppress(ImportError):
         importlib.import_module("halide_backend.build.llvm.libdevice").leave_out_libdevice()
-    serve(_compile, _warm_up)
+    serve(_work, _warm_up)
 
 
-def _compile(kernel: tuple[str, Target, str, str], report: Callable[[Any], None]) -> CompiledKernel:
-    return compile_kernel(*kernel)
+def _work(task: tuple[str, tuple[Any, ...]], report: Callable[[Any], None]) -> CompiledKernel | bytes:
+    function, arguments = task
+    return _FUNCTIONS[function](*arguments)
+
+
+#: What `pool.WorkerPool` asks for, by the names of its methods.
+_FUNCTIONS: dict[str, Callable[..., CompiledKernel | bytes]] = {"compile": compile_kernel, "assemble": assemble}
 
 
 def _warm_up() -> None:

@@ -12,11 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from halide_backend.cache_key import sources_digest
 from halide_backend.errors import HalideBackendError
 from halide_backend.inspection import machine
 from halide_backend.opinfo.case import Request
 from halide_backend.opinfo.outcome import Outcome
+from halide_backend.sources import sources_digest
 
 #: Seconds between two versions of the file.
 _INTERVAL = 15.0

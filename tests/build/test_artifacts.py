@@ -16,7 +16,7 @@ from kernel_texts import DOUBLED, elementwise
 
 from halide_backend import statistics
 from halide_backend.build import artifacts
-from halide_backend.build.artifacts import Artifact, Limits, obtain
+from halide_backend.build.artifacts import Artifact, Limits, get_or_compile
 from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
@@ -45,7 +45,7 @@ def closed_in_the_end() -> Iterator[None]:
 
 
 def get(text: str = DOUBLED, limits: Limits | None = None, name: str = "doubled") -> Artifact:
-    return obtain(text, HOST, name=name, limits=limits or Limits(workers=2)).result(60)
+    return get_or_compile(text, HOST, name=name, limits=limits or Limits(workers=2)).result(60)
 
 
 def counted() -> tuple[object, ...]:
@@ -141,7 +141,7 @@ def test_the_name_is_not_part_of_the_key() -> None:
 
 def test_returns_before_the_kernel_is_compiled() -> None:
     artifacts.worker_pool(2).start()
-    future = obtain("import time; time.sleep(1)\n" + DOUBLED, HOST, name="slow", limits=Limits(workers=2))
+    future = get_or_compile("import time; time.sleep(1)\n" + DOUBLED, HOST, name="slow", limits=Limits(workers=2))
     assert not future.done()
     assert future.result(60).object
 
@@ -164,10 +164,10 @@ def test_failures_are_typed_stored_nowhere_and_tried_again(fresh: Path) -> None:
 
 def test_a_cancelled_future_is_not_remembered() -> None:
     limits = Limits(workers=1)
-    blocking = obtain("import time; time.sleep(1)", HOST, name="blocking", limits=limits)
-    queued = obtain(DOUBLED, HOST, name="queued", limits=limits)
+    blocking = get_or_compile("import time; time.sleep(1)", HOST, name="blocking", limits=limits)
+    queued = get_or_compile(DOUBLED, HOST, name="queued", limits=limits)
     assert queued.cancel()
-    assert obtain(DOUBLED, HOST, name="queued", limits=limits).result(60).object
+    assert get_or_compile(DOUBLED, HOST, name="queued", limits=limits).result(60).object
     assert isinstance(blocking.exception(60), KernelTextError)
     artifacts.worker_pool(1).close()
     artifacts.worker_pool.cache_clear()
@@ -198,7 +198,7 @@ def test_an_unusable_cache_directory_costs_one_warning(tmp_path: Path) -> None:
         f"""
 from halide_backend.statistics import stats
 for text in {[DOUBLED, elementwise("a * a")]!r}:
-    assert obtain(text, Target.host(), name="kernel").result(60).object
+    assert get_or_compile(text, Target.host(), name="kernel").result(60).object
 print(stats()["kernels_compiled"], stats()["cache_misses"])
 """,
         HALIDE_BACKEND_CACHE_DIR=str(tmp_path / "file"),
@@ -210,13 +210,13 @@ print(stats()["kernels_compiled"], stats()["cache_misses"])
 def test_code_that_this_machine_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     beyond = Target(HOST.halide, HOST.cpu, HOST.features + ",+avx4096")
     with pytest.raises(UnsupportedVersionError, match="lacks avx4096"):
-        obtain(DOUBLED, beyond, name="doubled")
+        get_or_compile(DOUBLED, beyond, name="doubled")
 
 
 def test_nothing_but_the_worker_is_started_on_a_path_without_tools(tmp_path: Path) -> None:
     done = script(
         f"""
-artifact = obtain({elementwise("hl.sin(a)")!r}, Target.host(), name="sine").result(60)
+artifact = get_or_compile({elementwise("hl.sin(a)")!r}, Target.host(), name="sine").result(60)
 load_object(artifact.object, artifact.entry, {{}})
 (event, command), = started
 print(event, command[-1], len(children(os.getpid())))
@@ -258,7 +258,7 @@ def audit(event, arguments):
     if event.startswith(("subprocess.", "os.system", "os.posix_spawn", "os.exec", "os.fork")):
         started.append((event, arguments[1] if event == "subprocess.Popen" else None))
 sys.addaudithook(audit)
-from halide_backend.build.artifacts import obtain, worker_pool
+from halide_backend.build.artifacts import get_or_compile, worker_pool
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
 """

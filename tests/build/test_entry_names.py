@@ -7,6 +7,7 @@ import pytest
 from halide_backend.build import elf
 from halide_backend.build.entry_names import LENGTH, entry_name, named, with_placeholders
 from halide_backend.build.ptx import ptxas
+from halide_backend.build.ptx.instructions import parse
 
 _PTX = """\
 //
@@ -33,7 +34,7 @@ _PTX = """\
 
 
 def test_entries_are_named_and_nothing_else() -> None:
-    held = with_placeholders(_PTX)
+    held = str(with_placeholders(parse(_PTX)))
     assert "_kernel_a_x(" not in held and "[_kernel_a_x_param_0]" in held
     expected = _PTX.replace(".entry _kernel_a_x(", ".entry first(").replace(".entry _kernel_a_x_1(", ".entry second(")
     assert named(held.encode() + b"\0", ["first", "second"]) == expected.encode() + b"\0"
@@ -41,7 +42,7 @@ def test_entries_are_named_and_nothing_else() -> None:
 
 @pytest.mark.skipif(ptxas.find() is None, reason="there is no assembler")
 def test_machine_code_serves_several_names() -> None:
-    image = ptxas.assemble(with_placeholders(_PTX), "sm_90", "k")
+    image = ptxas.assemble(str(with_placeholders(parse(_PTX))), "sm_90", "k")
     for names in (["halide_fused_add_0__0", "halide_fused_add_0__1"], ["x" * LENGTH, "y"]):
         found = named(image, names)
         assert len(found) == len(image)

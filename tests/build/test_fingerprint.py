@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib.metadata
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +13,15 @@ from pathlib import Path
 import pytest
 from kernel_texts import DOUBLED
 
+from halide_backend import sources
 from halide_backend.build import fingerprint
+from halide_backend.build.pool import WorkerPool
 from halide_backend.build.target import Target
-from halide_backend.errors import UnsupportedVersionError
+from halide_backend.errors import KernelTextError, UnsupportedVersionError
 from kernels_cache import Key
 
 HOST = Target.host()
+PACKAGE = Path(sources.__file__).parent
 
 
 def digest(text: str = DOUBLED, target: Target = HOST) -> str:
@@ -68,14 +75,74 @@ def test_absent_package_is_a_typed_error() -> None:
     assert "pip install no_such_package" in caught.value.cure
 
 
-def test_sources_are_those_that_compile_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for package in ("program", "kernel_library", "schedule", "build", "codegen"):
-        (tmp_path / package / "inner").mkdir(parents=True)
-        (tmp_path / package / "inner" / "part.py").write_text("x = 1\n")
-    monkeypatch.setattr(fingerprint, "__file__", str(tmp_path / "build" / "fingerprint.py"))
-    digests = [fingerprint.sources_digest.__wrapped__()]
-    for package in ("codegen", "program", "kernel_library", "schedule", "build"):
-        (tmp_path / package / "inner" / "part.py").write_text("x = 2\n")
-        digests.append(fingerprint.sources_digest.__wrapped__())
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 5
+def test_a_comment_changes_the_key_where_it_may_change_a_kernel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What texts import and what builds them changes it, in a copy of all sources; rules and writers do not."""
+    package = tmp_path / "halide_backend"
+    shutil.copytree(PACKAGE, package, ignore=lambda folder, names: {n for n in names if n.endswith((".so", ".pyc"))})
+    monkeypatch.setattr(sources, "__file__", str(package / "sources.py"))
+    before = sources.sources_digest(fingerprint.SOURCES)
+    changing = set()
+    for path in package.rglob("*.py"):
+        text = path.read_bytes()
+        path.write_bytes(text + b"# a comment\n")
+        if sources.sources_digest(fingerprint.SOURCES) != before:
+            changing.add(path.relative_to(package).as_posix())
+        path.write_bytes(text)
+    assert sources.sources_digest(fingerprint.SOURCES) == before
+    assert {path.partition("/")[0] for path in changing} == {"build", "kernel_library", "program", "schedule"}
+    assert {"kernel_library/operations.py", "kernel_library/cuda/memory.py", "build/ptx/calls.py"} < changing
+    assert {path for path in changing if path.startswith(("program/", "schedule/"))} == {
+        "program/dtypes.py",
+        "schedule/apply.py",
+        "schedule/steps.py",
+    }
+
+
+def test_the_extension_of_texts_for_a_gpu_is_in_their_keys() -> None:
+    pytest.importorskip("halide")
+    module = pytest.importorskip("halide_backend.kernel_library.cuda._intrinsics")
+    fields = fingerprint.key_fields(DOUBLED, Target.cuda(9, 0))
+    assert fields["intrinsics"] == hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
+    assert "intrinsics" not in fingerprint.key_fields(DOUBLED, HOST)
+
+
+#: What a worker has loaded when it has run a text that imports all that a text can.
+TEXT = """
+import importlib, pkgutil, sys
+import halide_backend.kernel_library as library
+from halide_backend.schedule import apply, steps
+
+for module in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
+    importlib.import_module(module.name)
+raise RuntimeError(*sorted(name for name in sys.modules if name.partition(".")[0] == "halide_backend"))
+"""
+#: What is loaded without a say in what a text compiles to: packages that are empty, errors, the plugin's switch, and
+#: what a worker is.
+WITHOUT_A_SAY = {
+    "halide_backend",
+    "halide_backend.autoload",
+    "halide_backend.errors",
+    "halide_backend.program",
+    "halide_backend.schedule",
+    *(f"halide_backend.workers{module}" for module in ("", ".serving", ".task")),
+}
+
+
+def test_all_that_a_worker_loads_is_in_the_key(pool: WorkerPool) -> None:
+    with pytest.raises(KernelTextError) as caught:
+        pool.compile(TEXT, HOST, "k", "modules")
+    loaded = set(re.findall(r"'([\w.]+)'", caught.value.what))
+    assert {"halide_backend.build.compiler", "halide_backend.kernel_library.cuda.scans"} < loaded
+    known = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for part in fingerprint.SOURCES
+        for path in [PACKAGE / part, *(PACKAGE / part).rglob("*.py")]
+    }
+    # Texts for a GPU have it in their keys.
+    extension = {"halide_backend.kernel_library.cuda._intrinsics"}
+    assert loaded - known - WITHOUT_A_SAY <= extension, "add them to fingerprint.SOURCES"
+    for name in WITHOUT_A_SAY & {"halide_backend.program", "halide_backend.schedule"}:
+        tree = ast.parse(Path(PACKAGE.parent, *name.split("."), "__init__.py").read_text())
+        assert all(isinstance(statement, (ast.Expr, ast.ImportFrom)) for statement in tree.body)

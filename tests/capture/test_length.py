@@ -23,11 +23,11 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The different kernel texts that are asked for."""
     found: set[str] = set()
 
-    def obtain(text: str, *rest: Any, **named: Any) -> Any:
+    def get_or_compile(text: str, *rest: Any, **named: Any) -> Any:
         found.add(text)
-        return artifacts.obtain(text, *rest, **named)
+        return artifacts.get_or_compile(text, *rest, **named)
 
-    monkeypatch.setattr(pipeline, "obtain", obtain)
+    monkeypatch.setattr(pipeline, "get_or_compile", get_or_compile)
     return found
 
 

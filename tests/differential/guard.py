@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from halide_backend.build.artifacts import obtain
+from halide_backend.build.artifacts import get_or_compile
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
-from halide_backend.cache_key import sources_digest
 from halide_backend.inspection import machine
 from halide_backend.launch.launcher import native
+from halide_backend.sources import sources_digest
 
 _PAGE = mmap.PAGESIZE
 _CANARY = 0xA5
@@ -156,7 +156,7 @@ def main() -> int:
     for path in sorted(arguments.folder.glob("*.py"))[: arguments.limit]:
         text = path.read_text()
         try:
-            artifact = obtain(text, target, name=path.stem).result()
+            artifact = get_or_compile(text, target, name=path.stem).result()
         except Exception as error:
             counts["not built"] += 1
             print(f"{path.name}: not built: {str(error)[:200]}", flush=True)

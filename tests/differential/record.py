@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from halide_backend.cache_key import sources_digest
 from halide_backend.inspection import machine
+from halide_backend.sources import sources_digest
 
 Json = dict[str, Any]
 

@@ -61,7 +61,7 @@ def captured_kernels(
         stack.enter_context(mock.patch.object(scheduling, "compile_program", captured))
         stack.enter_context(mock.patch.object(scheduling, "start_workers", lambda: None))
         stack.enter_context(mock.patch.object(pipeline, "current_target", lambda device: target))
-        stack.enter_context(mock.patch.object(pipeline, "obtain", _nothing))
+        stack.enter_context(mock.patch.object(pipeline, "get_or_compile", _nothing))
         stack.enter_context(mock.patch.object(pipeline, "load_kernel", lambda *args, **kwargs: _nothing))
         if target.capability:
             stack.enter_context(_on_a_gpu(target))

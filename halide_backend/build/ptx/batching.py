@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from halide_backend.build.ptx.instructions import Function, Module, Statement
+from halide_backend.build.ptx.instructions import Function, Module, Statement, parse
 
 #: Bytes of a table (a kernel may have 4,096 bytes of parameters), and its most entries.
 TABLE_BYTES, MOST = 4000, 64
@@ -58,12 +58,12 @@ def can_batch(module: Module) -> bool:
     return not _OWN_STATE.search(function.before) and not any(map(_needs_its_own_launch, function.statements))
 
 
-def batched(modules: Sequence[Module]) -> str:
-    """The PTX of one kernel with a variant for each of `modules`, all of which `can_batch`."""
+def batched(modules: Sequence[Module]) -> Module:
+    """One kernel with a variant for each of `modules`, all of which `can_batch`."""
     functions = [function for module in modules for function in module.functions]
     variants = "\n".join(_variant(number, function) for number, function in enumerate(functions))
     major, minor = max(module.version for module in modules)
-    return f""".version {major}.{minor}
+    text = f""".version {major}.{minor}
 .target sm_{max(module.target for module in modules)}
 .address_size 64
 
@@ -73,6 +73,7 @@ def batched(modules: Sequence[Module]) -> str:
 	ret;
 }}
 """
+    return parse(text)
 
 
 def _needs_its_own_launch(statement: Statement) -> bool:

@@ -24,6 +24,9 @@ _PACKAGES = (
 #: Registers of an SM, how many a thread gets at a time, and the threads that it can have.
 _REGISTERS, _UNIT, _MOST_THREADS = 1 << 16, 8, 2048
 
+#: Seconds in which the assembler has to say its version, in the user's process; all else it does in workers.
+_PATIENCE_S = 10.0
+
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLS = re.compile(r"\b[1-9]\d* bytes (?:stack frame|spill)")
 _THREADS = re.compile(r"^\.maxntid (\d+), (\d+), (\d+)$", re.MULTILINE)
@@ -38,13 +41,24 @@ def find() -> str | None:
 
 @cache
 def version() -> str:
-    """Version of the assembler, which decides the machine code; "" where the driver has to do its work."""
+    """Version of the assembler, which decides the machine code; "" where the driver has to do its work.
+
+    Raises:
+        HalideCompileError: it does not run, or takes longer than `_PATIENCE_S` seconds to answer.
+    """
     path = find()
     if path is None:
         return ""
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    found = _RELEASE.search(told)
-    return found[1] if found else told.strip()
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HalideCompileError(
+            f"the assembler does not say its version: {error}",
+            where=path,
+            cure="Set CUDA_HOME to a toolkit whose ptxas runs here.",
+        ) from None
+    found = _RELEASE.search(done.stdout)
+    return found[1] if found else done.stdout.strip()
 
 
 def assemble(ptx: str, capability: str, name: str, registers: str | float = "auto") -> bytes:

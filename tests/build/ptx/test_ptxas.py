@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from halide_backend.build.pool import WorkerPool
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.ptxas import _another_block
+from halide_backend.errors import HalideCompileError, WorkerCrashed, WorkerTimeout
 
 
 @pytest.mark.parametrize(
@@ -63,3 +69,65 @@ def registers_of(image: bytes) -> int:
 @pytest.mark.parametrize(("registers", "wanted"), [("auto", 40), (0.8, 40), (32, 32), (64, 40)], ids=str)
 def test_a_text_says_how_many_registers_a_thread_may_have(registers: str | float, wanted: int) -> None:
     assert registers_of(ptxas.assemble(KERNEL, "sm_90", "k", registers)) == wanted
+
+
+# --- in workers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def assembler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], WorkerPool]]:
+    """assembler(script): a pool whose workers have a ptxas that runs `script`."""
+    pools = []
+
+    def with_script(script: str) -> WorkerPool:
+        path = tmp_path / "bin" / "ptxas"
+        path.parent.mkdir()
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+        pools.append(WorkerPool(1, time_limit=3, memory_limit=1 << 30))
+        return pools[-1]
+
+    yield with_script
+    for pool in pools:
+        pool.close()
+
+
+def test_workers_assemble(assembler: Callable[[str], WorkerPool]) -> None:
+    # The target file is the last argument.
+    pool = assembler('echo "Used 8 registers" >&2; for file; do :; done; printf code > "$file"')
+    assert pool.assemble(KERNEL, "sm_90", "k") == b"code"
+
+
+def test_what_the_assembler_refuses_is_an_error(assembler: Callable[[str], WorkerPool]) -> None:
+    with pytest.raises(HalideCompileError, match="ptxas: no such instruction") as caught:
+        assembler("echo no such instruction >&2; exit 1").assemble(KERNEL, "sm_90", "softmax")
+    assert caught.value.where == "kernel softmax"
+
+
+def test_an_assembler_that_hangs_is_ended(assembler: Callable[[str], WorkerPool], tmp_path: Path) -> None:
+    begin = time.monotonic()
+    with pytest.raises(WorkerTimeout, match="limit of 3 s"):
+        assembler(f"echo $$ > {tmp_path}/pid; exec sleep 100").assemble(KERNEL, "sm_90", "k")
+    assert time.monotonic() - begin < 30
+    process = Path("/proc", (tmp_path / "pid").read_text().strip())
+    while process.exists():
+        assert time.monotonic() - begin < 60, "the assembler still runs"
+        time.sleep(0.05)
+
+
+def test_an_assembler_has_the_workers_memory(assembler: Callable[[str], WorkerPool]) -> None:
+    script = "exec python3 -c 'b = bytearray(2 << 30)'"
+    with pytest.raises((HalideCompileError, WorkerCrashed), match=r"(?i)memory"):
+        assembler(script).assemble(KERNEL, "sm_90", "k")
+
+
+def test_an_assembler_without_a_version_is_an_error(
+    assembler: Callable[[str], WorkerPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assembler("exec sleep 100")
+    monkeypatch.setattr(ptxas, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(ptxas, "find", ptxas.find.__wrapped__)
+    with pytest.raises(HalideCompileError, match="does not say its version") as caught:
+        ptxas.version.__wrapped__()
+    assert caught.value.where == f"{os.environ['CUDA_HOME']}/bin/ptxas"
