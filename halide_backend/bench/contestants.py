@@ -56,6 +56,12 @@ class Contestants:
                 where=f"bench --target {self.target}",
                 cure="Compare with cpp or itself, on the CPU.",
             )
+        if self.target and "cpp" in self.against and not _cpp_can_be_limited():
+            raise HalideBackendError(
+                "this version of torch cannot limit its C++ backend",
+                where=f"bench --target {self.target}",
+                cure="Use torch 2.13 or newer, or --against itself.",
+            )
 
     def names(self, *, ours_first: bool) -> tuple[str, ...]:
         """This backend and the others, it first or last."""
@@ -74,3 +80,9 @@ class Contestants:
             return {f"{NAME}.target": self.target}
         bits, architecture = _CPP_LIMITS[self.target]
         return {"cpp.simdlen": bits, "cpp.march": architecture}
+
+
+def _cpp_can_be_limited() -> bool:
+    from torch._inductor import config
+
+    return hasattr(config.cpp, "march")

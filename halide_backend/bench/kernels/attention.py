@@ -43,7 +43,8 @@ def _causal(scores: Tensor) -> Tensor:
 def _alibi(scores: Tensor) -> Tensor:
     tokens = torch.arange(scores.shape[-1], device=scores.device)
     slopes = 2.0 ** -torch.arange(1, scores.shape[1] + 1, device=scores.device)
-    return torch.softmax(scores + (slopes[:, None, None] * (tokens[None, :] - tokens[:, None])).to(scores.dtype), -1)
+    biased = scores.float() + slopes[:, None, None] * (tokens[None, :] - tokens[:, None])
+    return torch.softmax(biased, -1).to(scores.dtype)
 
 
 def _scores(count: int = 1) -> Maker:
