@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from halide_backend import terminal
 from halide_backend.bench import summary
 from halide_backend.bench.case import Case, Selection, cases
 from halide_backend.bench.contestants import ITSELF, Contestants
@@ -49,8 +50,8 @@ class Request:
 def show(request: Request) -> int:
     """Print the cases of a request, with their groups."""
     chosen = _chosen(request)
-    for case in chosen:
-        print(f"{case.group:14} {case.name}{' (held back)' if case.held_back else ''}")
+    rows = [(case.group, case.name, "held back" if case.held_back else "") for case in chosen]
+    print(terminal.table(("group", "case", ""), rows, "lll"))
     kernels = {case.kernel.name for case in chosen}
     print(f"{len(chosen)} cases of {len(kernels)} kernels, {sum(case.held_back for case in chosen)} held back")
     return 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from halide_backend import terminal
 from halide_backend.bench.measurement import Result
 from halide_backend.cache_key import NAME
 
@@ -35,12 +36,10 @@ class Figures:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         return Figures(len(ratios), mean, min(ratios), sum(ratio >= ENOUGH for ratio in ratios))
 
-    def __str__(self) -> str:
-        share = 100 * self.enough / self.cases
-        return (
-            f"{self.cases:5} cases  geometric mean {self.geometric_mean:6.3f}  lowest {self.lowest:6.3f}  "
-            f"at least {ENOUGH}: {share:5.1f} %"
-        )
+    def cells(self) -> tuple[str, ...]:
+        """A row of the table, from its column "cases" on."""
+        share = f"{100 * self.enough / self.cases:.1f} %"
+        return str(self.cases), f"{self.geometric_mean:.3f}", f"{self.lowest:.3f}", share
 
 
 def fastest(result: Result, against: Sequence[str]) -> float:
@@ -80,12 +79,14 @@ def text(seen: Sequence[Result], held_back: Sequence[Result], against: Sequence[
     """Lines for people; of the cases that are held back no case by itself, and no group."""
     both = [*seen, *held_back]
     lines = [f"{sum(result.right for result in both)} of {len(both)} right"]
+    rows = []
     for name, groups in compared(seen, against).items():
-        lines.append(f"time of {name} over ours:")
-        lines += [f"  {group:14}{each}" for group, each in groups.items() if group != ALL]
-        lines += [f"  {ALL:14}{each}" for group, each in groups.items() if group == ALL]
+        rows += [(name, group, *groups[group].cells()) for group in sorted(groups, key=ALL.__eq__)]
     for name, groups in compared(held_back, against).items():
-        lines += [f"held back, {name}: {each}" for group, each in groups.items() if group == ALL]
+        rows += [(name, "held back", *groups[ALL].cells())] if groups else []
+    if rows:
+        headings = ("time over ours of", "group", "cases", "geometric\nmean", "\nlowest", f"at least\n{ENOUGH}")
+        lines.append(terminal.table(headings, rows, "llrrrr"))
     lines += _roofline(seen) + _compile_times(both, against)
     return "\n".join(lines)
 

@@ -22,7 +22,8 @@ from halide_backend.workers.task import Task
 #: Seconds that a worker gets beyond a task's limit, which the operating system enforces.
 GRACE_S = 5.0
 
-_TAIL_BYTES = 4000
+#: Of what a process prints, enough for the hundred frames of a stack, whose innermost comes first.
+_TAIL_BYTES = 16_000
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,17 @@ def test_figures_are_geometric_means_by_group_and_against_the_fastest() -> None:
 def test_what_is_held_back_is_told_as_a_whole() -> None:
     held_back = [result("secret", 1, 3, held_back=True), result("other", 1, 12, group="h", held_back=True)]
     told = summary.text([result("a", 1, 2)], held_back, ("cpp",))
-    assert "held back, cpp:     2 cases  geometric mean  6.000  lowest  3.000" in told
+    rows = [line.split() for line in told.splitlines()]
+    assert ["cpp", "g", "1", "2.000", "2.000", "100.0", "%"] in rows
+    assert ["cpp", "held", "back", "2", "6.000", "3.000", "100.0", "%"] in rows
     assert "secret" not in told
+
+
+def test_all_groups_together_come_last() -> None:
+    seen = [result("a", 1, 2), result("b", 1, 0.5, group="h")]
+    told = summary.text(seen, [], ("cpp",)).splitlines()
+    assert [line.split()[1] for line in told if line.startswith("cpp")] == ["g", "h", "all"]
+    assert told[-1].split() == ["cpp", "all", "2", "1.000", "0.500", "50.0", "%"]
 
 
 def test_a_result_unlike_eager_is_wrong() -> None:

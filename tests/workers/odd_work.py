@@ -65,6 +65,10 @@ def sleeps(report: Report) -> None:
     time.sleep(1000)
 
 
+def sleeps_deep_down(report: Report, depth: int = 80) -> None:
+    sleeps_deep_down(report, depth - 1) if depth else sleeps(report)
+
+
 def loops_in_c(report: Report) -> None:
     re.match("(a*)*b", "a" * 40)
 

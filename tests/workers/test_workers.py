@@ -152,6 +152,11 @@ def test_a_task_without_end_is_stopped_in_time(workers: Workers, content: str) -
     assert run(workers, "server") == server
 
 
+def test_a_late_task_says_where_it_was_however_deep(workers: Workers) -> None:
+    with pytest.raises(WorkerTimeout, match=r" in sleeps\n(?s:.*) in sleeps_deep_down\n"):
+        run(workers, "sleeps_deep_down", seconds=0.4)
+
+
 def test_each_report_restarts_the_clock(workers: Workers) -> None:
     assert run(workers, "reports", 5, 0.4, seconds=1.5) == "done"
     with pytest.raises(WorkerTimeout):
