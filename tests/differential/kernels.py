@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from halide_backend import pipeline
+from halide_backend.codegen.planned_kernel import PlannedKernel
 
 
 @contextmanager
 def keeping_texts(folder: Path) -> Iterator[None]:
     """Write the text of every kernel that is compiled inside into `folder`, each once."""
     folder.mkdir(parents=True, exist_ok=True)
-    original = pipeline.kernel_text
+    original = pipeline.plan_kernel
 
-    def keeping(*arguments: Any, **options: Any) -> str:
-        text = original(*arguments, **options)
-        (folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.py").write_text(text)
-        return text
+    def keeping(*arguments: Any, **options: Any) -> PlannedKernel:
+        kernel = original(*arguments, **options)
+        (folder / f"{hashlib.sha256(kernel.text.encode()).hexdigest()[:20]}.py").write_text(kernel.text)
+        return kernel
 
-    pipeline.kernel_text = keeping
+    pipeline.plan_kernel = keeping
     try:
         yield
     finally:
-        pipeline.kernel_text = original
+        pipeline.plan_kernel = original
