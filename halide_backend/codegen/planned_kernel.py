@@ -47,7 +47,7 @@ def plan_kernel(
     """
     choices = Choices(knobs)
     form = prepared(program, device)
-    mapping = choose_mapping(form, device, choices)
+    mapping = choose_mapping(form, device)
     algorithm = _write(form, mapping)
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()

@@ -136,7 +136,7 @@ class _Rules:
                 parent.name,
                 "block",
                 "thread",
-                "part" if parts(self.graph, self.tiling, self.device, parent) > 1 else "thread",
+                "part" if parts(self.graph, self.tiling, self.device, parent, self.choices) > 1 else "thread",
             )
         rows = self._rows(parent, parent)
         row = innermost(rows).name if len(rows) == 1 or are_fixed(rows) else "i"
@@ -202,12 +202,13 @@ class _Rules:
 
     def _alone(self, stage: Stage, parent: Stage, order: list[str]) -> None:
         rows, serial = self._rows(stage, parent), [loop.name for loop in self._serial(stage)]
+        block = threads_of_a_block(self.graph, self.tiling, self.choices)
         self.add(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
         if len(rows) > 1 and len(self.graph.outputs) > 1:
-            self.add(*plane(stage.name, rows, [*order, *serial], threads_of_a_block(self.graph, self.tiling)))
+            self.add(*plane(stage.name, rows, [*order, *serial], block))
             return
-        fused, block = self._fused(stage.name, rows, "i"), threads_of_a_block(self.graph, self.tiling)
-        if (count := parts(self.graph, self.tiling, self.device, stage)) > 1:
+        fused = self._fused(stage.name, rows, "i")
+        if (count := parts(self.graph, self.tiling, self.device, stage, self.choices)) > 1:
             self.add(
                 Split(stage.name, fused, "block", "within", count * block),
                 Split(stage.name, "within", "part", "thread", block),

@@ -6,8 +6,11 @@ import math
 
 from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.grid import are_fixed
+from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Role, Stage, StageGraph
 from halide_backend.schedule.tiling import WARP, Tiling
+
+THREADS = Knob("alone.threads", (32, 64, 128, 256, 512), "threads of a block whose threads do not cooperate")
 
 #: Bytes of the widest memory instruction.
 VECTOR = 16
@@ -42,7 +45,7 @@ def parts_of_a_thread(steps: int, stored: int, device: Gpu, reads: int = 1) -> i
     return parts
 
 
-def parts(graph: StageGraph, tiling: Tiling, device: Gpu, stage: Stage) -> int:
+def parts(graph: StageGraph, tiling: Tiling, device: Gpu, stage: Stage, choices: Choices) -> int:
     """Steps of a thread that works alone on the output `stage`: several where one would have too few bytes in flight.
 
     A gather waits for its index; a thread that moves less than a vector, or only stores, is soon done.
@@ -56,18 +59,19 @@ def parts(graph: StageGraph, tiling: Tiling, device: Gpu, stage: Stage) -> int:
     stored = _stored(stage, tiling)
     steps = stage.points * max(stage.bits, 8) // 8 // stored
     count = parts_of_a_thread(steps, stored, device, stage.reads)
-    whole = are_fixed(stage.loops) and steps % (count * threads_of_a_block(graph, tiling)) == 0
+    whole = are_fixed(stage.loops) and steps % (count * threads_of_a_block(graph, tiling, choices)) == 0
     if loads and stored >= VECTOR and not any(load.gathers for load in loads) and not whole:
         return 1  # Each step would begin with a branch, and wait for the one before.
     return count
 
 
-def threads_of_a_block(graph: StageGraph, tiling: Tiling) -> int:
+def threads_of_a_block(graph: StageGraph, tiling: Tiling, choices: Choices) -> int:
     """Threads of a block whose threads work alone."""
     if any(stage.role is Role.REDUCTION for stage in graph.stages):
-        return WARP
-    many = any(stage.reads > 1 and _stored(stage, tiling) < VECTOR for stage in graph.outputs)
-    return BLOCK_OF_SINGLES if many else BLOCK
+        return choices.number(THREADS, WARP, "leaves each thread the registers for an unrolled sum")
+    if any(stage.reads > 1 and _stored(stage, tiling) < VECTOR for stage in graph.outputs):
+        return choices.number(THREADS, BLOCK_OF_SINGLES, "threads load single elements")
+    return choices.number(THREADS, BLOCK, "gelu of 2**24 bfloat16 is slower with more, or fewer")
 
 
 def _stored(stage: Stage, tiling: Tiling) -> int:

@@ -17,7 +17,6 @@ from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import strided_loads
 from halide_backend.schedule.device import Gpu
-from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.cache_hints import priority_of_loads
 from halide_backend.schedule.mapping.chunks import (
     adjacent_bytes,
@@ -81,7 +80,7 @@ _BUSY = 993
 _SERIAL_POINTS = 1 << 14
 
 
-def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping:
+def cuda_mapping(program: LoopProgram, device: Gpu) -> Mapping:
     """The mapping that the rules choose for `program`, which has been prepared for a GPU.
 
     Raises:

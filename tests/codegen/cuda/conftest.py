@@ -26,6 +26,12 @@ def programs() -> Callable[..., list[LoopProgram]]:
 
 
 @pytest.fixture
+def needs_intrinsics() -> None:
+    """What compiles kernels for CUDA is there."""
+    _need_intrinsics()
+
+
+@pytest.fixture
 def to_ptx() -> Callable[[LoopProgram], Ptx]:
     """to_ptx(program): its PTX, whatever it contains."""
     _need_intrinsics()

@@ -64,8 +64,8 @@ class Ptx:
         return self.count(r"st\.global\S*\.v4\.b32|st\.global\S*\.v2\.b64")
 
 
-def cuda_kernel_text(program: LoopProgram) -> str:
-    return plan_kernel(program, device_of(TARGET)).text
+def cuda_kernel_text(program: LoopProgram, knobs: Any = None) -> str:
+    return plan_kernel(program, device_of(TARGET), knobs).text
 
 
 def programs_of(function: Callable[..., Any], arguments: tuple[Any, ...], dynamic: bool = False) -> list[LoopProgram]:

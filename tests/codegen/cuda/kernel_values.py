@@ -51,9 +51,9 @@ class _Buffer(ctypes.Structure):
 class CudaKernel:
     """The kernel of `program` for a GPU: `text` and PTX, and a call that runs it here."""
 
-    def __init__(self, program: LoopProgram) -> None:
+    def __init__(self, program: LoopProgram, knobs: Mapping[str, Any] | None = None) -> None:
         assert leave_out_libdevice()
-        self.text = cuda_kernel_text(program)
+        self.text = cuda_kernel_text(program, knobs)
         compiled = compile_kernel(self.text, TARGET, "kernel_under_test")
         self.arguments: Sequence[Mapping[str, Any]] = compiled.manifest["arguments"]
         self.code = str(complete(extract(compiled.object), "kernel_under_test", TARGET.capability))
