@@ -27,7 +27,8 @@ autoload.install()
 def stats() -> dict[str, object]:
     """Counters of this process: native and delegated kernels, compiles, loads, cache hits, misses.
 
-    `compile_seconds` is in seconds; `delegation_reasons` maps each reason to its number of kernels.
+    `compile_seconds` is in seconds; `delegation_reasons` maps the code of each reason to its number
+    of kernels (docs/reference/refusals.md).
     """
     from halide_backend import statistics
 

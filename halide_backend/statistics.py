@@ -40,19 +40,19 @@ def count(name: str, amount: float = 1) -> None:
     _mirror(name, amount)
 
 
-def delegated(reason: str) -> None:
-    """Record one loop kernel that was left to Inductor's own backend, and why."""
+def delegated(code: str) -> None:
+    """Record one loop kernel that was left to Inductor's own backend, and the code of the reason."""
     count("delegated_kernels")
     with _lock:
-        _delegations[reason] += 1
-    _mirror(f"delegated: {reason}", 1)
+        _delegations[code] += 1
+    _mirror(f"delegated: {code}", 1)
 
 
-def unfused(reason: str) -> None:
-    """Record one group of fused nodes that are compiled node by node, and why."""
+def unfused(code: str) -> None:
+    """Record one group of fused nodes that are compiled node by node, and the code of the reason."""
     count("unfused_groups")
     with _lock:
-        _refusals[reason] += 1
+        _refusals[code] += 1
 
 
 def compiled(seconds: float) -> None:
@@ -66,7 +66,7 @@ def compiled(seconds: float) -> None:
 def stats() -> dict[str, object]:
     """All counters, `median_compile_seconds` of one kernel, and the reasons of what did not go as planned.
 
-    `delegation_reasons` and `unfusing_reasons` map a reason to the number of kernels or groups.
+    `delegation_reasons` and `unfusing_reasons` map the code of a reason to the number of kernels or groups.
     """
     with _lock:
         report: dict[str, object] = {name: _counts.get(name, 0) for name in NAMES}

@@ -21,13 +21,19 @@ from torch.utils._ordered_set import OrderedSet
 
 from halide_backend import statistics
 from halide_backend.capture.delegate import Delegate
-from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
+from halide_backend.capture.fusion import (
+    RefusedFusions,
+    is_loop,
+    refusal_to_fuse,
+    refusal_to_fuse_side_by_side,
+)
 from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, is_short
 from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
 from halide_backend.pipeline import Compilation, compile_program, start_workers
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.refusals import Refusal
 
 log = logging.getLogger("halide_backend")
 
@@ -50,6 +56,7 @@ class HalideScheduling(BaseScheduling):
         self._groups: list[KernelGroup] = []
         self._delegate = Delegate("cpu", lambda: CppScheduling(scheduler))
         self._recordings = Recordings()
+        self._refused = RefusedFusions()
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
         if scheduler is not None:
@@ -66,14 +73,20 @@ class HalideScheduling(BaseScheduling):
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
         if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
-                return bool(backend.can_fuse_vertical(node1, node2))
-        return can_fuse(node1, node2, self._recordings)
+                return self._with_template(node1, node2, backend.can_fuse_vertical(node1, node2))
+        return self._refused.allowed(node1, node2, refusal_to_fuse(node1, node2, self._recordings))
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
         if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
-                return bool(backend.can_fuse_horizontal(node1, node2))
-        return can_fuse_side_by_side(node1, node2, self._recordings)
+                return self._with_template(node1, node2, backend.can_fuse_horizontal(node1, node2))
+        return self._refused.allowed(node1, node2, refusal_to_fuse_side_by_side(node1, node2, self._recordings))
+
+    def _with_template(self, node1: Any, node2: Any, allowed: bool) -> bool:
+        refusal = (
+            None if allowed else Refusal("fusion-with-template", f"Inductor's {self._delegate.name} backend refuses")
+        )
+        return self._refused.allowed(node1, node2, refusal)
 
     def can_fuse_multi_outputs_template(self, node1: Any, node2: Any) -> bool:
         with self._delegate() as backend:
@@ -107,7 +120,7 @@ class HalideScheduling(BaseScheduling):
                 self._leave(node, refusal)
                 return
             log.info("%s is computed node by node: %s", node.get_name(), refusal)
-            statistics.unfused(refusal.what)
+            statistics.unfused(refusal.code)
         for part in nodes:
             self._codegen_alone(part)
 
@@ -199,7 +212,7 @@ class HalideScheduling(BaseScheduling):
         if not config.delegate:
             raise reason
         self.flush()
-        statistics.delegated(reason.what)
+        statistics.delegated(reason.code)
         log.warning("%s is left to Inductor's %s backend: %s", node.get_name(), self._delegate.name, reason.what)
         # Triton's backend frees after each node what the group as a whole needs no longer; its next node may read it.
         held, self.scheduler.buffer_names_to_free = self.scheduler.buffer_names_to_free, OrderedSet()
