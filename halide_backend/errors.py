@@ -7,6 +7,7 @@ failing kernel; errors with a more specific Python meaning derive from that clas
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from halide_backend.refusals import Refusal
@@ -34,7 +35,16 @@ class HalideBackendError(RuntimeError):
     @property
     def code(self) -> str:
         """A stable short name of what went wrong: "worker-timeout" of a `WorkerTimeout`."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(self).__name__).lower()
+        return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", type(self).__name__).lower()
+
+    @property
+    def reason(self) -> Refusal:
+        """This error as the reason why a kernel is not this backend's.
+
+        Raises:
+            KeyError: it is none; `refusals.ERROR_CODES` has those that are.
+        """
+        return Refusal(self.code, f"{self.where}: {self.what}" if self.where else self.what, self.cure)
 
 
 def _rebuild(kind: type[HalideBackendError], what: str, where: str, cure: str) -> HalideBackendError:
@@ -70,6 +80,11 @@ class Unsupported(HalideBackendError):
     def code(self) -> str:
         """One of `halide_backend.refusals.KERNEL_CODES`."""
         return self.refusal.code
+
+    @property
+    def reason(self) -> Refusal:
+        """The refusal, with the place where it was found."""
+        return replace(self.refusal, detail=f"{self.where}: {self.refusal.detail}") if self.where else self.refusal
 
 
 def _rebuild_unsupported(code: str, detail: str, hint: str, where: str) -> Unsupported:

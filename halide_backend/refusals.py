@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _ELSEWHERE = "Nothing has to be done: the kernel runs on Inductor's own backend."
+_REPORT = "Report it with the kernel's text; meanwhile the kernel runs on Inductor's own backend."
 _APART = "Nothing has to be done: each node gets a kernel of its own."
 
 
@@ -161,6 +162,33 @@ KERNEL_CODES: dict[str, Code] = {
     ),
 }
 
+#: A kernel that could not be built: the codes of the errors of those names (docs/reference/errors.md).
+ERROR_CODES: dict[str, Code] = {
+    "illegal-plan": Code("The plan that the rules chose would give another result, or none.", _REPORT),
+    "program-error": Code("What was captured is no valid program.", _REPORT),
+    "kernel-text-error": Code("The kernel's text does not run.", _REPORT),
+    "halide-compile-error": Code("Halide refuses the pipeline or its schedule.", _REPORT),
+    "llvm-compile-error": Code("LLVM refuses the code that Halide wrote.", _REPORT),
+    "worker-crashed": Code("The process that compiled the kernel died.", "Raise the option compile_memory_limit_mb."),
+    "worker-timeout": Code("Compiling took too long.", "Raise the option compile_time_limit."),
+    "worker-not-started": Code("No process that compiles can be started.", "Run `halide-backend doctor`."),
+    "unsupported-version-error": Code(
+        "A package or the processor is not supported for the kernel's target.", "Run `halide-backend doctor`."
+    ),
+    "missing-native-extension-error": Code(
+        "The compiled part of the package is absent or does not fit.", "Run `halide-backend doctor`."
+    ),
+}
+
+#: What Inductor gives to its own backend before this one is asked.
+TEMPLATE = "template"
+TEMPLATE_CODES = {
+    TEMPLATE: Code(
+        "A matrix product, a convolution or flex attention, for which Inductor chose one of its own templates.",
+        "Nothing has to be done: templates are always Inductor's own.",
+    )
+}
+
 #: Two groups of nodes that do not become one kernel, although each may be one.
 FUSION_CODES: dict[str, Code] = {
     "fusion-not-loops": Code(
@@ -190,4 +218,4 @@ FUSION_CODES: dict[str, Code] = {
 }
 
 #: Every code.
-CODES: dict[str, Code] = {**KERNEL_CODES, **FUSION_CODES}
+CODES: dict[str, Code] = {**KERNEL_CODES, **ERROR_CODES, **TEMPLATE_CODES, **FUSION_CODES}

@@ -61,7 +61,7 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
             sizes = {part.group for part in node.get_nodes()}
             if not node.is_template() and len(sizes) > 1:
                 several = f"{node.get_name()} has loops of {len(sizes)} sizes"
-                return self._refused.allowed(node1, node2, Refusal("fusion-of-several-sizes-with-template", several))
+                return self._notes.may_fuse(node1, node2, Refusal("fusion-of-several-sizes-with-template", several))
         return True
 
     def has_sub_parent_epilogue(self, nodes: Sequence[Any]) -> bool:

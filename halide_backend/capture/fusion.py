@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config
@@ -23,13 +19,8 @@ from halide_backend.schedule.mapping.cuda import one_tiling
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode
 
-log = logging.getLogger("halide_backend")
-
 #: Nodes of one pipeline; beyond it Halide's compile time grows faster than what another saved launch is worth.
 MAX_NODES = 48
-
-#: Refused neighbours that are remembered for one node of a graph, and that a kernel is told of.
-_ASKED, _TOLD = 32, 16
 
 
 def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> Refusal | None:
@@ -95,42 +86,3 @@ def is_loop(node: Any) -> bool:
     return isinstance(node, (SchedulerNode, FusedSchedulerNode)) and all(
         isinstance(part, SchedulerNode) for part in node.get_nodes()
     )
-
-
-@dataclass(frozen=True)
-class NotFused:
-    """A group of nodes that a kernel was not fused with, by the scheduler's names of them, and why."""
-
-    nodes: tuple[str, ...]
-    refusal: Refusal
-
-
-class RefusedFusions:
-    """The answers to the scheduler of one graph, of which a kernel is told afterwards; only the last of many."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, deque[tuple[tuple[str, ...], NotFused]]] = {}
-
-    def allowed(self, first: Any, second: Any, refusal: Refusal | None) -> bool:
-        """Whether there is no `refusal`, which is noted otherwise."""
-        if refusal is None:
-            return True
-        names, others = (tuple(node.get_name() for node in each.get_nodes()) for each in (first, second))
-        log.debug("%s and %s are not fused: %s", first.get_name(), second.get_name(), refusal)
-        for own, other in ((names, others), (others, names)):
-            asked = self._of.setdefault(own[0], deque(maxlen=_ASKED))
-            asked.append((own, NotFused(other, refusal)))
-        return False
-
-    def of(self, nodes: Iterable[str]) -> tuple[NotFused, ...]:
-        """What the kernel of `nodes` was not fused with: groups that are none of its nodes."""
-        names = list(nodes)
-        own = set(names)
-        found = [
-            refused
-            for name in names
-            for group, refused in self._of.get(name, ())
-            if own.issuperset(group) and own.isdisjoint(refused.nodes)
-        ]
-        # The last answer about each group of neighbours.
-        return tuple({refused.nodes: refused for refused in found}.values())[-_TOLD:]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from halide_backend.refusals import FUSION_CODES, KERNEL_CODES, Code
+from halide_backend.refusals import ERROR_CODES, FUSION_CODES, KERNEL_CODES, TEMPLATE_CODES, Code
 
 HEAD = """\
 # Refusals
@@ -27,9 +28,11 @@ is delegated, or with `halide_backend.config.delegate = False` the error is the 
 """
 
 ERRORS = """\
-A kernel is delegated as well when building it fails. Its code is the error's name then: `halide-compile-error`,
-`llvm-compile-error`, `worker-timeout`, `worker-crashed`, `worker-not-started`, `illegal-plan`, `kernel-text-error`
-([errors](errors.md)).
+A kernel is delegated as well when building it fails. Its code is the error's name then ([errors](errors.md)).
+"""
+
+TEMPLATES = """\
+Templates have a record of their own, too; `stats()` counts them as `delegated_templates`.
 """
 
 FUSION = """\
@@ -42,7 +45,8 @@ been.
 
 def page() -> str:
     """The text of the page."""
-    return "\n".join([HEAD, KERNELS, *_table(KERNEL_CODES), "", ERRORS, FUSION, *_table(FUSION_CODES), ""])
+    parts = ((KERNELS, KERNEL_CODES), (ERRORS, ERROR_CODES), (TEMPLATES, TEMPLATE_CODES), (FUSION, FUSION_CODES))
+    return "\n".join([HEAD, *itertools.chain(*([text, *_table(codes), ""] for text, codes in parts))])
 
 
 def _table(codes: Mapping[str, Code]) -> list[str]:

@@ -175,10 +175,10 @@ def test_loops_of_several_sizes_are_not_fused_with_a_template() -> None:
     for first, second in ((template, loops), (loops, template)):
         assert not scheduling.can_fuse_vertical(first, second)
         assert not scheduling.can_fuse_horizontal(first, second)
-    (refused,) = scheduling._refused.of(["op512", "op16"])
+    (refused,) = scheduling._notes.not_fused(["op512", "op16"])
     assert refused.nodes == ("op1",)
-    assert refused.refusal.code == "fusion-of-several-sizes-with-template"
-    assert refused.refusal.detail == "op512_op16 has loops of 2 sizes"
+    assert refused.reason.code == "fusion-of-several-sizes-with-template"
+    assert refused.reason.detail == "op512_op16 has loops of 2 sizes"
 
 
 def test_the_page_says_who_answers_what_the_scheduler_asks() -> None:

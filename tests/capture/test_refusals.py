@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import logging
 import pickle
 from collections.abc import Callable, Iterator
@@ -14,10 +15,10 @@ import torch
 from torch._inductor import config as inductor_config
 
 import halide_backend
-from halide_backend import config
-from halide_backend.capture.fusion import RefusedFusions
-from halide_backend.errors import Unsupported, WorkerTimeout
-from halide_backend.refusals import CODES, FUSION_CODES, KERNEL_CODES, Refusal
+from halide_backend import config, errors
+from halide_backend.capture.kernel_notes import KernelNotes
+from halide_backend.errors import HalideBackendError, Unsupported, WorkerTimeout
+from halide_backend.refusals import CODES, ERROR_CODES, FUSION_CODES, KERNEL_CODES, TEMPLATE_CODES, Refusal
 
 PACKAGE = Path(halide_backend.__file__).parent
 
@@ -42,15 +43,25 @@ def codes_of(name: str, forwarding: str) -> dict[str, str]:
 
 
 def test_every_refusal_has_a_code_of_its_table() -> None:
-    kernels, fusions = codes_of("Unsupported", "errors.py"), codes_of("Refusal", "errors.py")
+    kernels, others = codes_of("Unsupported", "errors.py"), codes_of("Refusal", "errors.py")
     assert len(kernels) > 40
     assert {place: code for place, code in kernels.items() if code not in KERNEL_CODES} == {}
-    assert {place: code for place, code in fusions.items() if code not in FUSION_CODES} == {}
+    assert {place: code for place, code in others.items() if code not in {*FUSION_CODES, *TEMPLATE_CODES}} == {}
 
 
 def test_every_code_is_used() -> None:
     used = {*codes_of("Unsupported", "errors.py").values(), *codes_of("Refusal", "errors.py").values()}
-    assert CODES.keys() - used == set()
+    assert CODES.keys() - used == ERROR_CODES.keys()
+
+
+def test_an_error_that_delegates_has_the_code_of_its_name() -> None:
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HalideBackendError)]
+    # What is raised before a kernel is captured, or after it is built.
+    elsewhere = {"halide-backend-error", "unknown-option-error", "wrong-backend-error", "load-error"}
+    codes = {kind("what").code for kind in kinds if kind is not Unsupported}
+    assert {code for code in codes - elsewhere if not code.startswith("kernel-") or "text" in code} == set(ERROR_CODES)
+    slow = WorkerTimeout("slow", where="kernel k")
+    assert slow.reason == Refusal("worker-timeout", "kernel k: slow", ERROR_CODES["worker-timeout"].hint)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -68,10 +79,6 @@ def test_a_refusal_keeps_its_parts() -> None:
     assert Unsupported("grid-too-large", "a grid", "Use fewer.").cure == "Use fewer."
     with pytest.raises(KeyError):
         Refusal("no-such-code", "")
-
-
-def test_other_errors_have_the_code_of_their_class() -> None:
-    assert WorkerTimeout("slow").code == "worker-timeout"
 
 
 @pytest.fixture
@@ -125,19 +132,19 @@ class FakeNode:
 
 def test_a_kernel_knows_what_it_was_not_fused_with_at_last() -> None:
     first, last = (Refusal("fusion-without-common-outer-axis", detail) for detail in ("first", "last"))
-    refused = RefusedFusions()
-    assert refused.allowed(FakeNode("a"), FakeNode("b"), None)
-    assert not refused.allowed(FakeNode("a"), FakeNode("c"), first)
-    assert not refused.allowed(FakeNode("c"), FakeNode("a", "b"), last)
+    refused = KernelNotes()
+    assert refused.may_fuse(FakeNode("a"), FakeNode("b"), None)
+    assert not refused.may_fuse(FakeNode("a"), FakeNode("c"), first)
+    assert not refused.may_fuse(FakeNode("c"), FakeNode("a", "b"), last)
     # These two became one kernel after all, by way of a third.
-    assert not refused.allowed(FakeNode("a"), FakeNode("d"), first)
-    assert [(each.nodes, each.refusal) for each in refused.of(["b", "a", "d"])] == [(("c",), last)]
-    assert [(each.nodes, each.refusal) for each in refused.of(["c"])] == [(("a",), first), (("a", "b"), last)]
-    assert refused.of(["e"]) == ()
+    assert not refused.may_fuse(FakeNode("a"), FakeNode("d"), first)
+    assert [(each.nodes, each.reason) for each in refused.not_fused(["b", "a", "d"])] == [(("c",), last)]
+    assert [(each.nodes, each.reason) for each in refused.not_fused(["c"])] == [(("a",), first), (("a", "b"), last)]
+    assert refused.not_fused(["e"]) == ()
 
 
 def test_what_is_remembered_of_refused_fusions_is_bounded() -> None:
-    refused = RefusedFusions()
+    refused = KernelNotes()
     for number in range(1000):
-        refused.allowed(FakeNode("a"), FakeNode(f"b{number}"), Refusal("fusion-not-loops", ""))
-    assert [each.nodes for each in refused.of(["a"])] == [(f"b{number}",) for number in range(984, 1000)]
+        refused.may_fuse(FakeNode("a"), FakeNode(f"b{number}"), Refusal("fusion-not-loops", ""))
+    assert [each.nodes for each in refused.not_fused(["a"])] == [(f"b{number}",) for number in range(984, 1000)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from llvmlite import binding as llvm
@@ -44,14 +46,34 @@ def emit_object(ir: str, target: Target, name: str) -> bytes:
     Raises:
         LLVMCompileError: the IR does not parse or verify.
     """
-    try:
-        module = llvm.parse_assembly(ir)
-        module.verify()
+    with _errors_of(name):
+        module = _verified(ir)
         return bytes(_machine(target, module.triple).emit_object(module))
+
+
+def emit_assembly(ir: str, target: Target, name: str) -> str:
+    """The same code as assembly language.
+
+    Raises:
+        LLVMCompileError: as `emit_object`.
+    """
+    with _errors_of(name):
+        module = _verified(ir)
+        return str(_machine(target, module.triple).emit_assembly(module))
+
+
+def _verified(ir: str) -> llvm.ModuleRef:
+    module = llvm.parse_assembly(ir)
+    module.verify()
+    return module
+
+
+@contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    try:
+        yield
     except RuntimeError as error:
-        raise LLVMCompileError(
-            str(error), where=f"kernel {name}", cure="Please report it with the kernel's text."
-        ) from error
+        raise LLVMCompileError(str(error), where=f"kernel {name}", cure=_REPORT) from error
 
 
 @cache
