@@ -23,6 +23,7 @@ from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
+from halide_backend.build.llvm.partial_vectors import with_whole_stores
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
@@ -78,8 +79,8 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     inputs, outputs = kernel.pipeline()
     manifest = manifest_of(kernel.namespace, inputs, outputs, name)
     registers = _registers(kernel.namespace, name)
-    ir = _llvm_ir(kernel, inputs, outputs, target, entry)
-    machine_code = emit_object(ir, target, name)
+    ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
+    machine_code = emit_object(ir, target, name, promote=promote)
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)
@@ -122,10 +123,10 @@ def assembly(text: str, target: Target, entry: str, name: str) -> str:
         KernelTextError, HalideCompileError, LLVMCompileError: as `compile_kernel`.
     """
     kernel = _Text(text, name)
-    ir = _llvm_ir(kernel, *kernel.pipeline(), target, entry)
+    ir, promote = _llvm_ir(kernel, *kernel.pipeline(), target, entry)
     if target.capability:
-        return str(_device_code(kernel, ir, emit_object(ir, target, name), target))
-    return emit_assembly(ir, target, name)
+        return str(_device_code(kernel, ir, emit_object(ir, target, name, promote=promote), target))
+    return emit_assembly(ir, target, name, promote=promote)
 
 
 def _device_code(kernel: _Text, ir: str, machine_code: bytes, target: Target) -> Module:
@@ -234,7 +235,8 @@ def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[A
     }
 
 
-def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:
+def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> tuple[str, bool]:
+    """The IR, and whether `emit_object` is to promote memory on the stack."""
     # An anonymous file in memory: a worker that is killed leaves nothing behind.
     file = os.memfd_create(entry)
     try:
@@ -246,7 +248,8 @@ def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Targe
             ir = written.read()
     finally:
         os.close(file)
-    return with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
+    ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
+    return with_element_alignment(without_single_lane_stores(ir)), promote
 
 
 class _Text:

@@ -40,40 +40,50 @@ def with_contraction(ir: str) -> str:
     return _CONTRACTIBLE.sub(r"= \1 contract ", ir)
 
 
-def emit_object(ir: str, target: Target, name: str) -> bytes:
+def emit_object(ir: str, target: Target, name: str, *, promote: bool = False) -> bytes:
     """Turn LLVM IR into a position-independent relocatable object.
+
+    Halide has optimized the IR. `promote` says that there is memory on the stack since which belongs in registers.
 
     Raises:
         LLVMCompileError: the IR does not parse or verify.
     """
-    with _errors_of(name):
-        module = _verified(ir)
-        return bytes(_machine(target, module.triple).emit_object(module))
+    with _prepared(ir, target, name, promote) as (module, machine):
+        return bytes(machine.emit_object(module))
 
 
-def emit_assembly(ir: str, target: Target, name: str) -> str:
+def emit_assembly(ir: str, target: Target, name: str, *, promote: bool = False) -> str:
     """The same code as assembly language.
 
     Raises:
         LLVMCompileError: as `emit_object`.
     """
-    with _errors_of(name):
-        module = _verified(ir)
-        return str(_machine(target, module.triple).emit_assembly(module))
-
-
-def _verified(ir: str) -> llvm.ModuleRef:
-    module = llvm.parse_assembly(ir)
-    module.verify()
-    return module
+    with _prepared(ir, target, name, promote) as (module, machine):
+        return str(machine.emit_assembly(module))
 
 
 @contextmanager
-def _errors_of(name: str) -> Iterator[None]:
+def _prepared(ir: str, target: Target, name: str, promote: bool) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     try:
-        yield
+        module = llvm.parse_assembly(ir)
+        module.verify()
+        machine = _machine(target, module.triple)
+        if promote:
+            _promote(module, machine)
+        yield module, machine
     except RuntimeError as error:
         raise LLVMCompileError(str(error), where=f"kernel {name}", cure=_REPORT) from error
+
+
+def _promote(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """Move memory on the stack into registers, where LLVM finds that it may."""
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
 
 
 @cache
