@@ -16,29 +16,41 @@ from halide_backend import autoload
 
 if TYPE_CHECKING:
     from halide_backend import config as config
+    from halide_backend.kernel_records.record import KernelRecord
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "config", "reset_stats", "stats"]
+__all__ = ["__version__", "config", "records", "reset_stats", "stats"]
 
 autoload.install()
 
 
-def stats() -> dict[str, object]:
-    """Counters of this process: native and delegated kernels, compiles, loads, cache hits, misses.
+def records() -> tuple[KernelRecord, ...]:
+    """What this process knows of its kernels, in the order in which they were captured or loaded: the last 2,048.
 
-    `compile_seconds` is in seconds; `delegation_reasons` maps each reason to its number of kernels.
+    docs/reference/records.md describes the fields.
     """
-    from halide_backend import statistics
+    from halide_backend.kernel_records.journal import journal
 
-    return statistics.stats()
+    return journal.records()
+
+
+def stats() -> dict[str, object]:
+    """Sums over all records of this process: native and delegated kernels, compiles, loads, cache hits, misses.
+
+    `compile_seconds` is in seconds; `delegation_reasons` maps the code of each reason to its number of kernels
+    (docs/reference/refusals.md).
+    """
+    from halide_backend.kernel_records.journal import journal
+
+    return journal.stats()
 
 
 def reset_stats() -> None:
-    """Set every counter of `stats()` to zero."""
-    from halide_backend import statistics
+    """Forget all records, so that every counter of `stats()` is zero."""
+    from halide_backend.kernel_records.journal import journal
 
-    statistics.reset()
+    journal.reset()
 
 
 def __getattr__(name: str) -> Any:

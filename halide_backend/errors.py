@@ -6,6 +6,12 @@ failing kernel; errors with a more specific Python meaning derive from that clas
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from typing import Any
+
+from halide_backend.refusals import Refusal
+
 
 class HalideBackendError(RuntimeError):
     """Base of all errors of this package.
@@ -23,8 +29,22 @@ class HalideBackendError(RuntimeError):
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}\n  What to do: {self.cure}" if self.cure else text
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.what, self.where, self.cure)
+
+    @property
+    def code(self) -> str:
+        """A stable short name of what went wrong: "worker-timeout" of a `WorkerTimeout`."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", type(self).__name__).lower()
+
+    @property
+    def reason(self) -> Refusal:
+        """This error as the reason why a kernel is not this backend's.
+
+        Raises:
+            KeyError: it is none; `refusals.ERROR_CODES` has those that are.
+        """
+        return Refusal(self.code, f"{self.where}: {self.what}" if self.where else self.what, self.cure)
 
 
 def _rebuild(kind: type[HalideBackendError], what: str, where: str, cure: str) -> HalideBackendError:
@@ -44,7 +64,31 @@ class MissingNativeExtensionError(HalideBackendError, ImportError):
 
 
 class Unsupported(HalideBackendError):
-    """A loop node that this backend cannot compile; it is delegated and the reason recorded."""
+    """A loop node that this backend cannot compile; it is delegated and the reason recorded.
+
+    `refusal` is that reason, with a code of `halide_backend.refusals`.
+    """
+
+    def __init__(self, code: str, detail: str, hint: str = "", *, where: str = "") -> None:
+        self.refusal = Refusal(code, detail, hint)
+        super().__init__(str(self.refusal), where=where, cure=self.refusal.hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_unsupported, (*vars(self.refusal).values(), self.where)
+
+    @property
+    def code(self) -> str:
+        """One of `halide_backend.refusals.KERNEL_CODES`."""
+        return self.refusal.code
+
+    @property
+    def reason(self) -> Refusal:
+        """The refusal, with the place where it was found."""
+        return replace(self.refusal, detail=f"{self.where}: {self.refusal.detail}") if self.where else self.refusal
+
+
+def _rebuild_unsupported(code: str, detail: str, hint: str, where: str) -> Unsupported:
+    return Unsupported(code, detail, hint, where=where)
 
 
 class ProgramError(HalideBackendError):

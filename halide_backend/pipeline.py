@@ -12,21 +12,24 @@ or, from Inductor's own cache, in another one: the kernel's text is all it has.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from halide_backend.build.artifacts import Artifact, Limits, get_or_batch, get_or_compile, worker_pool
+from halide_backend.build.artifacts import Artifact, Build, Limits, get_or_batch, get_or_compile, worker_pool
 from halide_backend.build.entry_names import entry_name, named
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.ptx.batching import JOINT
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import HalideBackendError
+from halide_backend.kernel_records.journal import Note, journal
+from halide_backend.kernel_records.record import KernelRecord
 from halide_backend.launch import launcher
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
+from halide_backend.schedule.plan import Plan
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +39,16 @@ log = logging.getLogger("halide_backend")
 
 @dataclass(frozen=True)
 class Compilation:
-    """A kernel under way: its text, and the artifact that a worker or the store will deliver."""
+    """A kernel that is being built: its plan, the text it is built from, and for which machine."""
 
+    plan: Plan
     text: str
-    artifact: Future[Artifact]
+    target: Target
+    build: Build
+
+    def again(self) -> Compilation:
+        """The same for another kernel of equal program, for which nothing has to be looked up."""
+        return replace(self, build=replace(self.build, asked_before=True))
 
 
 def compile_program(program: LoopProgram, name: str, device: torch.device) -> Compilation:
@@ -50,7 +59,8 @@ def compile_program(program: LoopProgram, name: str, device: torch.device) -> Co
     """
     target = current_target(device)
     kernel = plan_kernel(program, device_of(target))
-    return Compilation(kernel.text, get_or_compile(kernel.text, target, name=name, limits=_limits()))
+    build = get_or_compile(kernel.text, target, name=name, limits=_limits())
+    return Compilation(kernel.plan, kernel.text, target, build)
 
 
 def start_workers() -> None:
@@ -74,20 +84,32 @@ def load_kernel(
     """
     target = current_target(device)
     limits = _limits()
-    artifacts = [get_or_compile(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
+    builds = [get_or_compile(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
     positions = [tuple(places) for _, places in pipelines]
+    notes = [
+        journal.loading(_loading(name, number, text.lstrip("\n"), target, device), build)
+        for number, ((text, _), build) in enumerate(zip(pipelines, builds))
+    ]
 
     def resolve() -> list[launcher.Pipeline]:
-        built = [artifact.result() for artifact in artifacts]
+        built = [build.artifact.result() for build in builds]
         found, launches = [], 0
-        for artifact, places in zip(built, positions):
-            found.append(_loaded(artifact, places, name, launches))
-            launches += len(artifact.manifest.get("entries", ()))
-        return _joined(found, built, target, name) if together else found
+        for artifact, places, note in zip(built, positions, notes):
+            entries = artifact.manifest.get("entries", ())
+            names = [entry_name(name, launches + k) for k in range(len(entries))]
+            found.append(_loaded(artifact, places, dict(zip(entries, names))))
+            note.loaded(names or [name])
+            launches += len(entries)
+        return _joined(found, built, target, name, notes) if together else found
 
-    if all(artifact.done() and not artifact.exception() for artifact in artifacts):
+    if all(build.built is not None for build in builds):
         return launcher.make_launcher(name, resolve(), arity)
     return launcher.make_launcher(name, resolve, arity)
+
+
+def _loading(name: str, position: int, text: str, target: Target, device: torch.device | str) -> KernelRecord:
+    """What is known of a kernel that comes with a wrapper."""
+    return KernelRecord(name, str(device), os.getpid(), position=position, captured=False, text=text, target=target)
 
 
 def current_target(device: torch.device | str = "cpu") -> Target:
@@ -113,7 +135,7 @@ def _limits() -> Limits:
 
 
 def _joined(
-    pipelines: list[launcher.Pipeline], artifacts: list[Artifact], target: Target, name: str
+    pipelines: list[launcher.Pipeline], artifacts: list[Artifact], target: Target, name: str, notes: list[Note]
 ) -> list[launcher.Pipeline]:
     """The same pipelines, those that can as variants of one kernel."""
     try:
@@ -122,17 +144,19 @@ def _joined(
         log.warning("the pipelines of %s are launched one by one: %s", name, refusal)
         return pipelines
     module = _gpu_module(image, {JOINT: entry_name(name, JOINT)})
+    for note, variant in zip(notes, variants):
+        if variant >= 0:
+            note.shown_as([entry_name(name, JOINT)])
     return [
         pipeline if variant < 0 else pipeline._replace(module=module, variant=variant)
         for pipeline, variant in zip(pipelines, variants)
     ]
 
 
-def _loaded(artifact: Artifact, positions: tuple[int, ...], name: str, stage: int) -> launcher.Pipeline:
-    """The artifact in this process, as a part of the kernel `name` whose launches are numbered from `stage` on."""
+def _loaded(artifact: Artifact, positions: tuple[int, ...], entries: Mapping[str, str]) -> launcher.Pipeline:
+    """The artifact in this process, whose launches `entries` maps to their names."""
     code: LoadedKernel = load_object(artifact.object, f"{artifact.entry}_argv", launcher.native().symbols())
     manifest = artifact.manifest
-    entries = {called: entry_name(name, stage + k) for k, called in enumerate(manifest.get("entries", ()))}
     return launcher.Pipeline(
         code.address,
         manifest["arguments"],

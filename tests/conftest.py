@@ -131,8 +131,12 @@ def captured_scans(function: Callable[..., Any], *arguments: Any) -> list[Any]:
     import torch._inductor.config as inductor_config
     from torch._inductor.codegen.common import BackendFeature
 
+    from halide_backend.build.artifacts import Build
+    from halide_backend.build.target import Target
     from halide_backend.capture import scheduling
     from halide_backend.pipeline import Compilation
+    from halide_backend.schedule.mapping.mapping import Mapping
+    from halide_backend.schedule.plan import Plan
 
     found: list[Any] = []
     features = scheduling.HalideScheduling.get_backend_features
@@ -145,7 +149,7 @@ def captured_scans(function: Callable[..., Any], *arguments: Any) -> list[Any]:
         found.append(replace(program, **buffers))
         built: Future[Any] = Future()
         built.set_result(None)
-        return Compilation("", built)
+        return Compilation(Plan(Mapping(), ()), "", Target.host(), Build("", built))
 
     torch._dynamo.reset()
     with pytest.MonkeyPatch.context() as patch:

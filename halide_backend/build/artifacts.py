@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -20,8 +20,7 @@ from halide_backend.build.pool import WorkerPool
 from halide_backend.build.ptx.batching import batched, can_batch
 from halide_backend.build.ptx.completion import complete, extract
 from halide_backend.build.target import Target
-from halide_backend.statistics import compiled, count
-from kernels_cache import Entry, Key, Store, environment
+from kernels_cache import Key, Store, environment
 
 _OBJECT, _MANIFEST, _IMAGE = "kernel.o", "manifest.json", "kernel.image"
 
@@ -35,12 +34,36 @@ class Artifact:
         manifest: plain JSON, see `compiler.manifest_of`.
         entry: symbol of its function; `<entry>_argv` takes the arguments as one array.
         image: what runs on the GPU, empty for a CPU kernel.
+        found: how this process came by it: COMPILED, or from DISK.
+        seconds: time that a worker took to compile it, 0 from disk.
     """
 
     object: bytes
     manifest: Mapping[str, Any]
     entry: str
     image: bytes = b""
+    found: str = field(default="", compare=False)
+    seconds: float = field(default=0.0, compare=False)
+
+
+#: Where the artifact of a kernel came from; MEMORY: this process had asked for it before.
+COMPILED, DISK, MEMORY = "compiled", "disk", "memory"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A kernel that is asked for: the digest of its `key`, which names its file in the store, and its `artifact`, to
+    come; `asked_before` says whether this process had asked for the same key."""
+
+    key: str
+    artifact: Future[Artifact]
+    asked_before: bool = False
+
+    @property
+    def built(self) -> Artifact | None:
+        """The artifact if it is there; it does not wait."""
+        done = self.artifact.done() and not self.artifact.cancelled() and self.artifact.exception() is None
+        return self.artifact.result() if done else None
 
 
 @dataclass(frozen=True)
@@ -58,8 +81,8 @@ class Limits:
     memory_limit_mb: int = 4096
 
 
-def get_or_compile(text: str, target: Target, *, name: str, limits: Limits | None = None) -> Future[Artifact]:
-    """Return a future for the artifact of a kernel; equal kernels share one.
+def get_or_compile(text: str, target: Target, *, name: str, limits: Limits | None = None) -> Build:
+    """Ask for the artifact of a kernel; equal kernels share one future.
 
     Args:
         text: the kernel's text.
@@ -80,12 +103,12 @@ def get_or_compile(text: str, target: Target, *, name: str, limits: Limits | Non
     with _memory.lock:
         known = _memory.artifacts.get(key.digest)
         if known is not None and _may_succeed(known):
-            return known
+            return Build(key.digest, known, asked_before=True)
         store = _store(environment.directory(), environment.shared())
         pool = worker_pool(limits.workers)
         future = pool.threads.submit(lambda: _stored_or_built(store, pool, key, text, target, name, limits))
         _memory.artifacts[key.digest] = future
-    return future
+    return Build(key.digest, future)
 
 
 def _may_succeed(future: Future[Artifact]) -> bool:
@@ -142,23 +165,26 @@ def _stored_or_built(
     name: str,
     limits: Limits,
 ) -> Artifact:
-    entry = f"kernel_{key.digest[:16]}"
+    entry = entry_symbol(key.digest)
+    seconds = 0.0
 
     def build() -> dict[str, bytes]:
+        nonlocal seconds
         kernel = pool.compile(text, target, entry, name, limits.time_limit, limits.memory_limit_mb << 20)
-        compiled(kernel.seconds)
+        seconds = kernel.seconds
         gpu = {_IMAGE: kernel.image} if kernel.image else {}
         return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode(), **gpu}
 
     requires, provides = (one.requirements() for one in (target, Target.host()))
     found, hit = store.get_or_build(key, build, requires=requires, provides=provides)
-    count("cache_hits" if hit else "cache_misses")
-    return _artifact(found, entry)
+    files, manifest = found.files, json.loads(found.files[_MANIFEST])
+    how = DISK if hit else COMPILED
+    return Artifact(files[_OBJECT], manifest, entry, files.get(_IMAGE, b""), how, seconds)
 
 
-def _artifact(found: Entry, entry: str) -> Artifact:
-    files = found.files
-    return Artifact(files[_OBJECT], json.loads(files[_MANIFEST]), entry, files.get(_IMAGE, b""))
+def entry_symbol(key: str) -> str:
+    """The symbol of the function of the kernel whose key has this digest."""
+    return f"kernel_{key[:16]}"
 
 
 @cache

@@ -21,12 +21,13 @@ import halide as hl
 from halide_backend.build import elf
 from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.kernel import CompiledKernel
-from halide_backend.build.llvm.code_generation import emit_object, for_processor, with_contraction
+from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
+from halide_backend.build.ptx.instructions import Module
 from halide_backend.build.target import Target
 from halide_backend.errors import HalideCompileError, KernelTextError
 
@@ -78,19 +79,60 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     inputs, outputs = kernel.pipeline()
     manifest = manifest_of(kernel.namespace, inputs, outputs, name)
     registers = _registers(kernel.namespace, name)
-    ir = _llvm_ir(kernel, inputs, outputs, target, entry)
-    ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
-    ir = with_element_alignment(without_single_lane_stores(ir))
+    ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
     machine_code = emit_object(ir, target, name, promote=promote)
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)
         _check_launches(ir, machine_code, name)
-        module = complete(extract(machine_code), name, target.capability, _threads(ir))
+        module = _device_code(kernel, ir, machine_code, target)
         manifest["entries"] = list(module.names)
-        module = with_placeholders(with_eviction_priority(module, str(kernel.namespace.get("LOADS", ""))))
-        image = ptxas.assemble(str(module), target.capability, name, registers)
+        image = ptxas.assemble(str(with_placeholders(module)), target.capability, name, registers)
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
+
+
+def loop_nest(text: str, name: str) -> str:
+    """The loops of a kernel as Halide prints them: to the standard error of this process, by way of a file.
+
+    Raises:
+        KernelTextError, HalideCompileError: as `compile_kernel`.
+    """
+    kernel = _Text(text, name)
+    _, outputs = kernel.pipeline()
+    stderr, file = os.dup(2), os.memfd_create(name)
+    try:
+        os.dup2(file, 2)
+        with kernel.errors_located():
+            hl.Pipeline(outputs).print_loop_nest()
+        with open(file, encoding="utf-8", closefd=False) as printed:
+            printed.seek(0)
+            return printed.read()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(file)
+
+
+def assembly(text: str, target: Target, entry: str, name: str) -> str:
+    """What a kernel is compiled to, readable: the processor's assembly language, or for a GPU PTX.
+
+    Args:
+        text, target, entry, name: as for `compile_kernel`.
+
+    Raises:
+        KernelTextError, HalideCompileError, LLVMCompileError: as `compile_kernel`.
+    """
+    kernel = _Text(text, name)
+    ir, promote = _llvm_ir(kernel, *kernel.pipeline(), target, entry)
+    if target.capability:
+        return str(_device_code(kernel, ir, emit_object(ir, target, name, promote=promote), target))
+    return emit_assembly(ir, target, name, promote=promote)
+
+
+def _device_code(kernel: _Text, ir: str, machine_code: bytes, target: Target) -> Module:
+    """What runs on the GPU, as it is assembled."""
+    module = complete(extract(machine_code), kernel.name, target.capability, _threads(ir))
+    return with_eviction_priority(module, str(kernel.namespace.get("LOADS", "")))
 
 
 def _registers(namespace: Mapping[str, Any], name: str) -> str | float:
@@ -193,7 +235,8 @@ def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[A
     }
 
 
-def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:
+def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> tuple[str, bool]:
+    """The IR, and whether `emit_object` is to promote memory on the stack."""
     # An anonymous file in memory: a worker that is killed leaves nothing behind.
     file = os.memfd_create(entry)
     try:
@@ -201,10 +244,12 @@ def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Targe
             hl.Pipeline(outputs).compile_to_llvm_assembly(
                 f"/proc/self/fd/{file}", inputs, entry, hl.Target(target.halide)
             )
-        with open(file, encoding="utf-8", closefd=False) as ir:
-            return ir.read()
+        with open(file, encoding="utf-8", closefd=False) as written:
+            ir = written.read()
     finally:
         os.close(file)
+    ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
+    return with_element_alignment(without_single_lane_stores(ir)), promote
 
 
 class _Text:

@@ -20,7 +20,6 @@ from llvmlite.binding import ffi
 
 from halide_backend.build import elf
 from halide_backend.errors import LoadError
-from halide_backend.statistics import count
 
 _STALE = "Clear the kernel cache so that it is compiled anew; if it comes back, please report it."
 
@@ -85,7 +84,6 @@ def load_object(image: bytes, entry: str, symbols: Mapping[str, int]) -> LoadedK
             linked = library.link(_linker(), f"{entry}.{next(_numbers)}")
         except RuntimeError as error:
             raise _refused(f"LLVM cannot link it: {error}", entry) from error
-    count("kernels_loaded")
     return LoadedKernel(entry, linked[entry], linked)
 
 

@@ -83,8 +83,25 @@ class WorkerPool:
         image, _ = self._run("assemble", (ptx, capability, name), name, time_limit, memory_limit)
         return image
 
+    def loop_nest(self, text: str, name: str) -> str:
+        """Halide's loop nest of a kernel, printed in a worker; arguments and errors as of `compiler.loop_nest`."""
+        nest: str
+        nest, _ = self._run("loop_nest", (text, name), name)
+        return nest
+
+    def assembly(self, text: str, target: Target, entry: str, name: str) -> str:
+        """Assembly or PTX of a kernel, made in a worker; arguments and errors as of `compiler.assembly`."""
+        code: str
+        code, _ = self._run("assembly", (text, target, entry, name), name)
+        return code
+
     def _run(
-        self, function: str, arguments: tuple[Any, ...], name: str, time_limit: float | None, memory_limit: int | None
+        self,
+        function: str,
+        arguments: tuple[Any, ...],
+        name: str,
+        time_limit: float | None = None,
+        memory_limit: int | None = None,
     ) -> tuple[Any, str]:
         limits = Limits(
             self.time_limit if time_limit is None else time_limit,

@@ -109,7 +109,7 @@ class Target:
             Unsupported: the GPU is older than Ampere; kernels use its conversions to bfloat16.
         """
         if (major, minor) < (8, 0):
-            raise Unsupported(f"a GPU of compute capability {major}.{minor}, older than 8.0")
+            raise Unsupported("gpu-too-old", f"the GPU has compute capability {major}.{minor}, which is less than 8.0")
         known = "cuda_capability_86" if (major, minor) >= (8, 6) else "cuda_capability_80"
         return Target(_halide_string(("cuda", known), ""), "x86-64", "", f"sm_{major}{minor}")
 

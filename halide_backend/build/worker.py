@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.compiler import assembly, compile_kernel, loop_nest
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.ptx.ptxas import assemble
 from halide_backend.build.target import Target
@@ -42,13 +42,18 @@ def main() -> None:
     serve(_work, _warm_up)
 
 
-def _work(task: tuple[str, tuple[Any, ...]], report: Callable[[Any], None]) -> CompiledKernel | bytes:
+def _work(task: tuple[str, tuple[Any, ...]], report: Callable[[Any], None]) -> CompiledKernel | bytes | str:
     function, arguments = task
     return _FUNCTIONS[function](*arguments)
 
 
 #: What `pool.WorkerPool` asks for, by the names of its methods.
-_FUNCTIONS: dict[str, Callable[..., CompiledKernel | bytes]] = {"compile": compile_kernel, "assemble": assemble}
+_FUNCTIONS: dict[str, Callable[..., CompiledKernel | bytes | str]] = {
+    "compile": compile_kernel,
+    "assemble": assemble,
+    "loop_nest": loop_nest,
+    "assembly": assembly,
+}
 
 
 def _warm_up() -> None:

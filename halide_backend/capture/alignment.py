@@ -16,7 +16,7 @@ import sympy
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing
 
-from halide_backend.capture.sizes import extent, hint, quotient
+from halide_backend.capture.sizes import MAX_ELEMENTS, extent, hint, quotient
 from halide_backend.errors import Unsupported
 from halide_backend.program.loop_program import Axis, Extent, Nest
 
@@ -57,7 +57,7 @@ class NodeLoops:
         """
         loops = NodeLoops(body, tuple(map(extent, iteration)), tuple(map(extent, reduction)))
         if 0 in loops.iteration + loops.reduction:
-            raise Unsupported("loop of extent 0")
+            raise Unsupported("empty-loop", f"loops of extents {loops.iteration} and {loops.reduction}")
         return loops
 
 
@@ -123,6 +123,8 @@ def _axes(pieces: Sequence[Sequence[Sequence[Stretch]]]) -> dict[Stretch, Axis]:
     for number, (start, end) in enumerate(ordered):
         steps = quotient(end, start)
         assert steps is not None, (start, end)
+        if isinstance(steps, int) and steps > MAX_ELEMENTS:
+            raise Unsupported("loop-too-long", f"a loop of {steps} steps, more than {MAX_ELEMENTS}")
         axes[start, end] = Axis(f"x{number}", steps, hint(steps))
     return axes
 

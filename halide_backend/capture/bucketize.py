@@ -43,7 +43,7 @@ def record(
     dtype = V.graph.get_dtype(name)
     if dtype.itemsize < 4 and not dtype.is_floating_point:
         # Halide knows the least and the largest of them, and concludes nothing from it about the positions it searches.
-        raise Unsupported(f"bucketize of {dtype}")
+        raise Unsupported("bucketize-of-small-integers", f"a search among boundaries of {dtype}")
     count = extent(size)
     if count == 0:
         return recorder.constant(0, torch.int32)
@@ -75,5 +75,7 @@ def _place(recorder: BodyRecorder, start: Any) -> sympy.Expr:
         return sympy.Integer(start)
     index = recorder.builder.index(start.position)
     if index is None:
-        raise Unsupported("bucketize whose boundaries begin where data say")
+        raise Unsupported(
+            "bucketize-boundaries-by-data", "the place at which the boundaries begin is computed from data"
+        )
     return index

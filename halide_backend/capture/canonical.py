@@ -61,7 +61,7 @@ def canonical(
     data = {e: SizeSymbol(f"k{number}") for number, e in enumerate(_data(draft, frozenset(sizes)))}
     for symbol in (*sizes, *data):
         if not symbol.is_integer:
-            raise Unsupported(f"the size {symbol} is not an integer")
+            raise Unsupported("size-not-integer", f"the size {symbol} is not an integer")
     renaming = _Renaming(order, symbols, data, inputs, outputs)
     program = renaming.program(draft)
     extents = {buffer.extent for buffer in (*draft.inputs, *draft.outputs)}

@@ -42,9 +42,9 @@ def closed(index: sympy.Expr) -> sympy.Expr:
     if index.is_Add or index.is_Mul or index.is_Relational or index.is_Boolean:
         return index.func(*arguments) if arguments != index.args else index
     if kind not in _FUNCTIONS:
-        raise Unsupported(f"index function {kind.__name__} in {index}")
+        raise Unsupported("index-function", f"{kind.__name__} in {index}")
     if kind not in (inductor.Min, inductor.Max, inductor.Where, inductor.Identity) and not all(
         divisor.is_nonnegative for divisor in arguments[1:]
     ):
-        raise Unsupported(f"a divisor that may be negative in {index}")
+        raise Unsupported("index-divisor-may-be-negative", f"a divisor in {index} may be negative")
     return _FUNCTIONS[kind](*arguments)

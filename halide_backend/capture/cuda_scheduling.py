@@ -14,6 +14,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.scheduling import HalideScheduling
+from halide_backend.refusals import Refusal
 
 
 class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
@@ -44,10 +45,24 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
         return CUDACombinedScheduling.group_fn(self, sizes)
 
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
-        return _of_one_size(node1, node2) and super().can_fuse_vertical(node1, node2)
+        return self._are_of_one_size(node1, node2) and super().can_fuse_vertical(node1, node2)
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
-        return _of_one_size(node1, node2) and super().can_fuse_horizontal(node1, node2)
+        return self._are_of_one_size(node1, node2) and super().can_fuse_horizontal(node1, node2)
+
+    def _are_of_one_size(self, node1: Any, node2: Any) -> bool:
+        """Whether neither node is to be fused with a template, or all loops of one node have the same size.
+
+        Inductor's own backend never fuses loops of several sizes that are no reductions, and takes the first for all.
+        """
+        if not (node1.is_template() or node2.is_template()):
+            return True
+        for node in (node1, node2):
+            sizes = {part.group for part in node.get_nodes()}
+            if not node.is_template() and len(sizes) > 1:
+                several = f"{node.get_name()} has loops of {len(sizes)} sizes"
+                return self._notes.may_fuse(node1, node2, Refusal("fusion-of-several-sizes-with-template", several))
+        return True
 
     def has_sub_parent_epilogue(self, nodes: Sequence[Any]) -> bool:
         # Triton's way of several sizes in one kernel (from torch 2.14 on), which the scheduler would have us follow.
@@ -82,13 +97,3 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
     def benchmark_combo_kernel(self, node_list: Sequence[Any], node_benchmark_results: Any) -> Any:
         with self._delegate() as backend:
             return backend.benchmark_combo_kernel(node_list, node_benchmark_results)
-
-
-def _of_one_size(*nodes: Any) -> bool:
-    """Whether none of `nodes` is to be fused with a template, or all loops of one node have the same size.
-
-    Inductor's own backend never fuses loops of several sizes that are no reductions, and takes the first for all.
-    """
-    if not any(node.is_template() for node in nodes):
-        return True
-    return all(len({part.group for part in node.get_nodes()}) == 1 for node in nodes if not node.is_template())

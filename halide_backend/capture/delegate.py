@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch._inductor import config as inductor_config
+from torch._inductor.codegen.wrapper import KernelCallLine
+from torch._inductor.virtualized import V
 
 #: Device type -> the name that Inductor's own backend has in its configuration.
 NAMES = {"cpu": "cpp", "cuda": "triton"}
@@ -17,6 +19,17 @@ def own_name(device: str) -> Iterator[None]:
     """Gives Inductor's own backend for `device` its name, which parts of Inductor compare where they write its code."""
     with inductor_config.patch({f"{device}_backend": NAMES[device]}):
         yield
+
+
+@contextmanager
+def kernels_called() -> Iterator[list[str]]:
+    """The kernels that are called in what is added to the wrapper in the meantime, by their names in it."""
+    lines = V.graph.wrapper_code.lines
+    before = len(lines)
+    found: list[str] = []
+    yield found
+    # Lines of text have no name of a kernel.
+    found += [line.kernel_name for line in lines[before:] if isinstance(line, KernelCallLine)]
 
 
 class Delegate:

@@ -36,7 +36,7 @@ def record(index: sympy.Expr, recorder: BodyRecorder) -> Any:
             _Binary64(recorder), {}, index, missing_handler=lambda symbol: recorder.index_expr(symbol, torch.int64)
         )
     except KeyError as function:
-        raise Unsupported(f"index function {function} in {index}") from None
+        raise Unsupported("index-function", f"{function} in {index}") from None
 
 
 class _Binary64:

@@ -1,4 +1,4 @@
-"""Which nodes may share one Halide pipeline."""
+"""Which nodes may share one Halide pipeline, and why others may not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from halide_backend.capture.kernel_group import capture
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 from halide_backend.program.aliasing import old_values
+from halide_backend.refusals import Refusal
 from halide_backend.schedule.device import Device, Gpu, device_of
-from halide_backend.schedule.mapping.cuda import fits_one_tiling
+from halide_backend.schedule.mapping.cuda import one_tiling
 
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
 MAX_NODES = 48
 
 
-def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> bool:
-    """Whether one row of loops computes both: same outermost axes, and nothing read elsewhere than it was written.
+def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> Refusal | None:
+    """Why one kernel does not compute both, or None if it does: they have outermost axes in common, and read nothing
+    elsewhere than they write it.
 
     The scheduler has already checked dependencies; this is what one kernel with one row adds.
     """
-    if not (is_loop(first) and is_loop(second)):
-        return False
+    for node in (first, second):
+        if not is_loop(node):
+            return Refusal("fusion-not-loops", f"{node.get_name()} is a {type(node).__name__}")
     nodes = [*first.get_nodes(), *second.get_nodes()]
     if len(nodes) > MAX_NODES:
-        return False
+        return Refusal("fusion-of-too-many-nodes", f"{len(nodes)} nodes, more than {MAX_NODES}")
     device = device_for(nodes[0])
     on_cuda = isinstance(device, Gpu)
-    single = False
     try:
         recording = recordings.of(nodes)
         updates = bool(recording.reads.keys() & recording.stores.keys())
@@ -42,23 +44,34 @@ def can_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Re
             program = recording.finish(()).program
             _, snapshots = old_values(program)
             if snapshots:
-                return False
-            if isinstance(device, Gpu) and not fits_one_tiling(program, device):
-                return False
-            if on_cuda and updates and any(old_values(capture(tuple(nodes), recordings).program)):
-                return False  # The kernel would be refused, and its nodes compiled one by one.
-            single = on_cuda and not any(store.nest.iteration for store in program.stores)
-    except Unsupported:
-        return False
-    # On a CPU, reductions beside a scatter are computed for all rows at once and by one core. On a GPU, what follows a
-    # sum of everything would be a launch for a single number.
-    return single or (bool(recording.row) and (on_cuda or not recording.scatters_reductions))
+                return Refusal("fusion-over-snapshot", f"{len(snapshots)} loads of memory that is overwritten")
+            if isinstance(device, Gpu):
+                one_tiling(program, device)
+            if on_cuda and updates and any(old := old_values(capture(tuple(nodes), recordings).program)):
+                # The kernel would be refused, and its nodes compiled one by one.
+                return Refusal("fusion-over-old-value", f"{len(old[0] | old[1])} loads of memory that is overwritten")
+            if on_cuda and not any(store.nest.iteration for store in program.stores):
+                return None  # What follows a sum of everything would be a launch for a single number.
+    except Unsupported as error:
+        return error.refusal
+    if not recording.row:
+        return Refusal("fusion-without-common-outer-axis", "no outermost axis is common to all loops")
+    if recording.scatters_reductions and not on_cuda:
+        return Refusal(
+            "fusion-of-reduction-and-scatter", "a reduction would be computed for all rows at once, and by one core"
+        )
+    return None
 
 
-def can_fuse_side_by_side(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> bool:
-    """Whether two nodes that only share inputs may be fused; limited as Inductor's C++ backend limits it."""
+def refusal_to_fuse_side_by_side(
+    first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings
+) -> Refusal | None:
+    """The same for two nodes that only share inputs; limited as Inductor's C++ backend limits it."""
     count = len(first.get_nodes()) + len(second.get_nodes())
-    return count <= config.cpp.max_horizontal_fusion_size and can_fuse(first, second, recordings)
+    most = config.cpp.max_horizontal_fusion_size
+    if count > most:
+        return Refusal("fusion-side-by-side-limit", f"{count} nodes, more than {most}")
+    return refusal_to_fuse(first, second, recordings)
 
 
 def device_for(node: Any) -> Device:

@@ -16,6 +16,7 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
 from halide_backend.capture.recording import Recordings
+from halide_backend.pipeline import Compilation
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Scan
 from halide_backend.program.uses import sinks_of
 
@@ -69,11 +70,11 @@ class KernelGroup:
 
     together: bool
     args: KernelArgs = field(default_factory=KernelArgs)
-    texts: list[str] = field(default_factory=list)
+    compilations: list[Compilation] = field(default_factory=list)
     captured: list[Captured] = field(default_factory=list)
     nodes: list[Any] = field(default_factory=list)
 
-    def commit(self, captured: Captured, text: str, waiting: Iterable[Captured] = ()) -> None:
+    def commit(self, captured: Captured, compilation: Compilation, waiting: Iterable[Captured] = ()) -> None:
         """Take the pipeline into the group: allocate its outputs, mark its nodes as run.
 
         An output takes no input's place where pipelines that are `waiting` use that: they may run later.
@@ -95,7 +96,7 @@ class KernelGroup:
             for node in captured.nodes:
                 node.mark_run()
         V.graph.inplaced_to_remove |= kernel.inplaced_to_remove
-        self.texts.append(text)
+        self.compilations.append(compilation)
         self.captured.append(captured)
         self.nodes += captured.nodes
 
@@ -110,7 +111,8 @@ class KernelGroup:
         wrapper = V.graph.wrapper_code
         bound = [self._arguments(captured) for captured in self.captured]
         arguments = list(dict.fromkeys(argument for each in bound for argument in each))
-        pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(self.texts, bound)]
+        texts = [compilation.text for compilation in self.compilations]
+        pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(texts, bound)]
         device = self.nodes[0].get_device()
         body = _call_text(pipelines, len(arguments), device, self.together)
         name: str | None = wrapper.src_to_kernel.get(body)

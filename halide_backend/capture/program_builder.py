@@ -12,7 +12,7 @@ from torch._inductor.virtualized import V
 
 from halide_backend.capture.canonical import canonical
 from halide_backend.capture.indexing import Bound
-from halide_backend.capture.sizes import extent
+from halide_backend.capture.sizes import MAX_ELEMENTS, extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.loop_program import (
     Axis,
@@ -27,9 +27,6 @@ from halide_backend.program.loop_program import (
     Store,
     Value,
 )
-
-#: Halide's coordinates, extents and flat indices are int32.
-MAX_ELEMENTS = 2**31 - 1
 
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
@@ -141,14 +138,16 @@ class ProgramBuilder:
         sizes, strides = self.layout(name)
         reach = extent(offset + sum((n - 1) * s for n, s in zip(sizes, strides)) + 1)
         if isinstance(reach, int) and reach > MAX_ELEMENTS:
-            raise Unsupported(f"buffer of {reach} elements, more than int32 can index")
+            raise Unsupported("buffer-too-large", f"a buffer of {reach} elements, more than {MAX_ELEMENTS}")
         return reach
 
-    def read(self, name: str) -> str:
-        """Note that `name` is read from memory."""
+    def read(self, name: str, index: sympy.Expr) -> str:
+        """Note that `name` is read from memory, and return that memory."""
         memory = memory_of(name)
         if memory in self.stores:
-            raise Unsupported(f"{memory} is read at another index than it was written at")
+            raise Unsupported(
+                "read-at-other-index-than-written", f"what is written at {self.stores[memory].index} is read at {index}"
+            )
         self.reads.setdefault(memory, name)
         return memory
 
@@ -162,7 +161,9 @@ class ProgramBuilder:
     def store(self, name: str, index: sympy.Expr, value: int, nest: Nest, mode: str | None) -> None:
         memory = memory_of(name)
         if memory in self.stores:
-            raise Unsupported(f"{memory} is written twice in one kernel")
+            raise Unsupported(
+                "buffer-written-twice", f"memory is written at {self.stores[memory].index} and at {index}"
+            )
         self.extent(name)
         self.stores[memory] = Store(name, index, value, nest, mode)
 

@@ -106,7 +106,7 @@ class Recorder(DefaultHandler):
             return Recorded(stored, dtype)
         split: tuple[Coordinate, ...] = ()
         masks = () if self.mask is None else (self.mask,)
-        buffer = self.builder.read(name)
+        buffer = self.builder.read(name, index)
         if self.mask is not None and not self._in_bounds(index, self.builder.extent(name)):
             sizes, strides = self.builder.layout(name)
             split = coordinates(index, sizes, strides, self.extents, self.builder.bounds(self.mask.position))
@@ -128,7 +128,7 @@ class Recorder(DefaultHandler):
     def store(self, name: str, index: sympy.Expr, value: Recorded | float, mode: str | None = None) -> None:
         dtype = V.graph.get_dtype(name)
         if mode not in (None, "atomic_add"):
-            raise Unsupported(f"store mode {mode}")
+            raise Unsupported("unknown-store-mode", f"a store of mode {mode!r}")
         stored = self.cast(self.number(value, dtype), dtype)
         index = self.simplified(index)
         self.builder.store(name, index, stored.position, Nest(self.nest.axes), mode)
@@ -244,7 +244,7 @@ class Recorder(DefaultHandler):
 
     def to_dtype_bitcast(self, x: Recorded, dtype: torch.dtype, src_dtype: torch.dtype) -> Recorded:
         if dtype.itemsize != src_dtype.itemsize:
-            raise Unsupported(f"bitcast of {src_dtype} to {dtype}")
+            raise Unsupported("bitcast-of-another-size", f"{src_dtype} viewed as {dtype}")
         return self.value("bitcast", dtype, self.cast(x, src_dtype))
 
     # -- reductions --------------------------------------------------------------------------------------------
@@ -255,14 +255,14 @@ class Recorder(DefaultHandler):
         if reduction_type == "welford_combine":
             return self._combine(*(self.cast(part, dtype) for part in value))
         if reduction_type not in _REDUCTIONS:
-            raise Unsupported(f"reduction {reduction_type}")
+            raise Unsupported("unknown-reduction", f"a reduction of kind {reduction_type!r}")
         return self._reduce(reduction_type, dtype, value)
 
     def _reduce(self, kind: str, dtype: torch.dtype, value: Any) -> Recorded:
         position: sympy.Expr | None = None
         if kind in ("argmax", "argmin"):
             if isinstance(value, tuple):
-                raise Unsupported("argmax with a logical index")
+                raise Unsupported("argmax-of-pairs", f"{kind} of {len(value)} values, indices among them")
             position = sympy.Integer(0)
             for axis in self.nest.reduction:
                 position = position * axis.extent + axis.symbol
@@ -313,7 +313,7 @@ class Recorder(DefaultHandler):
     def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operation = RENAMED.get(name, name)
         if operation not in OPERATIONS:
-            raise Unsupported(f"operation {name}")
+            raise Unsupported("unknown-operation", f"the operation {name}")
         if operation in ("floor_to_int", "ceil_to_int", "trunc_to_int", "round_to_int"):
             return self._rounded_to_int(operation, *args, **kwargs)
         dtype = getattr(self.types, name)(*args, **kwargs)
@@ -334,7 +334,7 @@ class Recorder(DefaultHandler):
         else:
             operands = [self.cast(self.number(a, dtype), dtype) for a in args]
         if operation in FLOAT_ONLY and not dtype.is_floating_point:
-            raise Unsupported(f"operation {name} of {dtype}")
+            raise Unsupported("operation-on-integers", f"{name} of {dtype}")
         _name(dtype)
         return self.value(operation, dtype, *operands)
 
@@ -346,7 +346,7 @@ class Recorder(DefaultHandler):
         """The n-th derivative of digamma: (-1)**(n+1) n! zeta(n+1, x), DLMF 25.11.12."""
         order = n if isinstance(n, int | float) else self.builder.number(n.position)
         if order is None:
-            raise Unsupported("polygamma of an order that is data")
+            raise Unsupported("polygamma-order-is-data", "the order of polygamma is computed")
         dtype = self.types.polygamma(n, x)
         x = self.cast(x, dtype)
         if order == 0:
@@ -384,7 +384,10 @@ def _types() -> DtypePropagationOpsHandler:
 def _name(dtype: torch.dtype) -> str:
     name = str(dtype).removeprefix("torch.")
     if name not in ELEMENT:
-        raise Unsupported(f"dtype {dtype}")
+        raise Unsupported("unsupported-dtype", f"a value of {dtype}")
     if dtype == torch.float8_e4m3fn and torch.__version__ < "2.13":
-        raise Unsupported("float8_e4m3fn before torch 2.13, where too large values become NaN")
+        raise Unsupported(
+            "float8-needs-newer-torch",
+            f"float8_e4m3fn with torch {torch.__version__}, where too large values become NaN",
+        )
     return name

@@ -121,9 +121,9 @@ def node_loops(node: Any) -> NodeLoops:
         Unsupported: not a loop node, or one without steps.
     """
     if not isinstance(node, SchedulerNode) or node._body is None:
-        raise Unsupported(f"{type(node).__name__} is not a loop node")
+        raise Unsupported("not-a-loop-node", f"a {type(node).__name__} is no loop")
     if node.is_split_scan():
-        raise Unsupported("a scan of few long rows, which Inductor splits")
+        raise Unsupported("split-scan", "a scan of few long rows, which Inductor splits")
     if _is_positional(node._body) and node.node is not None:
         sizes, body, _ = node.node.get_default_sizes_body()
         return NodeLoops.of(body, *sizes)

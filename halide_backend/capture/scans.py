@@ -30,7 +30,7 @@ def record(
         Unsupported: a mask hides elements from the scan, or `combine` reads memory or can fail.
     """
     if recorder.mask is not None:
-        raise Unsupported("a scan under a mask")
+        raise Unsupported("masked-scan", "a scan within a masked branch")
     # The dtypes in which Inductor's Triton kernels accumulate.
     kinds = tuple(torch.float32 if kind in (torch.bfloat16, torch.float16) else kind for kind in dtypes)
     operands = [recorder.cast(recorder.number(value, kind), kind) for value, kind in zip(values, kinds, strict=True)]
@@ -55,6 +55,6 @@ def _combination(combine: Combine, kinds: tuple[torch.dtype, ...], recorder: Bod
         results = [recorder.cast(recorder.number(each, kind), kind) for each, kind in zip(made, kinds, strict=True)]
     builder = recorder.builder
     if builder.checks or builder.reads:
-        raise Unsupported("a scan whose combination reads memory or can fail")
+        raise Unsupported("scan-combine-function", "the function that combines two elements reads memory, or can fail")
     program = LoopProgram((), (), (), tuple(builder.values), (), (), ())
     return Combination(program, tuple(result.position for result in results))

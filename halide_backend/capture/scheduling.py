@@ -19,15 +19,16 @@ from torch._inductor.utils import get_fused_kernel_name
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
-from halide_backend import statistics
-from halide_backend.capture.delegate import Delegate
-from halide_backend.capture.fusion import can_fuse, can_fuse_side_by_side, is_loop
+from halide_backend.capture.delegate import Delegate, kernels_called
+from halide_backend.capture.fusion import is_loop, refusal_to_fuse, refusal_to_fuse_side_by_side
 from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, is_short
+from halide_backend.capture.kernel_notes import KernelNotes
 from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import HalideBackendError
 from halide_backend.pipeline import Compilation, compile_program, start_workers
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.refusals import Refusal
 
 log = logging.getLogger("halide_backend")
 
@@ -50,6 +51,7 @@ class HalideScheduling(BaseScheduling):
         self._groups: list[KernelGroup] = []
         self._delegate = Delegate("cpu", lambda: CppScheduling(scheduler))
         self._recordings = Recordings()
+        self._notes = KernelNotes()
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
         if scheduler is not None:
@@ -66,14 +68,20 @@ class HalideScheduling(BaseScheduling):
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
         if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
-                return bool(backend.can_fuse_vertical(node1, node2))
-        return can_fuse(node1, node2, self._recordings)
+                return self._with_template(node1, node2, backend.can_fuse_vertical(node1, node2))
+        return self._notes.may_fuse(node1, node2, refusal_to_fuse(node1, node2, self._recordings))
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
         if node1.is_template() or node2.is_template():
             with self._delegate() as backend:
-                return bool(backend.can_fuse_horizontal(node1, node2))
-        return can_fuse_side_by_side(node1, node2, self._recordings)
+                return self._with_template(node1, node2, backend.can_fuse_horizontal(node1, node2))
+        return self._notes.may_fuse(node1, node2, refusal_to_fuse_side_by_side(node1, node2, self._recordings))
+
+    def _with_template(self, node1: Any, node2: Any, allowed: bool) -> bool:
+        refusal = (
+            None if allowed else Refusal("fusion-with-template", f"Inductor's {self._delegate.name} backend refuses")
+        )
+        return self._notes.may_fuse(node1, node2, refusal)
 
     def can_fuse_multi_outputs_template(self, node1: Any, node2: Any) -> bool:
         with self._delegate() as backend:
@@ -107,7 +115,7 @@ class HalideScheduling(BaseScheduling):
                 self._leave(node, refusal)
                 return
             log.info("%s is computed node by node: %s", node.get_name(), refusal)
-            statistics.unfused(refusal.what)
+            self._notes.split(nodes, refusal.reason)
         for part in nodes:
             self._codegen_alone(part)
 
@@ -128,11 +136,10 @@ class HalideScheduling(BaseScheduling):
             loops = (node for node in parts if is_loop(node))
             self._ahead = self._start_all(node for node in loops if _device_type(node) == self._device)
         captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else self._start(nodes)
-        compilation.artifact.result()
+        compilation.build.artifact.result()
         if self._together and not is_short(captured.program):
             self.flush()
-        self._group_for(captured).commit(captured, compilation.text, self._waiting() if self._together else ())
-        statistics.count("native_kernels")
+        self._group_for(captured).commit(captured, compilation, self._waiting() if self._together else ())
         metrics.generated_kernel_count += 1
 
     def _start_all(self, nodes: Iterable[Any]) -> dict[tuple[Any, ...], tuple[Captured, Compilation]]:
@@ -185,11 +192,12 @@ class HalideScheduling(BaseScheduling):
 
     def _compile(self, captured: Captured) -> Compilation:
         device = captured.nodes[0].get_device()
-        compilation = self._compilations.get((captured.program, device))
-        if compilation is None:
-            name = f"halide_{get_fused_kernel_name(captured.nodes, 'original_aten')}"
-            compilation = compile_program(captured.program, name, device)
-            self._compilations[captured.program, device] = compilation
+        known = self._compilations.get((captured.program, device))
+        if known is not None:
+            return known.again()
+        name = f"halide_{get_fused_kernel_name(captured.nodes, 'original_aten')}"
+        compilation = compile_program(captured.program, name, device)
+        self._compilations[captured.program, device] = compilation
         return compilation
 
     def _leave(self, node: Any, reason: HalideBackendError) -> None:
@@ -199,23 +207,27 @@ class HalideScheduling(BaseScheduling):
         if not config.delegate:
             raise reason
         self.flush()
-        statistics.delegated(reason.what)
         log.warning("%s is left to Inductor's %s backend: %s", node.get_name(), self._delegate.name, reason.what)
         # Triton's backend frees after each node what the group as a whole needs no longer; its next node may read it.
         held, self.scheduler.buffer_names_to_free = self.scheduler.buffer_names_to_free, OrderedSet()
-        with self._delegate() as backend:
+        with kernels_called() as called, self._delegate() as backend:
             backend.codegen_node(node)
             backend.flush()
         self.scheduler.buffer_names_to_free |= held
+        program = None
+        with suppress(HalideBackendError):
+            program = capture((node,), self._recordings).program
+        self._notes.left((node,), " ".join(called), self._delegate.name, reason.reason, program)
 
     def codegen_template(
         self, template_node: Any, epilogue_nodes: Sequence[Any], prologue_nodes: Sequence[Any], **rest: Any
     ) -> Any:
         self.flush()
-        statistics.count("delegated_templates")
-        with self._delegate() as backend:
+        with kernels_called() as called, self._delegate() as backend:
             result = backend.codegen_template(template_node, epilogue_nodes, prologue_nodes, **rest)
             backend.flush()
+        nodes = (*prologue_nodes, template_node, *epilogue_nodes)
+        self._notes.left(nodes, " ".join(called), self._delegate.name, Refusal("template", "a template of Inductor's"))
         return result
 
     def codegen_sync(self) -> None:
@@ -229,7 +241,9 @@ class HalideScheduling(BaseScheduling):
         """Write one launch for each group of pipelines collected since the last one."""
         groups, self._groups = self._groups, []
         for group in groups:
-            self.codegen_comment(group.nodes, group.write())
+            name = group.write()
+            self._notes.launched(group, name)
+            self.codegen_comment(group.nodes, name)
 
     def codegen_comment(self, node_schedule: Any, kernel_name: str | None = None) -> None:
         handle = set_kernel_post_grad_provenance_tracing(node_schedule, kernel_name or "")

@@ -11,6 +11,9 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from halide_backend.program.index import AxisSymbol, ValueSymbol
 from halide_backend.program.loop_program import Extent
 
+#: Halide's coordinates, extents and flat indices are int32.
+MAX_ELEMENTS = 2**31 - 1
+
 #: Stands in for a size of which nothing is known yet, such as the number of nonzero elements.
 _UNKNOWN_HINT = 128
 

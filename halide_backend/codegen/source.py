@@ -36,7 +36,7 @@ def write_algorithm(program: LoopProgram, mapping: Mapping) -> Algorithm:
         Unsupported: an index that has no Halide form yet, or a scan, for which Inductor asks no CPU backend.
     """
     if any(isinstance(value.attribute, Scan) for value in program.values):
-        raise Unsupported("a scan on a CPU")
+        raise Unsupported("scan-on-cpu", "a scan on a CPU")
     return _Writer(program, mapping).write()
 
 

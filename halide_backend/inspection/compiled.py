@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from halide_backend import statistics
 from halide_backend.cache_key import NAME
 from halide_backend.errors import WrongBackendError
+from halide_backend.kernel_records.journal import journal
 
 EAGER = "eager"
 
@@ -214,5 +214,5 @@ def _recording(compiled: Compiled, options: Mapping[str, Any]) -> Callable[[Any,
 
 
 def _delegated() -> int:
-    stats: Any = statistics.stats()
+    stats: Any = journal.stats()
     return int(stats["delegated_kernels"] + stats["delegated_templates"])

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from halide_backend import statistics
 from halide_backend.inspection.compiled import compile_for
+from halide_backend.kernel_records.journal import journal
 from halide_backend.opinfo import outcome, tolerances
 from halide_backend.opinfo.case import Case
 from halide_backend.opinfo.comparison import Comparison, as_near
@@ -24,7 +24,7 @@ from halide_backend.opinfo.twin import can_widen, like, twin, wider
 def check(info: Any, case: Case, begin: Callable[[int], None]) -> Outcome:
     """Compare every sample of `case`; `begin` gets each sample's number before it runs."""
     started = time.monotonic()
-    statistics.reset()
+    journal.reset()
     try:
         samples = sample_inputs(info, case)
     except Exception as error:
@@ -39,7 +39,7 @@ def check(info: Any, case: Case, begin: Callable[[int], None]) -> Outcome:
         failures += [found] if found else []
         compared += checked.comparable
         with_gradients += checked.has_gradients
-    counts: Any = statistics.stats()
+    counts: Any = journal.stats()
     status = outcome.FAILED if failures else outcome.PASSED if compared else outcome.NOT_RUN
     return Outcome(
         op=case.op,

@@ -43,7 +43,7 @@ class Outcome:
         failures: one for each sample that failed. other_failures: those of the backend that was compared on
             the same samples, where it was asked.
         native, delegated: loop kernels that this backend computed, and that it left to Inductor's
-            own backend; reasons: number of delegated kernels by reason.
+            own backend; reasons: number of delegated kernels by code (docs/reference/refusals.md).
         seconds: time it took, all samples together.
     """
 

@@ -57,9 +57,8 @@ def _reasons(outcomes: Iterable[Outcome]) -> list[tuple[str, str, str]]:
     examples: dict[str, dict[str, None]] = {}
     for item in outcomes:
         for reason, count in item.reasons.items():
-            line = reason.splitlines()[0] if reason else reason
-            kernels[line] += count
-            examples.setdefault(line, {})[item.op] = None
+            kernels[reason] += count
+            examples.setdefault(reason, {})[item.op] = None
     rows = []
     for reason, count in kernels.most_common():
         names = list(examples[reason])

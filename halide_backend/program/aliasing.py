@@ -34,11 +34,17 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
         moved = load.index != store.index or store.mode is not None or bool(value.operands)
         if moved or sinks[position] & checks:
             if len(program.stores) > 1 or _is_scatter(store):
-                raise Unsupported("overwritten memory is read at another place than it is written, or by a check")
+                raise Unsupported(
+                    "overwritten-memory-read-elsewhere",
+                    f"{load.buffer} is read at {load.index}, and overwritten at {store.index}",
+                )
             snapshots.add(position)
         elif sinks[position] != {f"store {number}"}:
             if sinks[position] & scatters:
-                raise Unsupported("overwritten memory is read by a scatter, which runs after the outputs")
+                raise Unsupported(
+                    "overwritten-memory-read-by-scatter",
+                    f"{load.buffer} is read at {load.index} for a scatter, and overwritten",
+                )
             found.add(position)
     return frozenset(found), frozenset(snapshots)
 

@@ -96,7 +96,9 @@ def _attribute(
         case Reduction() | Scan():
             own = {axis.name for axis in attribute.axes}
             if own & (places.keys() | {name for index in places.values() for name in axes_of(index)}):
-                raise Unsupported("a reduction or scan that is read at places which move along its own axis")
+                raise Unsupported(
+                    "applied-along-reduced-axis", f"{attribute} is applied at {places}, which move along its own axis"
+                )
             if isinstance(attribute, Reduction) and attribute.position is not None:
                 return replace(attribute, position=attribute.position.xreplace(symbols))
         case sympy.Expr():

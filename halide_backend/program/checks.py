@@ -26,6 +26,6 @@ def sinks_of_checks(program: LoopProgram) -> dict[Sink, list[int]]:
                 over = value.axes | {axis.name for axis in value.attribute.axes}
                 sinks += [position] if axes <= over else []
         if not sinks:
-            raise Unsupported("a check over loops that nothing else runs over on CUDA")
+            raise Unsupported("check-over-other-loops", f"a check for {check.error} over {', '.join(sorted(axes))}")
         found.setdefault(sinks[0], []).append(check.condition)
     return found

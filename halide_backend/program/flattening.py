@@ -39,7 +39,7 @@ def flattened(program: LoopProgram) -> LoopProgram:
             return program
     scans = [value.attribute.axes for value in program.values if isinstance(value.attribute, Scan)]
     if not set(row).isdisjoint(itertools.chain(*scans)):
-        raise Unsupported("a scan of a dynamic length")
+        raise Unsupported("scan-of-dynamic-length", f"a scan over {', '.join(map(str, program.row))}")
     return flattening.program(program)
 
 
@@ -91,7 +91,10 @@ class _Flattening:
     def store(self, store: Store) -> Store:
         line = self._line(store.index)
         if line is None:
-            raise Unsupported("an output of a dynamic row that is no line of memory, beside others")
+            raise Unsupported(
+                "dynamic-store-not-contiguous",
+                f"one of several outputs is stored at {store.index}, with gaps or jumps along {sorted(self._names)}",
+            )
         return replace(store, index=line, nest=Nest(self.axes(store.nest.iteration), store.nest.reduction))
 
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:

@@ -50,7 +50,7 @@ class IndexPrinter:
             return self.function("select", *arguments)
         if index.is_Pow and index.args[1].is_Integer and int(index.args[1]) > 0:
             return "*".join([arguments[0]] * int(index.args[1]))
-        raise Unsupported(f"index function {type(index).__name__} in {index}")
+        raise Unsupported("index-function", f"{type(index).__name__} in {index}")
 
     def symbol(self, symbol: sympy.Symbol) -> str:
         """The text of a symbol."""

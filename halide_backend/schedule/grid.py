@@ -38,7 +38,8 @@ def grid(func: str, loops: Sequence[Loop]) -> tuple[Step, ...]:
     ordered = sorted(loops, key=lambda loop: -loop.extent)
     long = any(loop.extent > MOST_BLOCKS or not loop.fixed for loop in others)
     if long or any(loop.extent > 1 or not loop.fixed for loop in ordered[3:]):
-        raise Unsupported(f"a CUDA grid of {' x '.join(str(loop.extent) for loop in loops)} blocks")
+        extents = " x ".join(str(loop.extent) for loop in loops)
+        raise Unsupported("grid-too-large", f"a grid of {extents} blocks, more than N x {MOST_BLOCKS} x {MOST_BLOCKS}")
     dimensions = GpuBlocks(func, tuple(loop.name for loop in ordered[:3]))
     return (Reorder(func, (inner.name, *(loop.name for loop in others))), dimensions) if place else (dimensions,)
 

@@ -8,8 +8,6 @@ from halide_backend.errors import Unsupported
 from halide_backend.schedule.stage import Role, StageGraph
 from halide_backend.schedule.steps import ComputeAt, ComputeWith, Step
 
-_APART = "overwritten memory is read outside the loops that write it"
-
 
 def check(graph: StageGraph, steps: Sequence[Step]) -> None:
     """Check that overwritten memory is read before it is written.
@@ -30,9 +28,14 @@ def check(graph: StageGraph, steps: Sequence[Step]) -> None:
     for stage in preserved:
         place = places.get(stage.name)
         if place is None:
-            raise Unsupported(_APART, where=stage.name)
+            raise Unsupported(
+                "overwritten-memory-read-apart", f"{stage.name} is computed outside the loops of {', '.join(outputs)}"
+            )
         for output in outputs:
             child = children.get(output)
             with_parent = child is not None and child.parent == place.consumer
             if output != place.consumer and not (with_parent and child and child.var == place.var):
-                raise Unsupported(_APART, where=output)
+                raise Unsupported(
+                    "overwritten-memory-read-apart",
+                    f"{output} does not share the loop {place.var} in which {stage.name} is computed",
+                )

@@ -107,7 +107,7 @@ def test_halide_still_writes_the_attributes_that_are_replaced(
 ) -> None:
     seen: list[str] = []
     emit = compiler.emit_object
-    monkeypatch.setattr(compiler, "emit_object", lambda ir, *rest: (seen.append(ir), emit(ir, *rest))[1])
+    monkeypatch.setattr(compiler, "emit_object", lambda ir, *rest, **kw: (seen.append(ir), emit(ir, *rest, **kw))[1])
     compile_kernel(ROW_SUMS, HOST, "k")
     assert seen[0].count(f'"target-cpu"="{HOST.cpu}" "target-features"=') >= 2
     # Halide's own tuning, which it writes for AVX-512, is kept before them.

@@ -18,7 +18,6 @@ from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
 from halide_backend.errors import LoadError
-from halide_backend.statistics import stats
 
 HOST = Target.host()
 
@@ -39,12 +38,10 @@ def check(kernel: LoadedKernel, factor: float = 2) -> None:
     assert (out == factor * a).all()
 
 
-def test_loads_and_counts(doubled: bytes) -> None:
-    before = stats()["kernels_loaded"]
+def test_loads(doubled: bytes) -> None:
     kernel = load_object(doubled, "doubled", {})
     check(kernel)
     assert kernel.entry == "doubled"
-    assert stats()["kernels_loaded"] == before + 1  # type: ignore[operator]
 
 
 def test_equal_names_live_side_by_side(doubled: bytes) -> None:

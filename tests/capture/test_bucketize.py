@@ -60,7 +60,7 @@ def test_numbers_of_any_type(check: Check, dtype: torch.dtype) -> None:
 
 
 def test_bytes_are_refused() -> None:
-    with pytest.raises(InductorError, match=r"bucketize of torch\.uint8"):
+    with pytest.raises(InductorError, match="bucketize-of-small-integers"):
         torch.compile(torch.bucketize)(torch.arange(9).byte(), torch.arange(4).byte())
 
 

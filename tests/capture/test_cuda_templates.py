@@ -166,12 +166,19 @@ def _case(name: str) -> tuple[Function, list[tuple[Size, torch.dtype]]]:
 
 def test_loops_of_several_sizes_are_not_fused_with_a_template() -> None:
     scheduling = CudaScheduling(None)
-    full, row = (SimpleNamespace(group=("cuda:0", (numel, 1))) for numel in (512, 16))
-    template = SimpleNamespace(is_template=lambda: True, get_nodes=lambda: [full])
-    loops = SimpleNamespace(is_template=lambda: False, get_nodes=lambda: [full, row])
+    base, full, row = (
+        SimpleNamespace(group=("cuda:0", (numel, 1)), get_name=lambda numel=numel: f"op{numel}")
+        for numel in (1, 512, 16)
+    )
+    template = SimpleNamespace(is_template=lambda: True, get_nodes=lambda: [base], get_name=lambda: "op1")
+    loops = SimpleNamespace(is_template=lambda: False, get_nodes=lambda: [full, row], get_name=lambda: "op512_op16")
     for first, second in ((template, loops), (loops, template)):
         assert not scheduling.can_fuse_vertical(first, second)
         assert not scheduling.can_fuse_horizontal(first, second)
+    (refused,) = scheduling._notes.not_fused(["op512", "op16"])
+    assert refused.nodes == ("op1",)
+    assert refused.reason.code == "fusion-of-several-sizes-with-template"
+    assert refused.reason.detail == "op512_op16 has loops of 2 sizes"
 
 
 def test_the_page_says_who_answers_what_the_scheduler_asks() -> None:

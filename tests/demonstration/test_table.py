@@ -18,7 +18,7 @@ STATS: dict[str, object] = {
     "delegated_kernels": 1,
     "kernels_compiled": 12,
     "median_compile_seconds": 0.0614,
-    "delegation_reasons": {"no scan": 1},
+    "delegation_reasons": {"split-scan": 1},
 }
 CHECKS = (Check("logits", 1e-6, True), Check("loss", 2.5e-6, True))
 ROW = RowFigures(
@@ -53,7 +53,7 @@ def test_a_row_of_the_table() -> None:
     assert " ".join(row.split()) == ("gpt yes 2.5e-06 12/1 1.2 9.0 61 0.5 0.8 30.0 ±5% 22.5 ±0% 15.0 ±3% 2.00 1.50")
     assert lines[1] == "machine: two cores"
     assert "gpt: a model" in lines
-    assert "gpt: delegated 1x: no scan" in lines
+    assert "gpt: delegated 1x: split-scan" in lines
     assert max(map(len, lines)) <= 140
 
 

@@ -55,7 +55,7 @@ def _check(program: Program, backend: str) -> Outcome:
     stats = halide_backend.stats()
     left = dict(stats["delegation_reasons"])
     # Nodes that overwrite what others read elsewhere need kernels of their own; any other refusal is a rule's defect.
-    left |= {why: n for why, n in stats["unfusing_reasons"].items() if not why.startswith("overwritten memory")}
+    left |= {why: n for why, n in stats["unfusing_reasons"].items() if not why.startswith("overwritten-memory-")}
     comparison = compare(program, got, expected)
     kind = "equal"
     if comparison.problems:

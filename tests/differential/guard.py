@@ -156,7 +156,7 @@ def main() -> int:
     for path in sorted(arguments.folder.glob("*.py"))[: arguments.limit]:
         text = path.read_text()
         try:
-            artifact = get_or_compile(text, target, name=path.stem).result()
+            artifact = get_or_compile(text, target, name=path.stem).artifact.result()
         except Exception as error:
             counts["not built"] += 1
             print(f"{path.name}: not built: {str(error)[:200]}", flush=True)

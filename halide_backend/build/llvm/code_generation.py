@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from llvmlite import binding as llvm
@@ -46,17 +48,31 @@ def emit_object(ir: str, target: Target, name: str, *, promote: bool = False) ->
     Raises:
         LLVMCompileError: the IR does not parse or verify.
     """
+    with _prepared(ir, target, name, promote) as (module, machine):
+        return bytes(machine.emit_object(module))
+
+
+def emit_assembly(ir: str, target: Target, name: str, *, promote: bool = False) -> str:
+    """The same code as assembly language.
+
+    Raises:
+        LLVMCompileError: as `emit_object`.
+    """
+    with _prepared(ir, target, name, promote) as (module, machine):
+        return str(machine.emit_assembly(module))
+
+
+@contextmanager
+def _prepared(ir: str, target: Target, name: str, promote: bool) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     try:
         module = llvm.parse_assembly(ir)
         module.verify()
         machine = _machine(target, module.triple)
         if promote:
             _promote(module, machine)
-        return bytes(machine.emit_object(module))
+        yield module, machine
     except RuntimeError as error:
-        raise LLVMCompileError(
-            str(error), where=f"kernel {name}", cure="Please report it with the kernel's text."
-        ) from error
+        raise LLVMCompileError(str(error), where=f"kernel {name}", cure=_REPORT) from error
 
 
 def _promote(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:

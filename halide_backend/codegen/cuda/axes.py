@@ -186,7 +186,9 @@ class TiledAxes:
 
     def _stride(self, stride: Extent) -> str:
         if not isinstance(stride, int) and stride not in self._sizes:
-            raise Unsupported(f"an output of stride {stride} on CUDA")
+            raise Unsupported(
+                "dynamic-output-stride", f"an output of stride {stride}, for which the kernel has no argument"
+            )
         return str(stride) if isinstance(stride, int) else self._sizes[stride]
 
     def _extent_of(self, loop: Loop) -> Extent:

@@ -28,7 +28,7 @@ def write_scatter(
     which run in any order."""
     dtype = next(buffer.dtype for buffer in builder.program.outputs if buffer.name == store.buffer)
     if store.mode == "atomic_add" and dtype in _NOT_ATOMIC:
-        raise Unsupported(f"an atomic addition of {dtype} on CUDA")
+        raise Unsupported("atomic-add-dtype", f"an atomic addition of {dtype}")
     position = layout.position
     assert position is not None
     operands = values_of(position)

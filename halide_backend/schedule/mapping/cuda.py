@@ -87,10 +87,12 @@ def cuda_mapping(program: LoopProgram, device: Gpu) -> Mapping:
         Unsupported: its loops fit no tiling, or an old value of what it overwrites would have to be kept.
     """
     if any(old_values(program)):
-        raise Unsupported("an old value of overwritten memory goes to several places in one CUDA kernel")
+        raise Unsupported(
+            "overwritten-memory-read-by-outputs", "an old value of overwritten memory goes to several stores"
+        )
     dtypes = {buffer.dtype for buffer in (*program.inputs, *program.outputs)} | {v.dtype for v in program.values}
     if dtypes & FLOAT8:
-        raise Unsupported(f"{min(dtypes & FLOAT8)} on a GPU")
+        raise Unsupported("float8-on-gpu", f"a tensor of {min(dtypes & FLOAT8)} on a GPU")
     tiling = tile(program, device)
     funcs = cuda_funcs(program, tiling)
     loads, divisions = priority_of_loads(program, tiling), division_forms(program, tiling)
@@ -110,17 +112,17 @@ def tile(program: LoopProgram, device: Gpu) -> Tiling:
         return scan_tiling(program, extents, layouts)
     if any(isinstance(value.attribute, Reduction) for value in program.values):
         if any(value.operation in RECURRENCES for value in program.values):
-            raise Unsupported("a recurrence of as many steps as data say in a CUDA kernel that reduces")
+            raise Unsupported("data-dependent-loop-in-reduction", "a loop as long as data say beside a reduction")
         if scattered:
-            raise Unsupported("a scatter of what is reduced in the same CUDA kernel")
+            raise Unsupported("scatter-of-reduction", "a scatter beside a reduction")
         return _reducing(program, extents, layouts, device)
     nests = {frozenset(axis.name for axis in store.nest.axes) for store in program.stores}
     if len(nests) != 1:
-        raise Unsupported("stores over different loops in one CUDA kernel")
+        raise Unsupported("stores-over-different-loops", f"stores over {sorted(map(sorted, nests))}")
     row = tuple(axis.name for axis in program.stores[0].nest.axes)
     if scattered:
         if len(program.stores) > 1:
-            raise Unsupported("a scatter beside other stores in one CUDA kernel")
+            raise Unsupported("scatter-mixed-with-stores", f"{len(program.stores)} stores, one of them a scatter")
         return _scattering(program, extents, layouts, Tiling(Team.THREAD, row))
     if any(value.operation in RECURRENCES for value in program.values):
         return Tiling(Team.THREAD, row)
@@ -130,19 +132,19 @@ def tile(program: LoopProgram, device: Gpu) -> Tiling:
     return _chunked(program, extents, Tiling(Team.THREAD, row), row, device)
 
 
-def fits_one_tiling(program: LoopProgram, device: Gpu) -> bool:
-    """Whether one kernel computes all of `program` as well as several would: it reduces rows of one kind.
+def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
+    """The tiling of a program as it was captured, if one kernel computes it as well as several would.
 
     Sums of the sums of rows would leave each thread, or each team, a long way to go.
+
+    Raises:
+        Unsupported: it reduces rows of several kinds, or its loops fit no tiling.
     """
     reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
-    if len({frozenset(axis.name for axis in reduction.axes) for reduction in reductions}) > 1:
-        return False
-    try:
-        tile(flattened(without_applications(program)), device)
-    except Unsupported:
-        return False
-    return True
+    kinds = {frozenset(axis.name for axis in reduction.axes) for reduction in reductions}
+    if len(kinds) > 1:
+        raise Unsupported("reductions-over-different-axes", f"reductions over {sorted(map(sorted, kinds))}")
+    return tile(flattened(without_applications(program)), device)
 
 
 def _square(program: LoopProgram, layouts: dict[str, OutputLayout]) -> tuple[str, str] | None:
@@ -240,7 +242,9 @@ def _reducing(
     if whole and flat and order and points >= WARP and along not in row:
         return _team(program, extents, layouts, Tiling(Team.BLOCK, row, order), points, device)
     if points > _SERIAL_POINTS:
-        raise Unsupported(f"a thread would have {points} points to reduce")
+        raise Unsupported(
+            "reduction-too-long-for-thread", f"a thread would reduce {points} elements, more than {_SERIAL_POINTS}"
+        )
     return _chunked(program, extents, Tiling(Team.THREAD, row, inner), row, device)
 
 

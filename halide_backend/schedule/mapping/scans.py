@@ -30,19 +30,23 @@ def scan_tiling(program: LoopProgram, extents: dict[str, Extent], layouts: dict[
     orders = {tuple(axis.name for axis in value.attribute.axes) for value in scans if isinstance(value.attribute, Scan)}
     nests = {frozenset(axis.name for axis in store.nest.axes) for store in program.stores}
     if len(orders) > 1 or nests != {frozenset(extents)}:
-        raise Unsupported("a scan beside loops of another kind in one CUDA kernel")
+        raise Unsupported(
+            "scan-mixed-with-loops", f"scans over {sorted(orders)}, stores over {sorted(map(sorted, nests))}"
+        )
     if any(isinstance(value.attribute, Reduction) or value.operation in RECURRENCES for value in program.values):
-        raise Unsupported("a scan beside a reduction or a recurrence in one CUDA kernel")
+        raise Unsupported("scan-mixed-with-reduction", "a scan beside a reduction, or a loop as long as data say")
     (inner,) = orders
     row = tuple(axis.name for axis in program.stores[0].nest.axes if axis.name not in inner)
     lengths = [length for name in inner if isinstance(length := extents[name], int)]
     if len(lengths) < len(inner):
-        raise Unsupported("a scan of a dynamic length")
+        raise Unsupported(
+            "scan-of-dynamic-length", f"a scan over {', '.join(f'{name} of {extents[name]}' for name in inner)}"
+        )
     last, points = inner[-1], math.prod(lengths)
     if any(layout.scattered or not is_a_line(layout, inner, extents) for layout in layouts.values()):
-        raise Unsupported("a scan whose results are no line of memory")
+        raise Unsupported("scan-result-not-contiguous", f"results are not contiguous along {', '.join(inner)}")
     if contiguous_axis(program) != last:
-        raise Unsupported("a scan across memory")
+        raise Unsupported("scan-across-memory", f"a scan along {last}, and {contiguous_axis(program)} is contiguous")
     elements = chunk_elements(program, last, extents[last])
     chunks = points // elements
     walk = Tiling(Team.BLOCK, row, inner)
@@ -56,5 +60,8 @@ def scan_tiling(program: LoopProgram, extents: dict[str, Extent], layouts: dict[
     warps = min(-(-chunks // (WARP * max(1, _WORDS // words))), _MOST_WARPS)
     tiling = Tiling(Team.REGISTERS, row, inner, last, elements, chunks, WARP, warps)
     if tiling.steps * words > _MOST_WORDS:
-        raise Unsupported(f"a scan of {points} points, more than the threads of a block hold")
+        raise Unsupported(
+            "scan-too-long",
+            f"a scan of {points} elements takes {tiling.steps * words} registers a thread, of {_MOST_WORDS}",
+        )
     return tiling

@@ -125,8 +125,8 @@ def test_all_lanes_come_to_a_shuffle_whatever_is_selected(values: Callable[..., 
 @pytest.mark.parametrize(
     ("function", "shape", "why"),
     [
-        (lambda x: x.cumsum(0), (8, 4096), "across memory"),
-        (lambda x: x.cumsum(-1), (300, 40_000), "more than the threads of a block hold"),
+        (lambda x: x.cumsum(0), (8, 4096), "scan-across-memory"),
+        (lambda x: x.cumsum(-1), (300, 40_000), "scan-too-long"),
     ],
     ids=["columns", "long"],
 )
