@@ -8,6 +8,10 @@ from enum import Enum
 #: Threads that exchange values without memory.
 WARP = 32
 
+#: The Var of a thread's number in its team or, if warps of a team have stretches of the row, in its warp; and the one
+#: of a thread's steps. Funcs that the writer gives to threads and those that a rule does have the same.
+THREAD, STEP = "t", "u"
+
 
 class Team(Enum):
     """Who computes one point of the row."""
@@ -52,10 +56,6 @@ class Tiling:
         """The axes of which a thread has pieces of adjacent elements, and the elements of a piece."""
         found = {self.chunk: self.elements} if self.chunk else {}
         return {**found, self.inner[0]: self.lines} if self.team is Team.PATCH else found
-
-    def is_element(self, loop: str) -> bool:
-        """Whether `loop` counts the elements of a chunk, or its words."""
-        return loop in ("k", f"{self.chunk}_e")
 
     @property
     def steps(self) -> int:

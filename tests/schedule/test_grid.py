@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.grid import blocks, grid, innermost
-from halide_backend.schedule.rounds import round_alone, round_of_team
+from halide_backend.schedule.cuda.grid import blocks, grid, innermost
+from halide_backend.schedule.cuda.unrolling import round_alone, round_of_team
 from halide_backend.schedule.stage import Loop
 from halide_backend.schedule.steps import GpuBlocks, Reorder
 

@@ -37,7 +37,8 @@ def test_every_setting_of_every_knob_is_right(
     x = torch.randint(-8, 9, size).float()
     (program,) = programs_of(function, (x,))
     choices = plan_kernel(program, device_of(TARGET)).plan.choices
-    assert [choice.knob.name for choice in choices] == ["alone.threads"]
+    (choice,) = choices
+    assert choice.knob.name in ("pointwise.threads", "column_reductions.threads")
     texts = set()
     for choice in choices:
         for setting in choice.knob.values:

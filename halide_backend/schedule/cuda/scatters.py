@@ -1,10 +1,9 @@
-"""Rules for CUDA kernels that store at computed positions: every thread takes some of the points."""
+"""Stores at computed positions on CUDA: every thread takes some of the points."""
 
 from __future__ import annotations
 
-from halide_backend.schedule.device import Gpu
-from halide_backend.schedule.parts import BLOCK, parts_of_a_thread
-from halide_backend.schedule.stage import Stage
+from halide_backend.schedule.cuda.pointwise import BLOCK, parts_of_a_thread
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.steps import (
     AllowRaceConditions,
     GpuBlocks,
@@ -16,10 +15,11 @@ from halide_backend.schedule.steps import (
 )
 
 
-def scatters(stage: Stage, device: Gpu) -> tuple[Step, ...]:
-    """The points of `stage` in any order, several of those that move little for one thread."""
+def steps(kernel: TiledKernel) -> tuple[Step, ...]:
+    """The points of the output in any order, several of those that move little for one thread."""
+    stage = kernel.parent
     element, points = stage.updates
-    parts = parts_of_a_thread(points.extent, element.extent * stage.bits // 8, device)
+    parts = parts_of_a_thread(points.extent, element.extent * stage.bits // 8, kernel.device)
     # LLVM would join the versions of full and last blocks again, and part the additions that are one instruction.
     once = (NeverPartition(stage.name, "r$block", update=True),) if element.extent > 1 else ()
     return (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from halide_backend.schedule.stage import Loop
+from halide_backend.schedule.stage import Loop, Stage
+from halide_backend.schedule.steps import Split, Step, Unroll
 
 #: Steps of a thread of a team.
 ROUND = 8
@@ -41,3 +42,15 @@ def _divisor(loop: Loop, most: int) -> int:
     if not loop.fixed:
         return power
     return next((d for d in range(largest, largest // 2, -1) if loop.extent % d == 0), power)
+
+
+def unroll(steps: list[Step], stage: Stage, loop: Loop, count: int) -> None:
+    """Write out `count` steps of a reduction's loop."""
+    if loop.fixed and loop.extent == count:
+        steps.append(Unroll(stage.name, loop.name, update=True))
+    elif count > 1:
+        inner = f"{loop.name}i"
+        steps += [
+            Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True),
+            Unroll(stage.name, inner, update=True),
+        ]
