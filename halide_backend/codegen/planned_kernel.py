@@ -47,7 +47,7 @@ def plan_kernel(
     """
     choices = Choices(knobs)
     form = prepared(program, device)
-    mapping = choose_mapping(form, device)
+    mapping = choose_mapping(form, device, choices)
     algorithm = _write(form, mapping)
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
@@ -64,5 +64,4 @@ def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:
 def _choose_steps(graph: StageGraph, mapping: Mapping, device: Device, choices: Choices) -> tuple[Step, ...]:
     if isinstance(device, Cpu):
         return cpu_steps(graph, device, choices)
-    assert mapping.tiling is not None
-    return cuda_steps(graph, mapping.tiling, device, choices)
+    return cuda_steps(graph, mapping, device, choices)

@@ -34,8 +34,8 @@ class Tiling:
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may be `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
     both outermost axis first. Where that number is `computed` from sizes when the kernel is called, `chunks` is a
-    typical one. The threads of a team take turns at adjacent chunks; a team of several `warps`, each of so many
-    threads, gives each of them a stretch of the row.
+    typical one, and the steps of a thread come in rounds of `unroll`. The threads of a team take turns at adjacent
+    chunks; a team of several `warps`, each of so many threads, gives each of them a stretch of the row.
     """
 
     team: Team
@@ -50,6 +50,7 @@ class Tiling:
     side: int = 0
     lines: int = 0
     computed: bool = False
+    unroll: int = 1
 
     @property
     def cuts(self) -> dict[str, int]:

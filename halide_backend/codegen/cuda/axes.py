@@ -9,7 +9,6 @@ from halide_backend.errors import Unsupported
 from halide_backend.program.extents import is_multiple, pieces, product
 from halide_backend.program.loop_program import Extent, LoopProgram
 from halide_backend.program.store_layout import OutputLayout
-from halide_backend.schedule.cuda.unrolling import ROUND
 from halide_backend.schedule.stage import Loop, LoopKind
 from halide_backend.schedule.tiling import STEP, THREAD, Team, Tiling
 
@@ -72,7 +71,7 @@ class TiledAxes:
         """Chunks that one thread of a team does one after another; computed ones are whole rounds of several."""
         if not self.tiling.computed:
             return self.tiling.steps
-        return pieces(self.row_chunks, self.tiling.threads * ROUND) * ROUND
+        return pieces(self.row_chunks, self.tiling.threads * self.tiling.unroll) * self.tiling.unroll
 
     def chunks(self, name: str) -> Extent:
         """Steps along the axis `name`: chunks if it is cut into such, of which the last may be short."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.lines import is_computed, points_of
+from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.teams import Levels, compute_together, give_to_teams, levels, pack, rows_of_teams
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, fuse, load_words, write_out
-from halide_backend.schedule.cuda.unrolling import ROUND, WALKED, round_of_team, unroll
+from halide_backend.schedule.cuda.unrolling import divisor, unroll
+from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import (
     Bound,
@@ -19,10 +24,60 @@ from halide_backend.schedule.steps import (
     StoreInShared,
     Unroll,
 )
-from halide_backend.schedule.tiling import STEP, THREAD
+from halide_backend.schedule.tiling import STEP, THREAD, WARP, Tiling
+
+RESIDENCE = Knob("block_lines.residence", ("shared memory", "cache"), "where a line lies that is read several times")
+ELEMENTS = Knob("block_lines.elements", (1, 2, 4, 8), "adjacent elements that a thread loads and stores at a time")
+THREADS = Knob("block_lines.threads", (32, 64, 128, 256, 512, 1024), "threads of a line, which are a block")
+UNROLL = Knob("block_lines.unroll", (1, 2, 4, 8, 16), "steps of a thread through a line that are written out")
+STORES = Knob("block_lines.stores", (1, 2, 4, 8), "the same where it stores, if the number of its steps is computed")
+
+#: Bytes of shared memory that a block has without an opt-in, on every GPU, and how many of them a line may have: the
+#: rest is for the exchange between warps.
+_SHARED_BYTES, _LINE_BYTES = 48 << 10, 40 << 10
+
+#: Threads of a block per line: about 4 vectors each (measured on an H200; one vector each is a cliff).
+_THREAD_VECTORS, _FEWEST_THREADS, _MOST_THREADS = 4, 128, 512
 
 #: Steps of a thread that are written out where their number is computed.
 PART = "part"
+
+
+def tile(facts: Facts, choices: Choices) -> Tiling | None:
+    """A block for each line. It reads a line several times from shared memory, if that holds it; else again from the
+    cache, adjacent threads adjacent elements."""
+    line = facts.line
+    if line is None:
+        return None
+    last, computed, points = line.inner[-1], is_computed(facts, line), points_of(facts, line)
+    # An arg-reduction reads its line twice: for the best element, and for the first place that has it.
+    positional = [reduction for reduction in facts.reductions if reduction.position is not None]
+    again = sum(facts.loaded_bytes(line, uses=1 if positional else 2))
+    whole, kept = facts.chunk_elements(last), 0
+    if again and whole > 1 and not computed and points * again <= _LINE_BYTES:
+        why = f"{points * again} bytes are read several times, and {_LINE_BYTES} fit"
+        kept = points * again if choices.choose(RESIDENCE, "shared memory", why) == "shared memory" else 0
+    elements = 1
+    if kept or not again:
+        elements = choices.number(ELEMENTS, whole, "one vector of the narrowest numbers, or what divides the line")
+        possible = facts.divides(elements, last)
+        choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
+        choices.require(ELEMENTS, not kept or elements > 1, "what lies in shared memory is loaded in chunks")
+    chunks = points // elements
+    threads = choices.number(THREADS, _threads(chunks), f"about {_THREAD_VECTORS} vectors for each")
+    exchanged = (len(facts.reductions) + len(positional)) * threads * 8
+    fits = kept + exchanged <= _SHARED_BYTES
+    choices.require(THREADS, fits, f"{kept + exchanged} bytes of shared memory are more than {_SHARED_BYTES}")
+    unrolled = choices.number(UNROLL, 8, "loads of so many steps are in flight; not tuned")
+    chunk = last if elements > 1 else ""
+    cut = replace(line, chunk=chunk, elements=elements, chunks=chunks, threads=threads)
+    return replace(cut, computed=computed, unroll=unrolled)
+
+
+def _threads(chunks: int) -> int:
+    """A power of two, unless the line is short."""
+    wanted = 1 << max(chunks // _THREAD_VECTORS, 1).bit_length() - 1
+    return min(max(wanted, _FEWEST_THREADS), _MOST_THREADS, -(-chunks // WARP) * WARP)
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
@@ -42,7 +97,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
                 (whole,) = (s.name for s in kernel.graph.consumers(stage.name) if s.role is Role.TEAM)
                 element, loop = stage.updates
                 found += [Unroll(stage.name, element.name, update=True), ComputeAt(stage.name, whole, THREAD)]
-                unroll(found, stage, loop, round_of_team(loop))
+                unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
             case Role.TEAM:
                 found += [
                     ComputeAt(stage.name, parent.name, places.block),
@@ -66,7 +121,7 @@ def _output(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
         found += _shares(kernel, stage.name, fuse(found, stage.name, line, "n"))
         if kernel.tiling.computed:
             order = [*order, PART]
-        elif kernel.tiling.steps <= ROUND:
+        elif kernel.tiling.steps <= kernel.tiling.unroll:
             found.append(Unroll(stage.name, STEP))
         order = [*order, STEP]
     give_to_teams(found, kernel, stage, rows, order)
@@ -78,7 +133,8 @@ def _shares(kernel: TiledKernel, func: str, line: str) -> Iterator[Step]:
     if not kernel.tiling.computed:
         yield Split(func, line, STEP, THREAD, threads)
         return
-    yield Split(func, line, STEP, "round", threads * WALKED)
+    count = kernel.choices.number(STORES, 4, "loads of so many steps are in flight; not tuned")
+    yield Split(func, line, STEP, "round", threads * count)
     yield Split(func, "round", PART, THREAD, threads)
     yield Unroll(func, PART)
 
@@ -90,7 +146,7 @@ def _load(found: list[Step], kernel: TiledKernel, stage: Stage, places: Levels, 
         load_words(found, stage, ComputeAt(stage.name, kernel.parent.name, step))
     elif len(sinks) == 1:
         loop = reductions[0].updates[1]
-        count = round_of_team(loop)
+        count = divisor(loop, kernel.tiling.unroll)
         at_once = count == 1 or (loop.fixed and loop.extent == count)
         load_words(found, stage, ComputeAt(stage.name, reductions[0].name, loop.name if at_once else f"{loop.name}i"))
     else:
@@ -104,6 +160,9 @@ def _share(found: list[Step], kernel: TiledKernel, stage: Stage, places: Levels)
     vector = write_out(found, stage.name, [stage.loops[0]])
     fused = fuse(found, stage.name, line, "n")
     found.append(Split(stage.name, fused, STEP, THREAD, threads))
-    if math.prod(loop.extent for loop in line) <= threads * ROUND:
+    if math.prod(loop.extent for loop in line) <= threads * kernel.tiling.unroll:
         found.append(Unroll(stage.name, STEP))
     found += [Reorder(stage.name, (*vector, STEP, THREAD)), GpuThreads(stage.name, (THREAD,))]
+
+
+RULE = Rule("block_lines", tile, steps)

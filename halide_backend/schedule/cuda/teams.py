@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from halide_backend.schedule.cuda.grid import blocks, grid, innermost
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, fuse
+from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage
 from halide_backend.schedule.steps import (
     Bound,
@@ -20,7 +21,10 @@ from halide_backend.schedule.steps import (
     Step,
     Unroll,
 )
-from halide_backend.schedule.tiling import STEP, THREAD, WARP, Tiling
+from halide_backend.schedule.tiling import STEP, THREAD, WARP
+
+#: Warps of a block where a warp has a line, or several.
+_WARPS = 4
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,12 @@ def levels(kernel: TiledKernel, teams: int) -> Levels:
     return Levels("block" if teams > 1 else row, step)
 
 
-def teams_of_a_block(tiling: Tiling, warps: int) -> int:
-    """Teams of part of a warp, or of one, of which a block of so many `warps` has several."""
-    return warps * WARP // tiling.threads if tiling.threads <= WARP and tiling.warps == 1 else 1
+def teams_of_a_block(kernel: TiledKernel, knob: Knob) -> int:
+    """Teams of a block: several if they are part of a warp, or one; it has then as many warps as `knob` says."""
+    tiling = kernel.tiling
+    if tiling.threads > WARP or tiling.warps > 1:
+        return 1
+    return kernel.choices.number(knob, _WARPS, "1 to 8 warps were equally fast") * WARP // tiling.threads
 
 
 def rows_of_teams(steps: list[Step], kernel: TiledKernel, stage: Stage) -> list[Loop]:

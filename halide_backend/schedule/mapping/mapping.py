@@ -18,7 +18,8 @@ class Mapping:
     `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
     use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `tiling` is None on a CPU,
     `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its quotients (`division.py`),
-    `registers` how many registers a thread may have (`registers.py`).
+    `registers` how many registers a thread may have (`registers.py`), `rule` the name of the rule that made the tiling
+    and chooses the steps.
     """
 
     funcs: tuple[tuple[int, Role], ...] = ()
@@ -26,6 +27,7 @@ class Mapping:
     loads: str = ""
     divisions: tuple[tuple[int, str], ...] = ()
     registers: str | float = "auto"
+    rule: str = ""
 
     @property
     def roles(self) -> dict[int, Role]:
@@ -37,6 +39,7 @@ class Mapping:
         found: dict[str, Any] = {"funcs": {str(position): role.value for position, role in self.funcs}}
         if self.tiling is not None:
             found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
+            found["rule"] = self.rule
             found["loads"] = self.loads
             found["registers"] = self.registers
             found["divisions"] = {str(position): form for position, form in self.divisions}
@@ -56,7 +59,7 @@ class Mapping:
             registers = document.get("registers", "auto")
             if tiling is None:
                 return Mapping(funcs)
-            return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers)
+            return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers, document["rule"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise IllegalPlan(f"not a mapping: {error!r}", where="mapping", cure="dump the plan again") from error
 
