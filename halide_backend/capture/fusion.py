@@ -12,7 +12,7 @@ from halide_backend.capture.kernel_group import capture
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 from halide_backend.program.aliasing import old_values
-from halide_backend.schedule.cuda.rules import fits_one_tiling
+from halide_backend.schedule.cuda.choose import fits_one_tiling
 from halide_backend.schedule.device import Device, Gpu, device_of
 
 if TYPE_CHECKING:

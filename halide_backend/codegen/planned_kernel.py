@@ -9,8 +9,8 @@ from halide_backend.codegen.cuda import source as cuda_source
 from halide_backend.codegen.kernel_text import render
 from halide_backend.codegen.source import Algorithm, write_algorithm
 from halide_backend.program.loop_program import LoopProgram
-from halide_backend.schedule.cpu import cpu_steps
-from halide_backend.schedule.cuda.rules import cuda_steps
+from halide_backend.schedule.cpu.choose import cpu_steps
+from halide_backend.schedule.cuda.choose import cuda_steps
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting
 from halide_backend.schedule.legality import check

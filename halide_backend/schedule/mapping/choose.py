@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halide_backend.program.loop_program import LoopProgram
-from halide_backend.schedule.cuda.rules import cuda_mapping
+from halide_backend.schedule.cuda.choose import cuda_mapping
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.cpu import cpu_mapping
