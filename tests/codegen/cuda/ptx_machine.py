@@ -282,6 +282,8 @@ class _Block:
         segment, last = (clamp >> 8) & 31, clamp & 31
         if mode == "up":
             found = np.where(lane - by >= (lane & segment | last & ~segment), lane - by, lane)
+        elif mode == "bfly":
+            found = np.where(lane ^ by <= (lane & segment | last & ~segment), lane ^ by, lane)
         else:
             assert mode == "idx"
             found = (lane & segment) | (by & ~segment)
