@@ -73,6 +73,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     team = replace(team, threads=choices.number(THREADS, team.threads, why))
     fills = team.threads >= WARP or may_share_a_warp(facts, line, team.threads)
     choices.require(THREADS, fills, f"the rows do not fill warps in which each has {team.threads} threads")
+    busy = team.threads <= max(WARP, team.chunks)
+    choices.require(THREADS, busy, f"of {team.threads} threads some have nothing, and would not come to an exchange")
     excess = _excess(facts, team)
     choices.require(THREADS, not excess, excess)
     return team
