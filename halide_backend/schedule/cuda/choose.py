@@ -67,7 +67,7 @@ def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping
         cuda_funcs(program, tiling),
         tiling,
         priority_of_loads(program, tiling, device, choices),
-        division_forms(program, tiling),
+        division_forms(program, tiling, choices),
         register_limit(tiling, choices),
         rule.name,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
 from halide_backend.program.loop_program import LoopProgram
-from halide_backend.schedule.cuda.choose import RULES
+from halide_backend.schedule.cuda import choose
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.knobs import Setting
 
@@ -157,4 +158,15 @@ def test_every_setting_is_right_or_refused(case: Case, scan_programs: Any, needs
 
 
 def test_every_rule_has_three_kernels() -> None:
-    assert {rule.name: sum(case.rule == rule.name for case in CASES) for rule in RULES} == {r.name: 3 for r in RULES}
+    assert {rule.name: sum(case.rule == rule.name for case in CASES) for rule in choose.RULES} == {
+        r.name: 3 for r in choose.RULES
+    }
+
+
+def test_every_knob_is_on_the_page_of_cuda() -> None:
+    folder = Path(choose.__file__).parent
+    modules = [*folder.glob("*.py"), *(folder.parent / "mapping").glob("*.py")]
+    names = {name for module in modules for name in re.findall(r'Knob\("([\w.]+)"', module.read_text())}
+    assert len(names) > 25
+    page = PAGE.read_text()
+    assert {name for name in names if f"`{name}`" not in page} == set()
