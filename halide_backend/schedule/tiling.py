@@ -19,6 +19,7 @@ class Team(Enum):
     THREAD = "a thread"  # every thread on its own: pointwise kernels, sums over an outer axis
     REGISTERS = "threads that hold the row"  # part of a warp, a warp, or all warps of a block
     BLOCK = "a block"  # the row lies in the shared memory of a block, or is read again
+    COLUMNS = "threads of a block that has several columns"  # reductions over an outer axis, where columns are few
     TILE = "a block of a square"  # transposes: what is read along one axis and written along another
     PATCH = "a thread of a patch"  # the same where whole vectors lie along both axes
 
@@ -29,7 +30,8 @@ class Tiling:
 
     For `Team.TILE` and `Team.PATCH` the `inner` axes are the one that reads run along and the one that writes do. A
     block of a TILE has `lines` elements of the first by `side` chunks of the second, a thread of a PATCH `lines`
-    elements of the first by one chunk of the second.
+    elements of the first by one chunk of the second. A block of COLUMNS has `side` points of the row's axis along which
+    memory is adjacent, with `threads` for each.
 
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may be `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
@@ -57,6 +59,11 @@ class Tiling:
         """The axes of which a thread has pieces of adjacent elements, and the elements of a piece."""
         found = {self.chunk: self.elements} if self.chunk else {}
         return {**found, self.inner[0]: self.lines} if self.team is Team.PATCH else found
+
+    @property
+    def shares_lines(self) -> bool:
+        """Whether several threads make one point of the row."""
+        return self.team in (Team.REGISTERS, Team.BLOCK, Team.COLUMNS)
 
     @property
     def steps(self) -> int:

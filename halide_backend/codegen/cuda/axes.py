@@ -32,7 +32,7 @@ class TiledAxes:
     def definitions(self) -> list[str]:
         """Statements that define a Python variable for every axis: a Var, or an expression over several."""
         tiling = self.tiling
-        lines = [var(THREAD)] if tiling.team in (Team.REGISTERS, Team.BLOCK) else []
+        lines = [var(THREAD)] if tiling.shares_lines else []
         places: dict[str, str] = {}
         if tiling.team is Team.REGISTERS:
             lines += [var(STEP), *(var(loop.name) for loop in self._warps())]
@@ -167,7 +167,7 @@ class TiledAxes:
             for loop in self.loops([name], without=without):
                 found.append(loop)
                 dims.append((self._extent_of(loop), stride * self._elements_of(loop)))
-        if tiling.team in (Team.REGISTERS, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
+        if tiling.shares_lines and not set(tiling.inner) & set(layout.variables):
             # All threads of the team write the one value.
             found.insert(0, self.thread)
             dims.insert(0, (tiling.threads, 0))

@@ -73,6 +73,9 @@ def _reduce(
         number = sum(stage.role is Role.TEAM for stage in builder.stages)
         text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
         return builder.func(whole, Role.TEAM, kept, text, [partial]), whole
+    if tiling.team is Team.COLUMNS:
+        builder.func(whole, Role.TEAM, kept, f"hl.Expr({own})", [partial])
+        return f"reductions.across_threads({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
     builder.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
     return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
 

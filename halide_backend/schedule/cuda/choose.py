@@ -16,6 +16,7 @@ from halide_backend.program.loop_program import LoopProgram, Reduction
 from halide_backend.schedule.cuda import (
     block_lines,
     column_reductions,
+    column_teams,
     pointwise,
     register_lines,
     register_transposes,
@@ -42,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     scans.RULE,
     register_lines.RULE,
     block_lines.RULE,
+    column_teams.RULE,
     column_reductions.RULE,
     scatters.RULE,
     register_transposes.RULE,

@@ -73,6 +73,22 @@ class Facts:
     @cached_property
     def line(self) -> Tiling | None:
         """The row and the line of a program whose reductions are for a team, as a tiling that nobody has cut yet."""
+        found = self._reduced
+        if found is None or math.prod(self.hints[name] for name in found.inner) < WARP:
+            return None
+        return None if contiguous_axis(self.program, found.inner) in found.row else found
+
+    @cached_property
+    def columns(self) -> Tiling | None:
+        """The same of a program that reduces across memory and stores nothing else."""
+        found, nests = self._reduced, [store.nest.iteration for store in self.program.stores]
+        if found is None or any(axis.name in found.inner for nest in nests for axis in nest):
+            return None
+        return found if contiguous_axis(self.program, found.inner) in found.row else None
+
+    @cached_property
+    def _reduced(self) -> Tiling | None:
+        """The row and what is reduced for each of its points, if all reductions are over the same axes."""
         row = tuple(axis.name for axis in self.program.row)
         inner = tuple(name for name in self.extents if name not in row)
         # Outermost axis first: as a reduction nests them.
@@ -81,9 +97,7 @@ class Facts:
         whole = all({axis.name for axis in reduction.axes} == set(inner) for reduction in self.reductions)
         nests = [frozenset(axis.name for axis in store.nest.iteration) for store in self.program.stores]
         flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
-        if not (order and whole and flat) or math.prod(self.hints[name] for name in inner) < WARP:
-            return None
-        return None if contiguous_axis(self.program, inner) in row else Tiling(Team.BLOCK, row, order)
+        return Tiling(Team.BLOCK, row, order) if order and whole and flat else None
 
     @cached_property
     def transposed_loads(self) -> list[tuple[Load, frozenset[str]]]:
