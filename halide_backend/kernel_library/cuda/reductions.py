@@ -79,7 +79,8 @@ def across_block(kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr
 
 def across_threads(kind: str, own: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]) -> hl.Expr:
     """The reduction of `own[thread, *rest]` over the threads of a column."""
-    return _folded(kind, [hl.Expr(own[(thread, *rest)]) for thread in range(threads)])
+    places = [(thread, *rest) for thread in range(threads)]
+    return _folded(kind, [hl.Expr(own[place]) for place in places])
 
 
 def _folded(kind: str, parts: list[hl.Expr]) -> hl.Expr:
