@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 
+from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.cuda import source as cuda_source
 from halide_backend.codegen.kernel_text import render
-from halide_backend.codegen.source import Algorithm, write_algorithm
+from halide_backend.codegen.source import write_algorithm
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.cuda.choose import cuda_steps
@@ -63,5 +64,5 @@ def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:
 
 def _choose_steps(graph: StageGraph, mapping: Mapping, device: Device, choices: Choices) -> tuple[Step, ...]:
     if isinstance(device, Cpu):
-        return cpu_steps(graph, device, choices)
+        return cpu_steps(graph, mapping, device, choices)
     return cuda_steps(graph, mapping, device, choices)

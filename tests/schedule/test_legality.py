@@ -9,6 +9,7 @@ from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.legality import check
+from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import ComputeAt, ComputeWith, Step
 
@@ -49,6 +50,6 @@ def test_anything_else_is_refused(steps: tuple[Step, ...]) -> None:
 
 
 def test_the_rules_are_legal() -> None:
-    schedule = cpu_steps(graph(), Cpu(64), Choices())
+    schedule = cpu_steps(graph(), Mapping(), Cpu(64), Choices())
     places = [step for step in schedule if isinstance(step, ComputeAt) and step.func == "old"]
     assert len(places) == 1

@@ -18,5 +18,5 @@ def choose_mapping(program: LoopProgram, device: Device, choices: Choices) -> Ma
         IllegalPlan: a requested knob has no such value, or the program cannot have it.
     """
     if isinstance(device, Cpu):
-        return cpu_mapping(program)
+        return cpu_mapping(program, device, choices)
     return cuda_mapping(program, device, choices)
