@@ -24,6 +24,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     others = [axis for axis in row if axis != column]
     lanes = kernel.lanes(parent.bits)
     block = _block(kernel, column, others, lanes)
+    shared, grain = _tasks(kernel, column, others)
     steps: list[Step] = []
     for stage in kernel.outputs:
         inner = [loop.name for loop in parent.loops if loop.axis not in row and has(stage, loop.axis)]
@@ -31,16 +32,33 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
             *vector.steps,
-            Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *reversed(others))),
         ]
-        if kernel.parallel:
-            outermost = next((axis for axis in others if loop_along(parent, axis).extent >= 4), f"{column}_b")
-            steps.append(Parallel(stage.name, outermost))
+        outer: list[str] = []
+        for axis in reversed(others):
+            if axis == shared and grain > 1:
+                steps.append(Split(stage.name, axis, f"{axis}_t", f"{axis}_r", grain))
+                outer += [f"{axis}_r", f"{axis}_t"]
+            else:
+                outer.append(axis)
+        steps.append(Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *outer)))
+        if shared:
+            steps.append(Parallel(stage.name, f"{shared}_t" if grain > 1 else shared))
     var = f"{column}_b"
     if not kernel.reduces and all(same_loops(stage, parent) for stage in kernel.outputs):
         var = f"{column}_i_o"
     steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
     return Nest(tuple(steps), Level(parent.name, var))
+
+
+def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> tuple[str, int]:
+    """The loop whose steps the threads share, "" for none, and how many of them make one task."""
+    if not kernel.parallel:
+        return "", 1
+    shared = next((axis for axis in others if loop_along(kernel.parent, axis).extent >= 4), None)
+    if shared is None:
+        return f"{column}_b", 1
+    extent = loop_along(kernel.parent, shared).extent
+    return shared, kernel.grain(extent, kernel.work // extent)
 
 
 def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int:

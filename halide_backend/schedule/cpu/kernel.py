@@ -105,6 +105,10 @@ class CpuKernel:
         why = f"{self.work} operations; threads pay from {PARALLEL_WORK} on"
         return bool(self.choices.choose(PARALLEL, self.work >= PARALLEL_WORK, why))
 
+    def grain(self, extent: int, work: int) -> int:
+        """Steps of one task in a loop of `extent` steps of `work` operations: worth a call, yet many enough."""
+        return min(max(1, self.task_work // max(work, 1)), max(1, extent // 16))
+
     @property
     def task_work(self) -> int:
         """Operations that one parallel step has at least."""

@@ -46,5 +46,4 @@ def _parallel_axis(kernel: CpuKernel, work: int) -> tuple[str, int]:
         chosen = max(row, key=lambda axis: loop_along(parent, axis).extent)
     below = row[row.index(chosen) + 1 :]
     inside = work * math.prod(loop_along(parent, axis).extent for axis in below)
-    extent = loop_along(parent, chosen).extent
-    return chosen, min(max(1, kernel.task_work // inside), max(1, extent // 16))
+    return chosen, kernel.grain(loop_along(parent, chosen).extent, inside)
