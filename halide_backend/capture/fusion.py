@@ -13,8 +13,8 @@ from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 from halide_backend.program.aliasing import old_values
 from halide_backend.refusals import Refusal
+from halide_backend.schedule.cuda.choose import one_tiling
 from halide_backend.schedule.device import Device, Gpu, device_of
-from halide_backend.schedule.mapping.cuda import one_tiling
 
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode

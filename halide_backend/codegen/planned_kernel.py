@@ -11,7 +11,7 @@ from halide_backend.codegen.kernel_text import render
 from halide_backend.codegen.source import write_algorithm
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.cpu.choose import cpu_steps
-from halide_backend.schedule.cuda import cuda_steps
+from halide_backend.schedule.cuda.choose import cuda_steps
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting
 from halide_backend.schedule.legality import check
@@ -65,5 +65,4 @@ def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:
 def _choose_steps(graph: StageGraph, mapping: Mapping, device: Device, choices: Choices) -> tuple[Step, ...]:
     if isinstance(device, Cpu):
         return cpu_steps(graph, mapping, device, choices)
-    assert mapping.tiling is not None
-    return cuda_steps(graph, mapping.tiling, device, choices)
+    return cuda_steps(graph, mapping, device, choices)

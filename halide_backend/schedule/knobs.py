@@ -63,7 +63,7 @@ class Choices:
         """
         choice = Choice(knob, at, rule, rule, why)
         wanted = self._requested.get(choice.key, self._requested.get(knob.name, rule))
-        if wanted != rule and (wanted not in knob.values or type(wanted) is not type(rule)):
+        if not any(wanted == value and type(wanted) is type(value) for value in (rule, *knob.values)):
             raise IllegalPlan(
                 f"{wanted!r} is no value of this knob",
                 where=choice.key,
@@ -75,6 +75,20 @@ class Choices:
     def number(self, knob: Knob, rule: int, why: str, *, at: str = "") -> int:
         """`choose` for a knob whose values are numbers."""
         return int(self.choose(knob, rule, why, at=at))
+
+    def flag(self, knob: Knob, rule: bool, why: str, *, at: str = "") -> bool:
+        """`choose` for a knob that is a decision."""
+        return bool(self.choose(knob, rule, why, at=at))
+
+    def require(self, knob: Knob, possible: bool, reason: str) -> None:
+        """Refuse what was requested where it, or what the rule chose because of it for `knob`, is not `possible`.
+
+        Raises:
+            IllegalPlan: it is not, for the `reason`.
+        """
+        if not possible and (departing := [choice for choice in self.found if choice.setting != choice.rule]):
+            wanted = ", ".join(f"{choice.key} = {choice.setting!r}" for choice in departing)
+            raise IllegalPlan(reason, where=knob.name, cure=f"leave out {wanted}, or choose another value")
 
     @property
     def found(self) -> tuple[Choice, ...]:

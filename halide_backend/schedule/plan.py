@@ -12,7 +12,7 @@ from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.steps import Step
 
 #: Version of the JSON form.
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True)

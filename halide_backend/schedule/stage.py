@@ -24,19 +24,32 @@ class Role(Enum):
     SCATTER = "scatter"  # an output whose update writes at computed positions
 
 
+class LoopKind(Enum):
+    """What a loop steps through; every kind but AXIS is a GPU's alone."""
+
+    AXIS = "axis"  # an axis of the program, or pieces of adjacent elements along it
+    ELEMENT = "element"  # the elements of such a piece
+    WORD = "word"  # the 32-bit words of such a piece
+    THREAD = "thread"  # the threads of a team, or of one warp of it
+    WARP = "warp"  # the warps of a team
+    STEP = "step"  # pieces that one thread of a team takes one after another
+    SINGLE = "single"  # nothing: one step, for an output without axes
+
+
 @dataclass(frozen=True)
 class Loop:
     """A loop variable of a Func and its number of steps. RVars carry a "$" in their name, as Halide spells them.
 
-    `axis` is the program's name for the loop, equal in all Funcs that step through the same coordinates. Where the
-    number is not `fixed` but computed when the kernel is called, `extent` is a typical one: it may decide what is fast,
-    never what is right.
+    `axis` is the program's name for the loop, equal in all Funcs that step through the same coordinates, `kind` what
+    the rules know it by, whatever its name. Where the number is not `fixed` but computed when the kernel is called,
+    `extent` is a typical one: it may decide what is fast, never what is right.
     """
 
     name: str
     extent: int
     axis: str
     fixed: bool = True
+    kind: LoopKind = LoopKind.AXIS
 
 
 def rvar(rdom: str, dimension: int) -> str:

@@ -8,6 +8,10 @@ from enum import Enum
 #: Threads that exchange values without memory.
 WARP = 32
 
+#: The Var of a thread's number in its team or, if warps of a team have stretches of the row, in its warp; and the one
+#: of a thread's steps. Funcs that the writer gives to threads and those that a rule does have the same.
+THREAD, STEP = "t", "u"
+
 
 class Team(Enum):
     """Who computes one point of the row."""
@@ -15,6 +19,7 @@ class Team(Enum):
     THREAD = "a thread"  # every thread on its own: pointwise kernels, sums over an outer axis
     REGISTERS = "threads that hold the row"  # part of a warp, a warp, or all warps of a block
     BLOCK = "a block"  # the row lies in the shared memory of a block, or is read again
+    COLUMNS = "threads of a block that has several columns"  # reductions over an outer axis, where columns are few
     TILE = "a block of a square"  # transposes: what is read along one axis and written along another
     PATCH = "a thread of a patch"  # the same where whole vectors lie along both axes
 
@@ -25,13 +30,14 @@ class Tiling:
 
     For `Team.TILE` and `Team.PATCH` the `inner` axes are the one that reads run along and the one that writes do. A
     block of a TILE has `lines` elements of the first by `side` chunks of the second, a thread of a PATCH `lines`
-    elements of the first by one chunk of the second.
+    elements of the first by one chunk of the second. A block of COLUMNS has `side` points of the row's axis along which
+    memory is adjacent, with `threads` for each.
 
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may be `short`.
     `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
     both outermost axis first. Where that number is `computed` from sizes when the kernel is called, `chunks` is a
-    typical one. The threads of a team take turns at adjacent chunks; a team of several `warps`, each of so many
-    threads, gives each of them a stretch of the row.
+    typical one, and the steps of a thread come in rounds of `unroll`. The threads of a team take turns at adjacent
+    chunks; a team of several `warps`, each of so many threads, gives each of them a stretch of the row.
     """
 
     team: Team
@@ -46,6 +52,7 @@ class Tiling:
     side: int = 0
     lines: int = 0
     computed: bool = False
+    unroll: int = 1
 
     @property
     def cuts(self) -> dict[str, int]:
@@ -53,9 +60,10 @@ class Tiling:
         found = {self.chunk: self.elements} if self.chunk else {}
         return {**found, self.inner[0]: self.lines} if self.team is Team.PATCH else found
 
-    def is_element(self, loop: str) -> bool:
-        """Whether `loop` counts the elements of a chunk, or its words."""
-        return loop in ("k", f"{self.chunk}_e")
+    @property
+    def shares_lines(self) -> bool:
+        """Whether several threads make one point of the row."""
+        return self.team in (Team.REGISTERS, Team.BLOCK, Team.COLUMNS)
 
     @property
     def steps(self) -> int:

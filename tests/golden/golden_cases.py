@@ -168,6 +168,7 @@ CASES = (
     Case("roll", lambda x: x.roll((1, 5), (0, 1)) + x, floats((20, 40))),
     # positions and windows
     Case("argmax", lambda x: x.argmax(-1), floats((64, 1000))),
+    Case("column_argmax", lambda x: x.argmax(0), floats((320, 128)), ("cuda",)),
     Case("column_argmin", lambda x: x.argmin(0), floats((64, 100))),
     Case("max_pool", lambda x: F.max_pool2d(x, 2), floats((2, 8, 30, 34))),
     Case("max_pool_bfloat16", lambda x: F.max_pool2d(x, 2), halves((1, 2, 56, 56))),

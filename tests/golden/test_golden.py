@@ -8,6 +8,7 @@ A change of a rule shows here as a diff of what it makes; one that only moves co
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import logging
 from collections.abc import Iterator
@@ -18,7 +19,11 @@ from captured_kernels import CapturedKernel, captured_kernels
 from golden_cases import CASES, TARGETS, Case
 from loop_nests import LoopNests
 
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.errors import IllegalPlan
 from halide_backend.program.serialization import digest, from_json, to_json
+from halide_backend.schedule.device import device_of
+from halide_backend.schedule.knobs import Choice, Setting
 
 FOLDER = Path(__file__).parent
 PAIRS = [(target, case) for case in CASES for target in case.targets]
@@ -51,14 +56,25 @@ def nests() -> Iterator[LoopNests]:
         yield process
 
 
-@pytest.mark.parametrize(("target", "case"), PAIRS, ids=[f"{target}-{case.name}" for target, case in PAIRS])
+each_golden = pytest.mark.parametrize(
+    ("target", "case"), PAIRS, ids=[f"{target}-{case.name}" for target, case in PAIRS]
+)
+
+
+@functools.cache
+def kernels_of(target: str, case: Case) -> list[CapturedKernel]:
+    found = captured_kernels(case.function, case.arguments(), TARGETS[target], case.dynamic)
+    assert found, "no kernel was captured"
+    return found
+
+
+@each_golden
 def test_a_kernel_is_what_it_was(
     target: str, case: Case, nests: LoopNests, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     # pytest would print it before the difference.
     caplog.set_level(logging.WARNING, "torch.__trace")
-    kernels = captured_kernels(case.function, case.arguments(), TARGETS[target], case.dynamic)
-    assert kernels, "no kernel was captured"
+    kernels = kernels_of(target, case)
     for kernel in kernels:
         again = from_json(json.loads(json.dumps(to_json(kernel.program))))
         assert again == kernel.program
@@ -75,6 +91,28 @@ def test_a_kernel_is_what_it_was(
         name = file.relative_to(FOLDER.parents[1]).as_posix()
         lines = difflib.unified_diff(before.splitlines(), now.splitlines(), name, "now", lineterm="")
         pytest.fail("\n".join(lines), pytrace=False)
+
+
+@each_golden
+def test_every_setting_of_a_knob_plans_or_is_refused(target: str, case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "torch.__trace")
+    for kernel in kernels_of(target, case):
+        usual = plan_kernel(kernel.program, device_of(kernel.target))
+        assert usual.text == kernel.text
+        for choice in usual.plan.choices:
+            assert choice.why and "." in choice.knob.name
+            for value in choice.knob.values:
+                plans_or_is_refused(kernel, choice, value)
+
+
+def plans_or_is_refused(kernel: CapturedKernel, choice: Choice, value: Setting) -> None:
+    try:
+        planned = plan_kernel(kernel.program, device_of(kernel.target), {choice.key: value})
+    except IllegalPlan as refusal:
+        assert value != choice.rule and refusal.what and refusal.where and refusal.cure
+    else:
+        found = {other.key: other.setting for other in planned.plan.choices}
+        assert found[choice.key] == value and planned.text
 
 
 def test_every_file_has_a_case() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halide_backend.errors import Unsupported
-from halide_backend.schedule.grid import blocks, grid, innermost
-from halide_backend.schedule.rounds import round_alone, round_of_team
+from halide_backend.schedule.cuda.grid import blocks, grid, innermost
+from halide_backend.schedule.cuda.unrolling import divisor
 from halide_backend.schedule.stage import Loop
 from halide_backend.schedule.steps import GpuBlocks, Reorder
 
@@ -41,10 +41,11 @@ def test_blocks_of_a_dynamic_loop_are_dynamic() -> None:
     assert blocks(LONG, "block", 4).extent == 35_000
 
 
-def test_rounds_divide_what_is_known() -> None:
-    assert round_of_team(Loop("r", 30, "r")) == 6
-    assert round_alone(Loop("r", 30, "r"), threads=1 << 20) == 30
-    assert round_alone(Loop("r", 300, "r"), threads=1 << 20) == 30
+def test_steps_that_are_written_out_divide_what_is_known() -> None:
+    assert divisor(Loop("r", 30, "r"), 8) == 6
+    assert divisor(Loop("r", 30, "r"), 32) == 30
+    assert divisor(Loop("r", 300, "r"), 32) == 30
+    assert divisor(Loop("r", 31, "r"), 16) == 16
     # Of a typical number nothing follows for the number itself.
-    assert round_of_team(Loop("r", 30, "r", fixed=False)) == 8
-    assert round_alone(Loop("r", 3, "r", fixed=False), threads=1) == 2
+    assert divisor(Loop("r", 30, "r", fixed=False), 8) == 8
+    assert divisor(Loop("r", 3, "r", fixed=False), 16) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.registers import register_limit
 from halide_backend.schedule.tiling import Team, Tiling
 
@@ -12,4 +13,7 @@ from halide_backend.schedule.tiling import Team, Tiling
     ("threads", "warps", "limit"), [(1024, 1, 0.8), (512, 1, 0.8), (32, 16, 0.8), (256, 1, "auto"), (32, 8, "auto")]
 )
 def test_large_blocks_give_up_a_fifth(threads: int, warps: int, limit: str | float) -> None:
-    assert register_limit(Tiling(Team.REGISTERS, ("y",), ("x",), threads=threads, warps=warps)) == limit
+    tiling = Tiling(Team.REGISTERS, ("y",), ("x",), threads=threads, warps=warps)
+    assert register_limit(tiling, Choices()) == limit
+    assert register_limit(tiling, Choices({"registers.limit": 64})) == 64
+    assert register_limit(tiling, Choices({"registers.limit": "auto"})) == "auto"

@@ -9,13 +9,12 @@ from halide_backend.errors import Unsupported
 from halide_backend.program.extents import is_multiple, pieces, product
 from halide_backend.program.loop_program import Extent, LoopProgram
 from halide_backend.program.store_layout import OutputLayout
-from halide_backend.schedule.rounds import ROUND
-from halide_backend.schedule.stage import Loop
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.stage import Loop, LoopKind
+from halide_backend.schedule.tiling import STEP, THREAD, Team, Tiling
 
-#: The Var of a thread's number in its team or, if warps of a team have stretches of the row, in its warp; of that warp;
-#: of one of its steps, of a word of memory, and the loop of a kernel whose outputs have none.
-THREAD, WARP_NUMBER, STEP, WORD, SINGLE = "t", "w", "u", "k", "z"
+#: The Var of the warp's number if warps of a team have stretches of the row, of a word of memory, and the loop of a
+#: kernel whose outputs have none.
+WARP_NUMBER, WORD, SINGLE = "w", "k", "z"
 
 #: The number of a thread's chunk in a row that its team holds, and the same within the row.
 CHUNK, INSIDE = "c", "ci"
@@ -33,7 +32,7 @@ class TiledAxes:
     def definitions(self) -> list[str]:
         """Statements that define a Python variable for every axis: a Var, or an expression over several."""
         tiling = self.tiling
-        lines = [var(THREAD)] if tiling.team in (Team.REGISTERS, Team.BLOCK) else []
+        lines = [var(THREAD)] if tiling.shares_lines else []
         places: dict[str, str] = {}
         if tiling.team is Team.REGISTERS:
             lines += [var(STEP), *(var(loop.name) for loop in self._warps())]
@@ -72,7 +71,7 @@ class TiledAxes:
         """Chunks that one thread of a team does one after another; computed ones are whole rounds of several."""
         if not self.tiling.computed:
             return self.tiling.steps
-        return pieces(self.row_chunks, self.tiling.threads * ROUND) * ROUND
+        return pieces(self.row_chunks, self.tiling.threads * self.tiling.unroll) * self.tiling.unroll
 
     def chunks(self, name: str) -> Extent:
         """Steps along the axis `name`: chunks if it is cut into such, of which the last may be short."""
@@ -111,10 +110,10 @@ class TiledAxes:
         tiling = self.tiling
         names = inner_first(axes)
         cut = [name for name in names if name in tiling.cuts and name != without]
-        found = [Loop(f"{name}_e", tiling.cuts[name], name) for name in cut]
+        found = [Loop(f"{name}_e", tiling.cuts[name], name, kind=LoopKind.ELEMENT) for name in cut]
         held = tiling.inner if tiling.team is Team.REGISTERS else ()
         if not set(names).isdisjoint(held):
-            found += [self.thread, Loop(STEP, tiling.steps, STEP), *self._warps()]
+            found += [self.thread, Loop(STEP, tiling.steps, STEP, kind=LoopKind.STEP), *self._warps()]
         elif team and held:
             found.append(self.thread)
         found += [self.loop(self._number(name), name) for name in names if name not in held]
@@ -129,11 +128,12 @@ class TiledAxes:
     @property
     def thread(self) -> Loop:
         """The loop over the threads of a team."""
-        return Loop(THREAD, self.tiling.threads, THREAD)
+        return Loop(THREAD, self.tiling.threads, THREAD, kind=LoopKind.THREAD)
 
     def _warps(self) -> list[Loop]:
         """The loop over the warps of a team, if each has a stretch of the row."""
-        return [Loop(WARP_NUMBER, self.tiling.warps, WARP_NUMBER)] if self.tiling.warps > 1 else []
+        warps = Loop(WARP_NUMBER, self.tiling.warps, WARP_NUMBER, kind=LoopKind.WARP)
+        return [warps] if self.tiling.warps > 1 else []
 
     def share(self, step: str, element: str) -> tuple[list[str], dict[str, str]]:
         """Where element `element` of the chunk lies that thread `t` of a team has in its step `step`.
@@ -167,12 +167,12 @@ class TiledAxes:
             for loop in self.loops([name], without=without):
                 found.append(loop)
                 dims.append((self._extent_of(loop), stride * self._elements_of(loop)))
-        if tiling.team in (Team.REGISTERS, Team.BLOCK) and not set(tiling.inner) & set(layout.variables):
+        if tiling.shares_lines and not set(tiling.inner) & set(layout.variables):
             # All threads of the team write the one value.
             found.insert(0, self.thread)
             dims.insert(0, (tiling.threads, 0))
         if not any(loop.axis in tiling.row for loop in found):
-            found.append(Loop(SINGLE, 1, SINGLE))
+            found.append(Loop(SINGLE, 1, SINGLE, kind=LoopKind.SINGLE))
             dims.append((1, 1))
         return found, dims
 

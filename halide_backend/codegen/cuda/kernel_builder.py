@@ -8,7 +8,7 @@ from halide_backend.codegen.cuda.axes import TiledAxes, var
 from halide_backend.codegen.cuda.text import call_text
 from halide_backend.program.loop_program import LoopProgram, Reduction
 from halide_backend.schedule.stage import Loop, Role, Stage
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import Tiling
 
 
 class KernelBuilder:
@@ -35,7 +35,7 @@ class KernelBuilder:
         """Values that depend on what a team reduced."""
         found: set[int] = set()
         for position, value in enumerate(self.program.values):
-            own = isinstance(value.attribute, Reduction) and self.tiling.team in (Team.REGISTERS, Team.BLOCK)
+            own = isinstance(value.attribute, Reduction) and self.tiling.shares_lines
             if own or found.intersection(value.operands):
                 found.add(position)
         return found

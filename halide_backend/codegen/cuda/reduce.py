@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halide_backend.codegen.cuda.axes import STEP, inner_first
+from halide_backend.codegen.cuda.axes import inner_first
 from halide_backend.codegen.cuda.kernel_builder import KernelBuilder
 from halide_backend.codegen.cuda.text import call_text, tuple_text
 from halide_backend.codegen.index_text import index_text
 from halide_backend.program.loop_program import Reduction, Value
-from halide_backend.schedule.stage import Loop, Role, Stage, rvar
-from halide_backend.schedule.tiling import Team
+from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage, rvar
+from halide_backend.schedule.tiling import STEP, Team
 
 
 def write_reduction(builder: KernelBuilder, position: int, value: Value, text: str, roots: Sequence[int]) -> str:
@@ -55,8 +55,8 @@ def _reduce(
     region = builder.fresh("r")
     steps = index_text(builder.axes.row_steps)
     builder.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
-    step = Loop(f"{region}$y", tiling.steps, STEP, fixed=not tiling.computed)
-    updates = (Loop(f"{region}$x", tiling.elements, "e"), step)
+    step = Loop(f"{region}$y", tiling.steps, STEP, not tiling.computed, LoopKind.STEP)
+    updates = (Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT), step)
     lines, places = builder.axes.share(f"{region}[1]", f"{region}[0]")
     builder.lines += lines
     kept = [builder.axes.thread, *builder.axes.loops(value.axes)]
@@ -73,6 +73,9 @@ def _reduce(
         number = sum(stage.role is Role.TEAM for stage in builder.stages)
         text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
         return builder.func(whole, Role.TEAM, kept, text, [partial]), whole
+    if tiling.team is Team.COLUMNS:
+        builder.func(whole, Role.TEAM, kept, f"hl.Expr({own})", [partial])
+        return f"reductions.across_threads({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
     builder.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
     return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
 

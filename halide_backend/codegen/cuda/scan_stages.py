@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from halide_backend.codegen.cuda.axes import CHUNK, STEP, THREAD, WARP_NUMBER
+from halide_backend.codegen.cuda.axes import CHUNK, WARP_NUMBER
 from halide_backend.codegen.cuda.kernel_builder import KernelBuilder
 from halide_backend.codegen.cuda.text import call_text, tuple_text
 from halide_backend.codegen.value_text import value_text
 from halide_backend.program.loop_program import Combination, LoopProgram, Scan, Value
 from halide_backend.schedule.stage import Loop, Role, rvar
+from halide_backend.schedule.tiling import STEP, THREAD
 
 
 def write_scan(builder: KernelBuilder, position: int, value: Value) -> str:

@@ -15,7 +15,7 @@ from halide_backend.program.extents import pieces, product
 from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Store
 from halide_backend.program.store_layout import OutputLayout
-from halide_backend.schedule.stage import Loop, Role, Stage
+from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage
 
 #: Element types without an addition in memory.
 _NOT_ATOMIC = frozenset({"bool"})
@@ -66,7 +66,10 @@ def write_scatter(
         f"memory.target({store.buffer}, [{', '.join(variables)}], {builder.axes.dims_text(layout.dims)})",
     ]
     typical, fixed = math.prod(loop.extent for loop in steps), all(loop.fixed for loop in steps)
-    updates = (Loop(f"{region}$x", tiling.elements, "e"), Loop(f"{region}$y", typical, region, fixed))
+    updates = (
+        Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT),
+        Loop(f"{region}$y", typical, region, fixed),
+    )
     builder.stages.append(Stage(store.buffer, Role.SCATTER, (), calls=(what, where), updates=updates))
     dims = tuple((known(extent), known(stride)) for extent, stride in layout.dims)
     return Output(store.buffer, dtype, dims, layout.offset)

@@ -31,7 +31,7 @@ from halide_backend.program.precision import constants, rounded_indices
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.vector_access import WordAccess
-from halide_backend.schedule.stage import Loop, Role, StageGraph
+from halide_backend.schedule.stage import Loop, LoopKind, Role, StageGraph
 from halide_backend.schedule.tiling import Tiling
 
 
@@ -169,7 +169,7 @@ class _Writer(KernelBuilder):
             # Where no element is inside all threads read one place, not what others will need.
             inside = self._any_inside(value, load.along)
             at = f"hl.select({inside}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
-        at, words = at if unit == 1 else f"{at}*{unit}", Loop(WORD, load.words, WORD)
+        at, words = at if unit == 1 else f"{at}*{unit}", _words(load.words)
         self.declare(WORD)
         calls = self.calls_of(value.operands)
         gathers = any(self.program.values[operand].operation == "indirect" for operand in value.operands)
@@ -209,7 +209,7 @@ class _Writer(KernelBuilder):
         calls = self.calls_of(roots)
         if words:
             text, calls = self._packed(store, text, roots, layout, words)
-            variables = [Loop(WORD, words, WORD), *variables]
+            variables = [_words(words), *variables]
             shape = [(words, 1), *((extent, stride * bits // 32) for extent, stride in dims)]
             dims = [(self.tiling.elements, 1), *dims]
             self.aligned.append(store.buffer)
@@ -243,7 +243,7 @@ class _Writer(KernelBuilder):
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
         body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"
         body = self.guards.stored(body, layout, ELEMENT[dtype][1])
-        return self.func(packed, Role.PACKED, [Loop(WORD, words, WORD), *rest], body, [value]), [packed]
+        return self.func(packed, Role.PACKED, [_words(words), *rest], body, [value]), [packed]
 
     def stored_value(self, store: Store) -> tuple[str, list[int]]:
         """Text of the stored value and the values in it; it ends the kernel where a check fails."""
@@ -262,3 +262,8 @@ class _Writer(KernelBuilder):
             return text, roots
         bad = " | ".join(self.reference(condition) for condition in conditions)
         return f"memory.checked({text}, {bad})", [*roots, *conditions]
+
+
+def _words(count: int) -> Loop:
+    """The loop over the words of a chunk."""
+    return Loop(WORD, count, WORD, kind=LoopKind.WORD)

@@ -11,7 +11,17 @@ from halide_backend.kernel_library import reductions as portable
 from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.reductions import candidate
 
-__all__ = ["across_block", "across_team", "across_warp", "candidate", "combine", "decode", "encode", "initial"]
+__all__ = [
+    "across_block",
+    "across_team",
+    "across_threads",
+    "across_warp",
+    "candidate",
+    "combine",
+    "decode",
+    "encode",
+    "initial",
+]
 
 LANES = 32
 _SINGLE = hl.Float(32)
@@ -65,6 +75,12 @@ def across_block(kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr
     """The reduction of `warps[thread, *rest]`, which all threads of a warp have equal, over a block's warps."""
     places = [(first, *rest) for first in range(0, threads, LANES)]
     return _folded(kind, [hl.Expr(warps[place]) for place in places])
+
+
+def across_threads(kind: str, own: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]) -> hl.Expr:
+    """The reduction of `own[thread, *rest]` over the threads of a column."""
+    places = [(thread, *rest) for thread in range(threads)]
+    return _folded(kind, [hl.Expr(own[place]) for place in places])
 
 
 def _folded(kind: str, parts: list[hl.Expr]) -> hl.Expr:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.cuda.choose import cuda_mapping
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.cpu import cpu_mapping
-from halide_backend.schedule.mapping.cuda import cuda_mapping
 from halide_backend.schedule.mapping.mapping import Mapping
 
 
@@ -15,8 +15,8 @@ def choose_mapping(program: LoopProgram, device: Device, choices: Choices) -> Ma
 
     Raises:
         Unsupported: no rule fits it.
-        IllegalPlan: a requested knob has no such value.
+        IllegalPlan: a requested knob has no such value, or the program cannot have it.
     """
     if isinstance(device, Cpu):
         return cpu_mapping(program, device, choices)
-    return cuda_mapping(program, device)
+    return cuda_mapping(program, device, choices)

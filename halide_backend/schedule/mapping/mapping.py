@@ -20,7 +20,7 @@ class Mapping:
     use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `transposition` is how a CPU
     turns transposed operands, if there are any. `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as
     PTX spells it, `divisions` the forms of its quotients (`division.py`), `registers` how many registers a thread may
-    have (`registers.py`).
+    have (`registers.py`), `rule` the name of the rule for CUDA that made the tiling and chooses the steps.
     """
 
     funcs: tuple[tuple[int, Role], ...] = ()
@@ -28,6 +28,7 @@ class Mapping:
     loads: str = ""
     divisions: tuple[tuple[int, str], ...] = ()
     registers: str | float = "auto"
+    rule: str = ""
     transposition: Transposition | None = None
 
     @property
@@ -42,6 +43,7 @@ class Mapping:
             found["transposition"] = asdict(self.transposition)
         if self.tiling is not None:
             found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
+            found["rule"] = self.rule
             found["loads"] = self.loads
             found["registers"] = self.registers
             found["divisions"] = {str(position): form for position, form in self.divisions}
@@ -62,7 +64,7 @@ class Mapping:
             if tiling is None:
                 turned = document.get("transposition")
                 return Mapping(funcs, transposition=Transposition(**turned) if turned else None)
-            return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers)
+            return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers, document["rule"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise IllegalPlan(f"not a mapping: {error!r}", where="mapping", cure="dump the plan again") from error
 

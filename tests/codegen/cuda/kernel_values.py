@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_int, c_int8, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -112,12 +113,33 @@ def entry(code: str, name: str) -> str:
     return code[begin : end if end > 0 else len(code)]
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of the kernel of `program`: what it was given, and the memory after it."""
+
+    program: LoopProgram
+    values: Sequence[int]
+    before: Sequence[Any]
+    after: Sequence[Any]
+
+    def check(self, kernel: CudaKernel, what: str) -> None:
+        """Make the same call of another `kernel` of the program; memory has to be the same after it."""
+        memory = [array.copy() for array in self.before]
+        kernel(memory, self.values)
+        assert all(np.array_equal(found, wanted) for found, wanted in zip(memory, self.after, strict=True)), what
+
+
 def check_values(
-    function: Callable[..., Any], *arguments: Any, dynamic: bool = False, tolerance: float = 0.0
+    function: Callable[..., Any],
+    *arguments: Any,
+    dynamic: bool = False,
+    tolerance: float = 0.0,
+    calls: list[Call] | None = None,
 ) -> list[CudaKernel]:
     """Compile and call `function`; returns its kernels, each of which was run as a GPU's on what the CPU's one got.
 
-    Fails where a tensor differs from the CPU's by more than the relative `tolerance`, or the result from eager's.
+    Fails where a tensor differs from the CPU's by more than the relative `tolerance`, or the result from eager's. Every
+    call of a kernel is added to `calls`.
     """
     texts: dict[str, LoopProgram] = {}
     kernels: dict[str, CudaKernel] = {}
@@ -138,7 +160,11 @@ def check_values(
             numbers = {tensor.data_ptr(): k for k, tensor in enumerate(tensors)}
             for program, (text, places) in zip(programs, pipelines):
                 cuda = kernels.setdefault(text, CudaKernel(program))
-                cuda(memory, [numbers[v.data_ptr()] if isinstance(v := values[p], Tensor) else v for p in places])
+                given = [numbers[v.data_ptr()] if isinstance(v := values[p], Tensor) else v for p in places]
+                before = [array.copy() for array in memory]
+                cuda(memory, given)
+                if calls is not None:
+                    calls.append(Call(program, given, before, [array.copy() for array in memory]))
             kernel(*values)
             for tensor, raw in zip(tensors, memory):
                 found = torch.from_numpy(raw).view(tensor.dtype)

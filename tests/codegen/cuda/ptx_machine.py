@@ -157,8 +157,12 @@ class _Block:
                 self.put(operands[0], np.full(self.threads, value, np.uint64), guard)
             case ["ld" | "st", "global" | "shared", *rest]:
                 self.access(name[0] == "st", name[1] == "shared", int(rest[-1][1:]), operands, guard)
+            case ["red", *_, kind]:
+                self.add(kind, operands, guard)
             case ["bra", *_]:
                 self.places_in_code[guard] = self.labels[operands[0]]
+            case ["trap"]:
+                assert not guard.any(), "a check failed"
             case ["ret"]:
                 self.places_in_code[guard] = len(self.statements)
             case ["bar", *_]:
@@ -282,10 +286,25 @@ class _Block:
         segment, last = (clamp >> 8) & 31, clamp & 31
         if mode == "up":
             found = np.where(lane - by >= (lane & segment | last & ~segment), lane - by, lane)
+        elif mode == "bfly":
+            found = np.where(lane ^ by <= (lane & segment | last & ~segment), lane ^ by, lane)
         else:
             assert mode == "idx"
             found = (lane & segment) | (by & ~segment)
         self.put(operands[0], value[np.arange(self.threads) // _WARP * _WARP + found].astype(np.uint32), guard)
+
+    def add(self, kind: str, operands: list[str], guard: Array) -> None:
+        """Add to memory, one thread after another."""
+        base, offset = address(operands[0])
+        values = [self.get(name, kind) for name in elements(operands[1])]
+        size = values[0].itemsize
+        places = self.raw(base).astype(np.int64) + offset
+        assert (places[guard] % (size * len(values)) == 0).all(), "an addition at no multiple of its size"
+        for thread in np.flatnonzero(guard):
+            for number, value in enumerate(values):
+                place = slice(places[thread] + number * size, places[thread] + (number + 1) * size)
+                assert place.start >= 0 and self.owned[place].all(), "an addition beyond its tensor"
+                self.memory[place] = (self.memory[place].view(value.dtype) + value[thread]).view(np.uint8)
 
     def access(self, stores: bool, shared: bool, bits: int, operands: list[str], guard: Array) -> None:
         place, registers = operands if stores else operands[::-1]

@@ -17,13 +17,20 @@ from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
-from halide_backend.schedule.mapping.cuda import tile
-from halide_backend.schedule.tiling import WARP
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.choose import choose_mapping
+from halide_backend.schedule.tiling import WARP, Tiling
 
 Programs = Callable[..., list[LoopProgram]]
 ToPtx = Callable[[LoopProgram], Any]
 GPU = device_of(Target.cuda(9, 0))
 INF, NAN = float("inf"), float("nan")
+
+
+def tile_of(program: LoopProgram) -> Tiling:
+    tiling = choose_mapping(program, GPU, Choices()).tiling
+    assert tiling is not None
+    return tiling
 
 
 @pytest.fixture
@@ -53,7 +60,7 @@ def values(scanned: Callable[..., Any]) -> Callable[..., list[Tensor]]:
         assert len(buffers) == len(tensors)
         # A kernel's parameters are ordered by the widths of their elements, or words.
         order = sorted(range(len(buffers)), key=lambda number: -seen_bits(code.text, buffers[number]))
-        tiling = tile(program, GPU)
+        tiling = tile_of(program)
         lines = tiling.warps if tiling.warps > 1 else 4 * WARP // tiling.threads
         rows = math.prod(axis.hint for axis in program.axes if axis.name in tiling.row)
         blocks = rows if tiling.warps > 1 else -(-rows // lines)
@@ -98,7 +105,7 @@ def test_a_block_moves_a_row_in_vectors_and_exchanges_once(
 
 def test_a_row_that_no_vector_divides_is_read_by_adjacent_lanes(scanned: Callable[..., Any]) -> None:
     code, program = scanned(lambda x: x.cumsum(-1), small(8, 2001, torch.float32))
-    tiling = tile(program, GPU)
+    tiling = tile_of(program)
     assert (tiling.threads, tiling.warps, tiling.elements) == (WARP, 4, 1)
     assert code.loads == tiling.steps == 16
     assert code.count(r"@kept\s+st\.global") == code.stores == 16
@@ -106,7 +113,7 @@ def test_a_row_that_no_vector_divides_is_read_by_adjacent_lanes(scanned: Callabl
 
 def test_short_rows_share_a_warp(scanned: Callable[..., Any]) -> None:
     code, program = scanned(lambda x: x.cumsum(-1), small(32, 32, torch.float32))
-    assert tile(program, GPU).threads == 8
+    assert tile_of(program).threads == 8
     assert code.count(r"shfl\.sync\.up") == 3 + 1
 
 
@@ -133,7 +140,7 @@ def test_all_lanes_come_to_a_shuffle_whatever_is_selected(values: Callable[..., 
 def test_what_is_left_to_triton(scan_programs: Programs, function: Any, shape: tuple[int, int], why: str) -> None:
     (program,) = scan_programs(function, torch.rand(*shape))
     with pytest.raises(Unsupported, match=why):
-        tile(program, GPU)
+        tile_of(program)
 
 
 # -- values -----------------------------------------------------------------------------------------------------

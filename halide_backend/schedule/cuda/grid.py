@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from halide_backend.errors import Unsupported
@@ -11,11 +11,6 @@ from halide_backend.schedule.steps import GpuBlocks, GpuThreads, Reorder, Split,
 
 #: Blocks in the second and third dimension of a grid.
 MOST_BLOCKS = 65_535
-
-
-def are_fixed(loops: Iterable[Loop]) -> bool:
-    """Whether the extents of all `loops` are static."""
-    return all(loop.fixed for loop in loops)
 
 
 def innermost(loops: Sequence[Loop]) -> Loop:

@@ -1,0 +1,65 @@
+"""Outputs of CUDA threads that do not cooperate: a point of the row, or a chunk of adjacent points, for each."""
+
+from __future__ import annotations
+
+import math
+
+from halide_backend.schedule.cuda.grid import plane
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, fuse, is_element, write_out
+from halide_backend.schedule.stage import Loop, Role, Stage
+from halide_backend.schedule.steps import (
+    ComputeWith,
+    GpuBlocks,
+    GpuThreads,
+    NeverPartition,
+    Reorder,
+    Split,
+    Step,
+    Unroll,
+)
+
+#: The loops that all outputs have: of blocks, of their threads, and of the steps of a thread if it has several.
+BLOCK, THREAD, PART = "block", "thread", "part"
+
+
+def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, threads: int, parts: int) -> None:
+    """Give the row of output `stage` to blocks of so many `threads`, each of which takes `parts` steps."""
+    order = write_out(steps, stage.name, stage.loops)
+    rows, serial = kernel.rows(stage), [loop.name for loop in along_reduced(kernel, stage)]
+    steps.append(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
+    if len(rows) > 1 and len(kernel.outputs) > 1:
+        steps += plane(stage.name, rows, [*order, *serial], threads)
+        return
+    fused = fuse(steps, stage.name, rows, "i")
+    if parts == 1:
+        steps += [
+            Split(stage.name, fused, BLOCK, THREAD, threads),
+            # LLVM would join the two versions again, and cut vectors that are loaded in both to pieces.
+            NeverPartition(stage.name, BLOCK),
+            GpuThreads(stage.name, (THREAD,)),
+            GpuBlocks(stage.name, (BLOCK,)),
+        ]
+        return
+    steps += [
+        Split(stage.name, fused, BLOCK, "within", parts * threads),
+        Split(stage.name, "within", PART, THREAD, threads),
+        Reorder(stage.name, (*order, *serial, PART, THREAD, BLOCK)),
+        Unroll(stage.name, PART),
+        GpuThreads(stage.name, (THREAD,)),
+        GpuBlocks(stage.name, (BLOCK,)),
+    ]
+    whole = are_fixed(rows) and math.prod(loop.extent for loop in rows) % (parts * threads) == 0
+    if whole and kernel.has(Role.STAGED_LOAD):
+        steps.append(NeverPartition(stage.name, BLOCK))
+
+
+def compute_together(steps: list[Step], kernel: TiledKernel) -> None:
+    """Let a thread compute its part of every output."""
+    parent, *others = kernel.outputs
+    steps += [ComputeWith(stage.name, parent.name, THREAD) for stage in others]
+
+
+def along_reduced(kernel: TiledKernel, stage: Stage) -> list[Loop]:
+    """The loops of an output along what the kernel reduces."""
+    rows = kernel.rows(stage)
+    return [loop for loop in stage.loops if loop not in rows and not is_element(loop)]

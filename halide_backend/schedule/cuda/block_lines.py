@@ -1,0 +1,168 @@
+"""Lines on CUDA through which the threads of a block walk: they lie in shared memory, or are read again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.lines import is_computed, points_of
+from halide_backend.schedule.cuda.rule import Rule
+from halide_backend.schedule.cuda.teams import Levels, compute_together, give_to_teams, levels, pack, rows_of_teams
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, fuse, load_words, write_out
+from halide_backend.schedule.cuda.unrolling import divisor, unroll
+from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.stage import Role, Stage
+from halide_backend.schedule.steps import (
+    Bound,
+    ComputeAt,
+    GpuThreads,
+    Reorder,
+    Split,
+    Step,
+    StoreInShared,
+    Unroll,
+)
+from halide_backend.schedule.tiling import STEP, THREAD, WARP, Tiling
+
+RESIDENCE = Knob("block_lines.residence", ("shared memory", "cache"), "where a line lies that is read several times")
+ELEMENTS = Knob("block_lines.elements", (1, 2, 4, 8), "adjacent elements that a thread loads and stores at a time")
+THREADS = Knob("block_lines.threads", (32, 64, 128, 256, 512, 1024), "threads of a line, which are a block")
+UNROLL = Knob("block_lines.unroll", (1, 2, 4, 8, 16), "steps of a thread through a line that are written out")
+STORES = Knob("block_lines.stores", (1, 2, 4, 8), "the same where it stores, if the number of its steps is computed")
+
+#: Bytes of shared memory that a block has without an opt-in, on every GPU, and how many of them a line may have: the
+#: rest is for the exchange between warps.
+_SHARED_BYTES, _LINE_BYTES = 48 << 10, 40 << 10
+
+#: Threads of a block per line: about 4 vectors each (measured on an H200; one vector each is a cliff).
+_THREAD_VECTORS, _FEWEST_THREADS, _MOST_THREADS = 4, 128, 512
+
+#: Steps of a thread that are written out where their number is computed.
+PART = "part"
+
+
+def tile(facts: Facts, choices: Choices) -> Tiling | None:
+    """A block for each line. It reads a line several times from shared memory, if that holds it; else again from the
+    cache, adjacent threads adjacent elements."""
+    line = facts.line
+    if line is None:
+        return None
+    last, computed, points = line.inner[-1], is_computed(facts, line), points_of(facts, line)
+    # An arg-reduction reads its line twice: for the best element, and for the first place that has it.
+    positional = [reduction for reduction in facts.reductions if reduction.position is not None]
+    again = sum(facts.loaded_bytes(line, uses=1 if positional else 2))
+    whole, kept = facts.chunk_elements(last), 0
+    if again and whole > 1 and not computed and points * again <= _LINE_BYTES:
+        why = f"{points * again} bytes are read several times, and {_LINE_BYTES} fit"
+        kept = points * again if choices.choose(RESIDENCE, "shared memory", why) == "shared memory" else 0
+    elements = 1
+    if kept or not again:
+        elements = choices.number(ELEMENTS, whole, "one vector of the narrowest numbers, or what divides the line")
+        possible = facts.divides(elements, last)
+        choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
+        choices.require(ELEMENTS, not kept or elements > 1, "what lies in shared memory is loaded in chunks")
+    chunks = points // elements
+    threads = choices.number(THREADS, _threads(chunks), f"about {_THREAD_VECTORS} vectors for each")
+    exchanged = (len(facts.reductions) + len(positional)) * threads * 8
+    fits = kept + exchanged <= _SHARED_BYTES
+    choices.require(THREADS, fits, f"{kept + exchanged} bytes of shared memory are more than {_SHARED_BYTES}")
+    unrolled = choices.number(UNROLL, 8, "loads of so many steps are in flight; not tuned")
+    chunk = last if elements > 1 else ""
+    cut = replace(line, chunk=chunk, elements=elements, chunks=chunks, threads=threads)
+    return replace(cut, computed=computed, unroll=unrolled)
+
+
+def _threads(chunks: int) -> int:
+    """A power of two, unless the line is short."""
+    wanted = 1 << max(chunks // _THREAD_VECTORS, 1).bit_length() - 1
+    return min(max(wanted, _FEWEST_THREADS), _MOST_THREADS, -(-chunks // WARP) * WARP)
+
+
+def steps(kernel: TiledKernel) -> tuple[Step, ...]:
+    """A block for each row; what its threads reduce meets in shared memory."""
+    found: list[Step] = []
+    for stage in kernel.outputs:
+        _output(found, kernel, stage)
+    compute_together(found, kernel)
+    parent, places = kernel.parent, levels(kernel, teams=1)
+    along = kernel.runs_along_line(parent)
+    step = PART if along and kernel.tiling.computed else places.step
+    for stage in kernel.graph.stages:
+        match stage.role:
+            case Role.STAGED_LOAD:
+                _load(found, kernel, stage, places, step)
+            case Role.REDUCTION:
+                (whole,) = (s.name for s in kernel.graph.consumers(stage.name) if s.role is Role.TEAM)
+                element, loop = stage.updates
+                found += [Unroll(stage.name, element.name, update=True), ComputeAt(stage.name, whole, THREAD)]
+                unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
+            case Role.TEAM:
+                found += [
+                    ComputeAt(stage.name, parent.name, places.block),
+                    StoreInShared(stage.name),
+                    Bound(stage.name, THREAD, 0, kernel.tiling.threads),
+                    GpuThreads(stage.name, (THREAD,)),
+                ]
+            case Role.PACKED:
+                found += pack(stage, parent, step)
+        found += kernel.narrowed(stage)
+    return tuple(found)
+
+
+def _output(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
+    order = write_out(found, stage.name, stage.loops)
+    rows = rows_of_teams(found, kernel, stage)
+    if kernel.runs_along_line(stage):
+        line = kernel.line(stage)
+        names = (*order, *(loop.name for loop in line), *(loop.name for loop in rows))
+        found.append(Reorder(stage.name, names))
+        found += _shares(kernel, stage.name, fuse(found, stage.name, line, "n"))
+        if kernel.tiling.computed:
+            order = [*order, PART]
+        elif kernel.tiling.steps <= kernel.tiling.unroll:
+            found.append(Unroll(stage.name, STEP))
+        order = [*order, STEP]
+    give_to_teams(found, kernel, stage, rows, order)
+
+
+def _shares(kernel: TiledKernel, func: str, line: str) -> Iterator[Step]:
+    """Share out the loop `line` among the threads of a block; of computed ones several steps are written out."""
+    threads = kernel.tiling.threads
+    if not kernel.tiling.computed:
+        yield Split(func, line, STEP, THREAD, threads)
+        return
+    count = kernel.choices.number(STORES, 4, "loads of so many steps are in flight; not tuned")
+    yield Split(func, line, STEP, "round", threads * count)
+    yield Split(func, "round", PART, THREAD, threads)
+    yield Unroll(func, PART)
+
+
+def _load(found: list[Step], kernel: TiledKernel, stage: Stage, places: Levels, step: str) -> None:
+    """Load the words of a chunk where they are used, or a line that is read several times into shared memory."""
+    sinks, reductions = kernel.sinks(stage.name), kernel.reductions_of(stage.name)
+    if not reductions:
+        load_words(found, stage, ComputeAt(stage.name, kernel.parent.name, step))
+    elif len(sinks) == 1:
+        loop = reductions[0].updates[1]
+        count = divisor(loop, kernel.tiling.unroll)
+        at_once = count == 1 or (loop.fixed and loop.extent == count)
+        load_words(found, stage, ComputeAt(stage.name, reductions[0].name, loop.name if at_once else f"{loop.name}i"))
+    else:
+        _share(found, kernel, stage, places)
+
+
+def _share(found: list[Step], kernel: TiledKernel, stage: Stage, places: Levels) -> None:
+    """Keep a line that is read several times in shared memory; the block's threads load it together."""
+    line, threads = kernel.line(stage), kernel.tiling.threads
+    found += [ComputeAt(stage.name, kernel.parent.name, places.block), StoreInShared(stage.name)]
+    vector = write_out(found, stage.name, [stage.loops[0]])
+    fused = fuse(found, stage.name, line, "n")
+    found.append(Split(stage.name, fused, STEP, THREAD, threads))
+    if math.prod(loop.extent for loop in line) <= threads * kernel.tiling.unroll:
+        found.append(Unroll(stage.name, STEP))
+    found += [Reorder(stage.name, (*vector, STEP, THREAD)), GpuThreads(stage.name, (THREAD,))]
+
+
+RULE = Rule("block_lines", tile, steps)

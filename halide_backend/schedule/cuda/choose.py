@@ -1,0 +1,135 @@
+"""The rules for CUDA, the first of which that applies lays a program on blocks and threads and chooses its steps.
+
+All outputs of a kernel share one grid: the others are computed with the first one, down to the thread. What a thread
+needs lies in registers, which takes loops that unroll to constants; what threads of a block share lies in shared
+memory. The numbers are explained in docs/design/cuda.md.
+"""
+
+from __future__ import annotations
+
+from halide_backend.errors import IllegalPlan, Unsupported
+from halide_backend.program.aliasing import old_values
+from halide_backend.program.applications import without_applications
+from halide_backend.program.dtypes import FLOAT8
+from halide_backend.program.flattening import flattened
+from halide_backend.program.loop_program import LoopProgram, Reduction
+from halide_backend.schedule.cuda import (
+    block_lines,
+    column_reductions,
+    column_teams,
+    pointwise,
+    register_lines,
+    register_transposes,
+    scans,
+    scatters,
+    shared_transposes,
+)
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.rule import Rule
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
+from halide_backend.schedule.device import Gpu
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.cache_hints import priority_of_loads
+from halide_backend.schedule.mapping.cuda_funcs import cuda_funcs
+from halide_backend.schedule.mapping.division import division_forms
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.registers import register_limit
+from halide_backend.schedule.stage import StageGraph
+from halide_backend.schedule.steps import Step
+from halide_backend.schedule.tiling import Tiling
+
+#: In the order in which they are asked.
+RULES: tuple[Rule, ...] = (
+    scans.RULE,
+    register_lines.RULE,
+    block_lines.RULE,
+    column_teams.RULE,
+    column_reductions.RULE,
+    scatters.RULE,
+    register_transposes.RULE,
+    shared_transposes.RULE,
+    pointwise.RULE,
+)
+
+
+def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping:
+    """The mapping that the rules choose for `program`, which has been prepared for a GPU.
+
+    Raises:
+        Unsupported: its loops fit no tiling, or an old value of what it overwrites would have to be kept.
+        IllegalPlan: a requested knob has no such value, or the program cannot have it.
+    """
+    if any(old_values(program)):
+        raise Unsupported(
+            "overwritten-memory-read-by-outputs", "an old value of overwritten memory goes to several stores"
+        )
+    dtypes = {buffer.dtype for buffer in (*program.inputs, *program.outputs)} | {v.dtype for v in program.values}
+    if dtypes & FLOAT8:
+        raise Unsupported("float8-on-gpu", f"a tensor of {min(dtypes & FLOAT8)} on a GPU")
+    rule, tiling = _first_rule(Facts(program, device), choices)
+    return Mapping(
+        cuda_funcs(program, tiling),
+        tiling,
+        priority_of_loads(program, tiling, device, choices),
+        division_forms(program, tiling, choices),
+        register_limit(tiling, choices),
+        rule.name,
+    )
+
+
+def cuda_steps(graph: StageGraph, mapping: Mapping, device: Gpu, choices: Choices) -> tuple[Step, ...]:
+    """The steps that the rule of `mapping` chooses for `graph`, whose Funcs are written for it, on `device`.
+
+    Raises:
+        Unsupported: its rows fit no grid.
+        IllegalPlan: there is no such rule, or a requested knob has no such value.
+    """
+    rules = {rule.name: rule for rule in RULES}
+    if mapping.rule not in rules or mapping.tiling is None:
+        raise IllegalPlan(
+            f"there is no rule {mapping.rule!r} for CUDA", where="mapping", cure=f"use one of {', '.join(rules)}"
+        )
+    return rules[mapping.rule].steps(TiledKernel(graph, mapping.tiling, device, choices))
+
+
+def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
+    """The tiling of a program as it was captured, if one kernel computes it as well as several would.
+
+    Sums of the sums of rows would leave each thread, or each team, a long way to go.
+
+    Raises:
+        Unsupported: it reduces rows of several kinds, or its loops fit no tiling.
+    """
+    reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
+    kinds = {frozenset(axis.name for axis in reduction.axes) for reduction in reductions}
+    if len(kinds) > 1:
+        raise Unsupported("reductions-over-different-axes", f"reductions over {sorted(map(sorted, kinds))}")
+    _, tiling = _first_rule(Facts(flattened(without_applications(program)), device), Choices())
+    return tiling
+
+
+def _first_rule(facts: Facts, choices: Choices) -> tuple[Rule, Tiling]:
+    """The first rule that applies, and the tiling that it gives.
+
+    Raises:
+        Unsupported: the program's loops fit no tiling, or one that would leave the GPU idle.
+    """
+    if not facts.scans:
+        _check(facts)
+    tilings = ((rule, rule.tile(facts, choices)) for rule in RULES)
+    return next((rule, tiling) for rule, tiling in tilings if tiling is not None)
+
+
+def _check(facts: Facts) -> None:
+    """Refuse loops that no rule without a scan is for."""
+    if facts.reductions:
+        if facts.recurs:
+            raise Unsupported("data-dependent-loop-in-reduction", "a loop as long as data say beside a reduction")
+        if facts.scatters:
+            raise Unsupported("scatter-of-reduction", "a scatter beside a reduction")
+        return
+    nests = {frozenset(axis.name for axis in store.nest.axes) for store in facts.program.stores}
+    if len(nests) != 1:
+        raise Unsupported("stores-over-different-loops", f"stores over {sorted(map(sorted, nests))}")
+    if facts.scatters and len(facts.program.stores) > 1:
+        raise Unsupported("scatter-mixed-with-stores", f"{len(facts.program.stores)} stores, one of them a scatter")

@@ -1,0 +1,125 @@
+"""Reductions over an outer axis on CUDA by a block: it has some adjacent columns, and several threads for each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from halide_backend.schedule.cuda.column_reductions import MOST_POINTS
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.grid import blocks, grid, innermost
+from halide_backend.schedule.cuda.rule import Rule
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
+from halide_backend.schedule.cuda.unrolling import divisor, unroll
+from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.stage import Loop, Role, Stage
+from halide_backend.schedule.steps import (
+    Bound,
+    BoundExtent,
+    ComputeAt,
+    ComputeWith,
+    GpuThreads,
+    Reorder,
+    Split,
+    Step,
+    StoreInShared,
+    Unroll,
+)
+from halide_backend.schedule.tiling import THREAD, Team, Tiling
+
+APPLIES = Knob("column_teams.applies", (False, True), "several threads share a column")
+COLUMNS = Knob("column_teams.columns", (8, 16, 32), "adjacent columns of a block")
+THREADS = Knob("column_teams.threads", (8, 16, 32, 64), "threads of a column")
+UNROLL = Knob("column_teams.unroll", (1, 4, 8, 16), "steps of a thread that are written out")
+
+#: Columns that fill a sector of memory with 32-bit numbers.
+_FEWEST_COLUMNS = 8
+
+#: Threads of a block unless columns are short, and the steps that each has at least.
+_THREADS, _STEPS = 512, 8
+
+#: Threads of each SM that fill a GPU: see column_reductions.py.
+_BUSY = 993
+
+#: CUDA's limits of every block.
+_MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
+
+#: The loop over the columns of a block.
+_COLUMN = "x"
+
+
+def tile(facts: Facts, choices: Choices) -> Tiling | None:
+    """Columns of known length along the memory that is adjacent, if nothing is stored but what they are reduced to."""
+    columns, along = facts.columns, facts.stored_along
+    if columns is None or along not in columns.row or not facts.divides(_FEWEST_COLUMNS, along):
+        return None
+    if any(facts.is_dynamic(name) for name in facts.extents):
+        return None
+    points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.row))
+    positions = sum(reduction.position is not None for reduction in facts.reductions)
+    few = number < _BUSY * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
+    # Inductor splits sums over few columns.
+    applies, why = bool(positions) and few, "threads that have a column each are enough, or the reduction is split"
+    if applies:
+        why = f"{number} threads would have {points} points each, of an arg-reduction, which is not split"
+    if not choices.flag(APPLIES, applies, why):
+        return None
+    wide = [count for count in (32, 16) if facts.divides(count, along) and number // count >= facts.device.sms]
+    rule = max(wide, default=_FEWEST_COLUMNS)
+    side = choices.number(COLUMNS, rule, "the most that leave a block for each SM")
+    choices.require(COLUMNS, facts.divides(side, along), f"{side} columns do not divide the axis")
+    rule = max(8, min(_THREADS // side, 1 << (points // _STEPS).bit_length() - 1, 64))
+    threads = choices.number(THREADS, rule, f"{_THREADS} threads of a block, with {_STEPS} steps or more")
+    choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
+    exchanged = (len(facts.reductions) + positions) * side * threads * 8
+    choices.require(THREADS, exchanged <= _SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
+    unrolled = choices.number(UNROLL, 8, "as of lines through which a block walks")
+    cut = replace(columns, team=Team.COLUMNS, chunks=points, threads=threads, side=side)
+    return replace(cut, unroll=unrolled)
+
+
+def steps(kernel: TiledKernel) -> tuple[Step, ...]:
+    """The threads of a column meet in shared memory; all of them store its result."""
+    found: list[Step] = []
+    parent = kernel.parent
+    for stage in kernel.outputs:
+        first, *rest = kernel.rows(stage)
+        names = tuple(loop.name for loop in rest)
+        found += [
+            Split(stage.name, first.name, "block", _COLUMN, kernel.tiling.side),
+            Reorder(stage.name, (_COLUMN, THREAD, "block", *names)),
+            GpuThreads(stage.name, (_COLUMN, THREAD)),
+            *grid(stage.name, _blocks(kernel, stage)),
+        ]
+        if stage is not parent:
+            found.append(ComputeWith(stage.name, parent.name, _COLUMN))
+    block = innermost(_blocks(kernel, parent)).name
+    along = kernel.rows(parent)[0].axis
+    for stage in kernel.graph.stages:
+        own = next((loop.name for loop in stage.loops if loop.axis == along), "")
+        if stage.role is Role.TEAM:
+            rest = [loop for loop in stage.loops if loop.name not in (own, THREAD)]
+            found += [
+                ComputeAt(stage.name, parent.name, block),
+                StoreInShared(stage.name),
+                Bound(stage.name, THREAD, 0, kernel.tiling.threads),
+                BoundExtent(stage.name, own, kernel.tiling.side),
+                *(BoundExtent(stage.name, loop.name, 1) for loop in rest),
+                Reorder(stage.name, (own, THREAD, *(loop.name for loop in rest))),
+                GpuThreads(stage.name, (own, THREAD)),
+            ]
+        elif stage.role is Role.REDUCTION:
+            (whole,) = (other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.TEAM)
+            element, loop = stage.updates
+            found += [Unroll(stage.name, element.name, update=True), ComputeAt(stage.name, whole, own)]
+            unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
+    return tuple(found)
+
+
+def _blocks(kernel: TiledKernel, stage: Stage) -> list[Loop]:
+    """The loops over the blocks of an output, innermost first."""
+    first, *rest = kernel.rows(stage)
+    return [blocks(first, "block", kernel.tiling.side), *rest]
+
+
+RULE = Rule("column_teams", tile, steps)

@@ -1,0 +1,130 @@
+"""What the rules for CUDA ask of a program before it is written: loops, layouts, where memory is adjacent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from halide_backend.program.extents import is_multiple
+from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
+from halide_backend.program.operation_names import RECURRENCES
+from halide_backend.program.store_layout import OutputLayout, output_layout
+from halide_backend.program.strided_loads import strided_loads
+from halide_backend.schedule.device import Gpu
+from halide_backend.schedule.mapping.chunks import chunk_elements, contiguous_axis, element_bytes, row_loads
+from halide_backend.schedule.tiling import WARP, Team, Tiling
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A program that has been prepared for a GPU, and that GPU."""
+
+    program: LoopProgram
+    device: Gpu
+
+    @cached_property
+    def extents(self) -> dict[str, Extent]:
+        """The extent of each axis."""
+        return {axis.name: axis.extent for axis in self.program.axes}
+
+    @cached_property
+    def hints(self) -> dict[str, int]:
+        """Typical extents: they decide what is fast, never what is right."""
+        return {axis.name: axis.hint for axis in self.program.axes}
+
+    @cached_property
+    def layouts(self) -> dict[str, OutputLayout]:
+        """The layout of each output."""
+        return {store.buffer: output_layout(store, self.program) for store in self.program.stores}
+
+    @cached_property
+    def reductions(self) -> list[Reduction]:
+        """Every reduction, an arg-reduction's among them."""
+        return [v.attribute for v in self.program.values if isinstance(v.attribute, Reduction)]
+
+    @cached_property
+    def scans(self) -> bool:
+        """Whether something is scanned."""
+        return any(isinstance(value.attribute, Scan) for value in self.program.values)
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether an output is stored at computed positions."""
+        return any(layout.scattered for layout in self.layouts.values())
+
+    @cached_property
+    def recurs(self) -> bool:
+        """Whether something takes as many steps as its data say."""
+        return any(value.operation in RECURRENCES for value in self.program.values)
+
+    @cached_property
+    def row(self) -> tuple[str, ...]:
+        """The axes of the first output's nest, which are those of all without a reduction."""
+        return tuple(axis.name for axis in self.program.stores[0].nest.axes)
+
+    @cached_property
+    def stored_along(self) -> str:
+        """The axis along which most memory is adjacent, if every store runs along it, else ""."""
+        along = contiguous_axis(self.program)
+        everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in self.program.stores)
+        return along if everywhere else ""
+
+    @cached_property
+    def line(self) -> Tiling | None:
+        """The row and the line of a program whose reductions are for a team, as a tiling that nobody has cut yet."""
+        found = self._reduced
+        if found is None or math.prod(self.hints[name] for name in found.inner) < WARP:
+            return None
+        return None if contiguous_axis(self.program, found.inner) in found.row else found
+
+    @cached_property
+    def columns(self) -> Tiling | None:
+        """The same of a program that reduces across memory and stores nothing else."""
+        found, nests = self._reduced, [store.nest.iteration for store in self.program.stores]
+        if found is None or any(axis.name in found.inner for nest in nests for axis in nest):
+            return None
+        return found if contiguous_axis(self.program, found.inner) in found.row else None
+
+    @cached_property
+    def _reduced(self) -> Tiling | None:
+        """The row and what is reduced for each of its points, if all reductions are over the same axes."""
+        row = tuple(axis.name for axis in self.program.row)
+        inner = tuple(name for name in self.extents if name not in row)
+        # Outermost axis first: as a reduction nests them.
+        orders = (tuple(axis.name for axis in reduction.axes) for reduction in self.reductions)
+        order = next((order for order in orders if set(order) == set(inner)), ())
+        whole = all({axis.name for axis in reduction.axes} == set(inner) for reduction in self.reductions)
+        nests = [frozenset(axis.name for axis in store.nest.iteration) for store in self.program.stores]
+        flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
+        return Tiling(Team.BLOCK, row, order) if order and whole and flat else None
+
+    @cached_property
+    def transposed_loads(self) -> list[tuple[Load, frozenset[str]]]:
+        """The loads that read across the memory that is written along, and the axes of each."""
+        values = [self.program.values[position] for position in strided_loads(self.program, self.layouts)]
+        return [(value.attribute, value.axes) for value in values if isinstance(value.attribute, Load)]
+
+    def is_dynamic(self, axis: str) -> bool:
+        """Whether the extent of the axis is known only when the kernel is called."""
+        return not isinstance(self.extents[axis], int)
+
+    def divides(self, number: int, axis: str) -> bool:
+        """Whether the extent of the axis is a multiple of `number`, whatever it is."""
+        return is_multiple(self.extents[axis], number)
+
+    def divides_bytes(self, number: int, axis: str, size: int) -> bool:
+        """The same of the bytes along the axis, of elements of `size` bytes."""
+        return is_multiple(self.extents[axis] * size, number)
+
+    def chunk_elements(self, axis: str) -> int:
+        """Elements of a chunk along the axis: one vector of the narrowest numbers, if it divides the extent."""
+        return chunk_elements(self.program, axis, self.extents[axis])
+
+    def loaded_bytes(self, tiling: Tiling, uses: int) -> list[int]:
+        """Bytes of an element of each load that runs along the line and flows into so many reductions and stores."""
+        return [self.element_bytes(load) for load in row_loads(self.program, tiling, uses)]
+
+    def element_bytes(self, load: Load) -> int:
+        """Bytes of an element of what is loaded."""
+        return element_bytes(self.program, load)

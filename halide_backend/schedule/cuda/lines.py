@@ -1,0 +1,29 @@
+"""Lines: the adjacent points that a kernel reduces, or scans, for each point of its row, where a team shares them."""
+
+from __future__ import annotations
+
+import math
+
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.mapping.chunks import is_a_line
+from halide_backend.schedule.tiling import WARP, Tiling
+
+
+def points_of(facts: Facts, line: Tiling) -> int:
+    """Points of a line, typically so many if their number is computed."""
+    return math.prod(facts.hints[name] for name in line.inner)
+
+
+def is_computed(facts: Facts, line: Tiling) -> bool:
+    """Whether the length of a line is known only when the kernel is called."""
+    return any(facts.is_dynamic(name) for name in line.inner)
+
+
+def are_lines(facts: Facts, line: Tiling) -> bool:
+    """Whether every output has one value for a line, or its line lies in memory in that order."""
+    return all(is_a_line(layout, line.inner, facts.extents) for layout in facts.layouts.values())
+
+
+def may_share_a_warp(facts: Facts, line: Tiling, threads: int) -> bool:
+    """Whether teams of so many threads, fewer than a warp has, fill every warp: lanes that exchange must be there."""
+    return all(facts.divides(WARP // threads, name) for name in line.row)

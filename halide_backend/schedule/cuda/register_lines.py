@@ -1,0 +1,162 @@
+"""Lines on CUDA that the threads of a team hold in their registers, between a reduction and what uses it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.lines import are_lines, is_computed, may_share_a_warp, points_of
+from halide_backend.schedule.cuda.rule import Rule
+from halide_backend.schedule.cuda.teams import (
+    compute_together,
+    give_to_teams,
+    hold,
+    levels,
+    pack,
+    rows_of_teams,
+    teams_of_a_block,
+)
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, write_out
+from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.stage import LoopKind, Role, Stage
+from halide_backend.schedule.steps import ComputeAt, Step, Unroll
+from halide_backend.schedule.tiling import THREAD, WARP, Team, Tiling
+
+APPLIES = Knob(
+    "register_lines.applies", (False, True), "the threads of a team keep a line that they reduce in registers"
+)
+ELEMENTS = Knob("register_lines.elements", (1, 2, 4, 8), "adjacent elements that a thread loads and stores at a time")
+THREADS = Knob("register_lines.threads", (8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
+WARPS = Knob("register_lines.warps", (1, 2, 4, 8, 16), "warps of a block where a warp has a line, or several")
+
+#: Words of a line that one lane of a warp keeps in registers: 32 of 255 (half-filled warps spill from four times that).
+_LANE_WORDS = 32
+
+#: Words of a line that a thread of a larger team keeps: 2 vectors, 4 where the team would be too large (measured on an
+#: H200: rms_norm of 4096 numbers 67.1 us with 2, 69.5 us with 4; softmax of 8192 38.4 us with 1024 threads, 36.4 us).
+#: Where rows are as many as SMs threads need not be: 8 vectors if 4 leave too large a team (group_norm of
+#: 12100 floats 34.6 us with 4, 33.8 us with 8), and 4 of what is used but once (sums of 2048 floats 18.8 us with 2
+#: vectors, 18.3 us with 4).
+_THREAD_WORDS, _MANY_WORDS, _PASSING_WORDS = (8, 16), (8, 16, 32), (16,)
+
+#: CUDA's limit of the registers of one thread, and what it needs besides its share of the line.
+_MOST_REGISTERS, _OTHER_REGISTERS = 255, 14
+
+#: CUDA's limit, and threads with which walking is as good as holding a line that nothing uses twice.
+_MOST_THREADS_OF_A_BLOCK, _MOST_THREADS = 1024, 512
+
+#: Elements of a line that one thread may have: all its steps are written out, and Halide's time grows with them.
+MOST_ELEMENTS = 64
+
+
+def tile(facts: Facts, choices: Choices) -> Tiling | None:
+    """Teams for lines of known length whose outputs are lines of memory, if their threads have the registers."""
+    line = facts.line
+    if line is None or is_computed(facts, line) or not are_lines(facts, line):
+        return None
+    elements = facts.chunk_elements(line.inner[-1])
+    team, _ = _team(facts, line, elements)
+    if _excess(facts, team):
+        return None
+    applies, why = team.threads <= _MOST_THREADS, "the registers of the threads hold the line"
+    if facts.loaded_bytes(line, uses=2):
+        applies, why = True, "what is used several times is loaded once"
+    elif not applies:
+        why = "through long lines whose numbers are used once threads had better walk"
+    if not choices.flag(APPLIES, applies, why):
+        return None
+    elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the line")
+    possible = facts.divides(elements, line.inner[-1])
+    choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
+    team, why = _team(facts, line, elements)
+    team = replace(team, threads=choices.number(THREADS, team.threads, why))
+    fills = team.threads >= WARP or may_share_a_warp(facts, line, team.threads)
+    choices.require(THREADS, fills, f"the rows do not fill warps in which each has {team.threads} threads")
+    busy = team.threads <= max(WARP, team.chunks)
+    choices.require(THREADS, busy, f"of {team.threads} threads some have nothing, and would not come to an exchange")
+    excess = _excess(facts, team)
+    choices.require(THREADS, not excess, excess)
+    return team
+
+
+def _team(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
+    """The team for a line in chunks of so many elements, and why it has so many threads."""
+    chunks = points_of(facts, line) // elements
+    team = replace(line, team=Team.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
+    threads, why = WARP, f"the lanes of a warp hold up to {_LANE_WORDS} words each"
+    while threads > 8 and 2 * chunks <= threads and may_share_a_warp(facts, line, threads // 2):
+        threads, why = threads // 2, "a warp has several short lines"
+    widest, together = max(_words(facts, line, elements, 1), default=1), sum(_words(facts, line, elements, 2))
+    if -(-chunks // threads) * widest > _LANE_WORDS:
+        rows, sms = math.prod(facts.hints[name] for name in line.row), facts.device.sms
+        shares = (_MANY_WORDS if together else _PASSING_WORDS) if rows >= sms else _THREAD_WORDS
+        teams = [-(-chunks // max(1, words // widest)) for words in shares]
+        wanted = next((team for team in teams if team <= _MOST_THREADS), teams[-1])
+        threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
+        why = f"{' or '.join(map(str, shares))} words for each, as there are {rows} lines for {sms} SMs"
+    return replace(team, threads=threads), why
+
+
+def _excess(facts: Facts, team: Tiling) -> str:
+    """What the threads of a team have too much of, "" if they can hold the line."""
+    together = sum(_words(facts, team, team.elements, 2))
+    room = min(_MOST_REGISTERS, facts.device.registers // team.threads) - _OTHER_REGISTERS
+    if team.steps * together > room:
+        return f"a thread would hold {team.steps * together} words in {room} registers"
+    if (count := team.steps * team.elements) > MOST_ELEMENTS:
+        return f"a thread would have {count} elements, all written out; {MOST_ELEMENTS} are the most"
+    return ""
+
+
+def _words(facts: Facts, line: Tiling, elements: int, uses: int) -> list[int]:
+    """Words of a chunk of each load that so many reductions and stores use."""
+    return [max(elements * size, 4) // 4 for size in facts.loaded_bytes(line, uses)]
+
+
+def steps(kernel: TiledKernel) -> tuple[Step, ...]:
+    """Everything is computed by the threads of a team, and exchanged between lanes and warps."""
+    found: list[Step] = []
+    teams = teams_of_a_block(kernel, WARPS)
+    give_outputs(found, kernel, teams)
+    parent, step = kernel.parent, levels(kernel, teams).step
+    for stage in kernel.graph.stages:
+        match stage.role:
+            case Role.STAGED_LOAD:
+                hold_load(found, kernel, stage, step)
+            case Role.REDUCTION:
+                element, along = stage.updates
+                found += [
+                    Unroll(stage.name, element.name, update=True),
+                    ComputeAt(stage.name, parent.name, THREAD),
+                    Unroll(stage.name, along.name, update=True),
+                ]
+            case Role.TEAM:
+                found.append(ComputeAt(stage.name, parent.name, THREAD))
+            case Role.PACKED:
+                found += pack(stage, parent, step)
+        found += kernel.narrowed(stage)
+    return tuple(found)
+
+
+def give_outputs(found: list[Step], kernel: TiledKernel, teams: int) -> None:
+    """Give every output to blocks of so many `teams`, all steps of a thread written out."""
+    for stage in kernel.outputs:
+        order = write_out(found, stage.name, stage.loops)
+        rows = rows_of_teams(found, kernel, stage)
+        for loop in (loop for loop in stage.loops if loop.kind is LoopKind.STEP):
+            found.append(Unroll(stage.name, loop.name))
+            order.append(loop.name)
+        give_to_teams(found, kernel, stage, rows, order, teams)
+    compute_together(found, kernel)
+
+
+def hold_load(found: list[Step], kernel: TiledKernel, stage: Stage, step: str) -> None:
+    """Load the words of a chunk where they are used, or for all steps before what reduces or scans them."""
+    var = THREAD if kernel.reductions_of(stage.name) else step
+    load_words(found, stage, ComputeAt(stage.name, kernel.parent.name, var))
+    if var == THREAD:
+        found += hold(stage)
+
+
+RULE = Rule("register_lines", tile, steps)

@@ -1,0 +1,142 @@
+"""Scans on CUDA: the threads of a team hold their line in registers, each warp a stretch of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from halide_backend.errors import Unsupported
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.loop_program import Scan
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.lines import are_lines, is_computed, may_share_a_warp, points_of
+from halide_backend.schedule.cuda.register_lines import give_outputs, hold_load
+from halide_backend.schedule.cuda.rule import Rule
+from halide_backend.schedule.cuda.teams import levels, pack, teams_of_a_block
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
+from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.mapping.chunks import contiguous_axis
+from halide_backend.schedule.stage import LoopKind, Role, Stage
+from halide_backend.schedule.steps import Bound, ComputeAt, Reorder, Step, Unroll
+from halide_backend.schedule.tiling import THREAD, WARP, Team, Tiling
+
+ELEMENTS = Knob("scans.elements", (1, 2, 4, 8), "adjacent elements that a thread scans one after another")
+THREADS = Knob("scans.threads", (8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
+WARPS = Knob("scans.warps", (1, 2, 4, 8, 16), "warps of a block where a warp has a line, or several")
+
+#: Words of a line that a thread keeps at most, and those at which a line gets more threads than a warp has.
+_MOST_WORDS, _WORDS = 32, 16
+
+#: Warps of a block.
+_MOST_WARPS = 32
+
+
+def tile(facts: Facts, choices: Choices) -> Tiling | None:
+    """Teams that hold their lines, each of their warps a stretch of it.
+
+    Raises:
+        Unsupported: the threads of a block cannot hold a line, its memory is not adjacent, or there are other loops.
+        IllegalPlan: the same because of what was requested.
+    """
+    if not facts.scans:
+        return None
+    line = _line(facts)
+    last, points = line.inner[-1], points_of(facts, line)
+    elements = choices.number(ELEMENTS, facts.chunk_elements(last), "one vector of the narrowest numbers")
+    choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the scanned axis")
+    chunks, words = points // elements, _words(facts, line, elements)
+    shared = [n for n in (8, 16) if chunks <= n and line.row and may_share_a_warp(facts, line, n)]
+    rule, why = (
+        min([*shared, WARP]),
+        "a warp has several short lines" if shared else "the lanes of a warp hold the line",
+    )
+    if -(-chunks // rule) * words > _MOST_WORDS:
+        rule = WARP * min(-(-chunks // (WARP * max(1, _WORDS // words))), _MOST_WARPS)
+        why = f"{_WORDS} words for each, up to {_MOST_WORDS} in the largest block; not measured"
+    threads = choices.number(THREADS, rule, why)
+    fills = threads >= WARP or (bool(line.row) and may_share_a_warp(facts, line, threads))
+    choices.require(THREADS, fills, f"the rows do not fill warps in which each has {threads} threads")
+    team = replace(line, chunk=last, elements=elements, chunks=chunks)
+    team = replace(team, threads=min(threads, WARP), warps=max(1, threads // WARP))
+    excess = f"a thread would hold {team.steps * words} words of a line; {_MOST_WORDS} are the most"
+    choices.require(THREADS, team.steps * words <= _MOST_WORDS, excess)
+    if team.steps * words > _MOST_WORDS:
+        raise Unsupported(
+            "scan-too-long",
+            f"a scan of {points} elements takes {team.steps * words} registers a thread, of {_MOST_WORDS}",
+        )
+    return team
+
+
+def _line(facts: Facts) -> Tiling:
+    """The row and the line of a program that scans, which nobody has cut yet.
+
+    Raises:
+        Unsupported: there are other loops, or the line is none of memory.
+    """
+    program = facts.program
+    scans = [value.attribute for value in program.values if isinstance(value.attribute, Scan)]
+    orders = {tuple(axis.name for axis in scan.axes) for scan in scans}
+    nests = {frozenset(axis.name for axis in store.nest.axes) for store in program.stores}
+    if len(orders) > 1 or nests != {frozenset(facts.extents)}:
+        raise Unsupported(
+            "scan-mixed-with-loops", f"scans over {sorted(orders)}, stores over {sorted(map(sorted, nests))}"
+        )
+    if facts.reductions or facts.recurs:
+        raise Unsupported("scan-mixed-with-reduction", "a scan beside a reduction, or a loop as long as data say")
+    (inner,) = orders
+    line = Tiling(Team.REGISTERS, tuple(name for name in facts.row if name not in inner), inner)
+    if is_computed(facts, line):
+        raise Unsupported(
+            "scan-of-dynamic-length", f"a scan over {', '.join(f'{name} of {facts.extents[name]}' for name in inner)}"
+        )
+    if facts.scatters or not are_lines(facts, line):
+        raise Unsupported("scan-result-not-contiguous", f"results are not contiguous along {', '.join(inner)}")
+    if (contiguous := contiguous_axis(program)) != inner[-1]:
+        raise Unsupported("scan-across-memory", f"a scan along {inner[-1]}, and {contiguous} is contiguous")
+    return line
+
+
+def _words(facts: Facts, line: Tiling, elements: int) -> int:
+    """Words that a thread needs for a chunk: of what it reads, or of what it scans and keeps."""
+    read, kept = (facts.loaded_bytes(line, uses) for uses in (1, 2))
+    scanned = sum(ELEMENT[v.dtype][1] // 8 for v in facts.program.values if isinstance(v.attribute, Scan))
+    return -(-elements * max([*read, scanned + sum(kept)]) // 4)
+
+
+def steps(kernel: TiledKernel) -> tuple[Step, ...]:
+    """The Funcs of a scan are computed where each thread begins."""
+    found: list[Step] = []
+    teams = teams_of_a_block(kernel, WARPS)
+    give_outputs(found, kernel, teams)
+    parent, step = kernel.parent, levels(kernel, teams).step
+    for stage in kernel.graph.stages:
+        match stage.role:
+            case Role.STAGED_LOAD:
+                hold_load(found, kernel, stage, step)
+            case Role.SCAN:
+                found += _scanned(stage, parent)
+            case Role.PACKED:
+                found += pack(stage, parent, step)
+        found += kernel.narrowed(stage)
+    return tuple(found)
+
+
+def _scanned(stage: Stage, parent: Stage) -> tuple[Step, ...]:
+    """Compute `stage` where each thread of output `parent` begins, all of its loops written out.
+
+    The steps of an update are outermost: exchanges that do not wait for one another lie side by side.
+    """
+    loops = [loop for loop in stage.loops if loop.kind in (LoopKind.STEP, LoopKind.ELEMENT)]
+    written, steps = [loop.name for loop in loops], [loop.name for loop in stage.updates]
+    found: list[Step] = [ComputeAt(stage.name, parent.name, THREAD)]
+    for loop in loops:
+        # What is selected must not tell Halide that some of it is not needed.
+        found += [Bound(stage.name, loop.name, 0, loop.extent), Unroll(stage.name, loop.name)]
+    if steps:
+        along = [name for name in written if name != stage.updates[0].axis]
+        found.append(Reorder(stage.name, (*along, *steps), update=True))
+        found += [Unroll(stage.name, name, update=True) for name in (*along, *steps)]
+    return tuple(found)
+
+
+RULE = Rule("scans", tile, steps)

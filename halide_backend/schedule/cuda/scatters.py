@@ -1,0 +1,66 @@
+"""Stores at computed positions on CUDA: every thread takes some of the points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from halide_backend.program.access import ADDED_AT_ONCE
+from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.pointwise import BLOCK, parts_of_a_thread
+from halide_backend.schedule.cuda.rule import Rule
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
+from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.steps import (
+    AllowRaceConditions,
+    GpuBlocks,
+    GpuThreads,
+    NeverPartition,
+    Split,
+    Step,
+    Unroll,
+)
+from halide_backend.schedule.tiling import Team, Tiling
+
+ELEMENTS = Knob("scatters.elements", (1, 2, 4), "adjacent numbers that a thread adds to memory in one instruction")
+THREADS = Knob("scatters.threads", (32, 64, 128, 256, 512), "threads of a block")
+PARTS = Knob("scatters.steps", (1, 2, 4, 8), "steps of a thread, all written out")
+
+
+def tile(facts: Facts, choices: Choices) -> Tiling | None:
+    """Chunks along the axis that is added to, if that takes fewer instructions."""
+    if not facts.scatters:
+        return None
+    (store,), (buffer,) = facts.program.stores, facts.program.outputs
+    tiling, along = Tiling(Team.THREAD, facts.row), facts.layouts[store.buffer].variables[0]
+    most = ADDED_AT_ONCE.get(buffer.dtype, 1)
+    if store.mode != "atomic_add" or not buffer.aligned or along not in tiling.row or most == 1:
+        return tiling
+    rule = next(count for count in (most, most // 2, 1) if count and facts.divides(count, along))
+    elements = choices.number(ELEMENTS, rule, "as many as one instruction adds, and divide the axis")
+    choices.require(ELEMENTS, elements <= most, f"no instruction adds more than {most} numbers of {buffer.dtype}")
+    choices.require(ELEMENTS, facts.divides(elements, along), f"{elements} elements do not divide the axis")
+    return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
+
+
+def steps(kernel: TiledKernel) -> tuple[Step, ...]:
+    """The points of the output in any order, several of those that move little for one thread."""
+    stage = kernel.parent
+    element, points = stage.updates
+    rule = parts_of_a_thread(points.extent, element.extent * stage.bits // 8, kernel.device)
+    parts = kernel.choices.number(PARTS, rule, "as of pointwise kernels: blocks that store little are as slow to start")
+    threads = kernel.choices.number(THREADS, BLOCK, "as of pointwise kernels")
+    # LLVM would join the versions of full and last blocks again, and part the additions that are one instruction.
+    once = (NeverPartition(stage.name, "r$block", update=True),) if element.extent > 1 else ()
+    return (
+        AllowRaceConditions(stage.name),
+        Split(stage.name, points.name, "r$block", "r$within", parts * threads, update=True),
+        Split(stage.name, "r$within", "r$part", "r$thread", threads, update=True),
+        Unroll(stage.name, element.name, update=True),
+        Unroll(stage.name, "r$part", update=True),
+        GpuThreads(stage.name, ("r$thread",), update=True),
+        GpuBlocks(stage.name, ("r$block",), update=True),
+        *once,
+    )
+
+
+RULE = Rule("scatters", tile, steps)

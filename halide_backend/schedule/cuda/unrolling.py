@@ -1,0 +1,28 @@
+"""Steps of a CUDA thread that are written out one after another, so that their loads are in flight together."""
+
+from __future__ import annotations
+
+from halide_backend.schedule.stage import Loop, Stage
+from halide_backend.schedule.steps import Split, Step, Unroll
+
+
+def divisor(loop: Loop, most: int) -> int:
+    """The largest number of steps up to `most` that divides `loop`, if it is no less than half of the largest; else,
+    and of a computed number, which may be any, a power of two."""
+    largest = min(loop.extent, most)
+    power = 1 << largest.bit_length() - 1
+    if not loop.fixed:
+        return power
+    return next((d for d in range(largest, largest // 2, -1) if loop.extent % d == 0), power)
+
+
+def unroll(steps: list[Step], stage: Stage, loop: Loop, count: int) -> None:
+    """Write out `count` steps of a reduction's loop."""
+    if loop.fixed and loop.extent == count:
+        steps.append(Unroll(stage.name, loop.name, update=True))
+    elif count > 1:
+        inner = f"{loop.name}i"
+        steps += [
+            Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True),
+            Unroll(stage.name, inner, update=True),
+        ]
