@@ -27,7 +27,7 @@ from halide_backend.build.llvm.single_lane_stores import without_single_lane_sto
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
 from halide_backend.build.target import Target
-from halide_backend.errors import HalideCompileError, KernelTextError
+from halide_backend.errors import HalideCompileError, IllegalPlan, KernelTextError
 
 _REFUSED = "Correct the schedule in the kernel's text, or delete the text to have it made anew."
 _INVALID = "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs); compare it with the original."
@@ -249,6 +249,8 @@ class _Text:
         except hl.HalideError as error:
             what = str(error).strip().removeprefix("Error: ")
             raise HalideCompileError(what, where=self._place(error), cure=_REFUSED) from error
+        except IllegalPlan as error:
+            raise IllegalPlan(error.what, where=f"kernel {self.name}, {error.where}", cure=error.cure) from error
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:

@@ -13,7 +13,7 @@ from halide_backend.schedule.cpu import cpu_steps
 from halide_backend.schedule.cuda import cuda_steps
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting
-from halide_backend.schedule.legality import check
+from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.mapping.choose import choose_mapping
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.prepared import prepared
@@ -51,8 +51,8 @@ def plan_kernel(
     algorithm = _write(form, mapping)
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
-    check(algorithm.stages, steps)
-    return PlannedKernel(program, Plan(mapping, steps, choices.found), algorithm.stages, render(algorithm, steps))
+    check(algorithm.stages, steps, mapping.tiling)
+    return PlannedKernel(program, Plan(mapping, steps, choices.found), algorithm.stages, render(algorithm, steps, mapping.tiling))
 
 
 def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:

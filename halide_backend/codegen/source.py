@@ -109,7 +109,7 @@ class _Writer:
         return sorted(axes, key=_axis_order, reverse=True)
 
     def _loops(self, axes: Iterable[str]) -> tuple[Loop, ...]:
-        return tuple(Loop(name, self.axes[name].hint, name) for name in axes)
+        return tuple(_loop(name, self.axes[name]) for name in axes)
 
     def _rdom(self, axes: Sequence[Axis]) -> tuple[str, tuple[Loop, ...], dict[str, str]]:
         """Write an RDom over `axes`; returns its name, its loops and the text that replaces each axis."""
@@ -117,7 +117,7 @@ class _Writer:
         inner_first = sorted(axes, key=lambda axis: _axis_order(axis.name), reverse=True)
         region = ", ".join(f"(0, {index_text(axis.extent)})" for axis in inner_first)
         self.lines.append(f'{name} = hl.RDom([{region}], "{name}")')
-        loops = tuple(Loop(rvar(name, k), axis.hint, axis.name) for k, axis in enumerate(inner_first))
+        loops = tuple(_loop(rvar(name, k), axis) for k, axis in enumerate(inner_first))
         places = {axis.name: f"{name}[{k}]" for k, axis in enumerate(inner_first)}
         return name, loops, places
 
@@ -338,7 +338,10 @@ class _Writer:
             Stage(
                 buffer,
                 Role.SCATTER,
-                tuple(Loop(name, self.axes[name].hint if name in self.axes else 1, name) for name in layout.variables),
+                tuple(
+                    _loop(name, self.axes[name]) if name in self.axes else Loop(name, 1, name)
+                    for name in layout.variables
+                ),
                 calls=(what, where),
                 updates=loops,
                 bits=ELEMENT[dtype][1],
@@ -373,6 +376,10 @@ class _Writer:
         ]
         self.stages.append(Stage("status", Role.OUTPUT, (Loop("k", len(totals), "k"),), calls=tuple(calls)))
         return Status(tuple((check.error, check.message) for check in self.program.checks))
+
+
+def _loop(name: str, axis: Axis) -> Loop:
+    return Loop(name, axis.hint, axis.name, fixed=known(axis.extent) > 0)
 
 
 def _axis_order(name: str) -> int:

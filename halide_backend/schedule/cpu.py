@@ -154,10 +154,10 @@ class _Rules:
         if column.extent < lanes // 2:
             return
         for func, loops in serial.items():
-            for update in (False, True):
+            for update in (None, 0):
                 pieces = self._vector(func, column.name, column.extent, lanes, update)
-                if update:
-                    self.add(Reorder(func, (*pieces, *loops, *outer), update=True))
+                if update is not None:
+                    self.add(Reorder(func, (*pieces, *loops, *outer), update=0))
 
     def _cascade(self, stage: Stage) -> dict[str, tuple[str, ...]]:
         """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
@@ -171,12 +171,12 @@ class _Rules:
         chunk, inner = f"{rows.name}_c", f"{rows.name}_i"
         size = max(1, RUNNING_TERMS // others)
         serial: dict[str, tuple[str, ...]] = {}
-        self.add(Split(total, rows.name, chunk, inner, size, update=True))
+        self.add(Split(total, rows.name, chunk, inner, size, update=0))
         count = -(-rows.extent // size)
         if count >= 2 * RUNNING_TERMS:
             block, member = f"{rows.name}_b", f"{rows.name}_m"
             self.add(
-                Split(total, chunk, block, member, math.isqrt(count), update=True),
+                Split(total, chunk, block, member, math.isqrt(count), update=0),
                 RFactor(total, block, "block", blocks),
                 ComputeAt(blocks, total, block),
             )
@@ -185,7 +185,7 @@ class _Rules:
         self.add(RFactor(total, chunk, "chunk", chunks), ComputeAt(chunks, total, chunk))
         return serial | {total: (chunk,), chunks: tuple(inner if name == rows.name else name for name in names)}
 
-    def _vector(self, func: str, var: str, extent: int, lanes: int, update: bool = False) -> tuple[str, ...]:
+    def _vector(self, func: str, var: str, extent: int, lanes: int, update: int | None = None) -> tuple[str, ...]:
         """Vectorize loop `var`; returns its loops, innermost first."""
         width = min(lanes, _power_of_two(extent))
         outer, inner = f"{var}_o", f"{var}_v"
@@ -365,12 +365,12 @@ class _Rules:
             return
         column = columns[0]
         block = max(self.lanes(stage.bits), -(-column.extent // 4 // 16) * 16)
-        self.add(Split(stage.name, column.name, f"{column.name}_b", f"{column.name}_i", block, True))
-        vector = self._vector(stage.name, f"{column.name}_i", block, self.lanes(stage.bits), update=True)
+        self.add(Split(stage.name, column.name, f"{column.name}_b", f"{column.name}_i", block, 0))
+        vector = self._vector(stage.name, f"{column.name}_i", block, self.lanes(stage.bits), update=0)
         updates = tuple(loop.name for loop in stage.updates)
-        self.add(Reorder(stage.name, (*vector, *updates, f"{column.name}_b"), update=True))
+        self.add(Reorder(stage.name, (*vector, *updates, f"{column.name}_b"), update=0))
         if self.parallel:
-            self.add(Parallel(stage.name, f"{column.name}_b", update=True))
+            self.add(Parallel(stage.name, f"{column.name}_b", update=0))
 
 
 def _has(stage: Stage, axis: str) -> bool:

@@ -33,7 +33,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     Split,
     Step,
-    StoreInShared,
+    StoreIn,
     Unroll,
     Vectorize,
 )
@@ -331,7 +331,7 @@ class _Rules:
     def _share(self, stage: Stage, levels: _Levels) -> None:
         """Keep a row that is read several times in shared memory; the block's threads load it together."""
         walk = self._walk(stage)
-        self.add(ComputeAt(stage.name, levels.parent, levels.block), StoreInShared(stage.name))
+        self.add(ComputeAt(stage.name, levels.parent, levels.block), StoreIn(stage.name, "GPUShared"))
         vector = self._elements(stage.name, [stage.loops[0]])
         fused = self._fused(stage.name, walk, "n")
         self.add(Split(stage.name, fused, "u", "t", self.tiling.threads))
@@ -343,29 +343,29 @@ class _Rules:
         elements = [loop.name for loop in stage.loops if self.tiling.is_element(loop.name)]
         if self.tiling.team is Team.THREAD:
             self.add(ComputeAt(stage.name, levels.parent, levels.thread))
-            self.add(Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=True))
+            self.add(Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=0))
             for name in elements:
-                self.add(Unroll(stage.name, name), Unroll(stage.name, name, update=True))
+                self.add(Unroll(stage.name, name), Unroll(stage.name, name, update=0))
             self._unroll(stage, stage.updates[0])
             return
         (whole,) = (s.name for s in self.graph.consumers(stage.name) if s.role is Role.TEAM)
         element, step = stage.updates
-        self.add(Unroll(stage.name, element.name, update=True))
+        self.add(Unroll(stage.name, element.name, update=0))
         if self.tiling.team is Team.BLOCK:
             self.add(ComputeAt(stage.name, whole, "t"))
             self._unroll(stage, step)
         else:
-            self.add(ComputeAt(stage.name, levels.parent, levels.thread), Unroll(stage.name, step.name, update=True))
+            self.add(ComputeAt(stage.name, levels.parent, levels.thread), Unroll(stage.name, step.name, update=0))
 
     def _unroll(self, stage: Stage, loop: Loop) -> None:
         """Write out as many steps of a reduction's loop as divide it, or some of them if that is computed."""
         count = self._round(loop)
         if loop.fixed and loop.extent == count:
-            self.add(Unroll(stage.name, loop.name, update=True))
+            self.add(Unroll(stage.name, loop.name, update=0))
         elif count > 1:
             inner = f"{loop.name}i"
-            self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True))
-            self.add(Unroll(stage.name, inner, update=True))
+            self.add(Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=0))
+            self.add(Unroll(stage.name, inner, update=0))
 
     def _round(self, loop: Loop) -> int:
         """Steps of a reduction's loop that are written out."""
@@ -379,7 +379,7 @@ class _Rules:
             return
         self.add(
             ComputeAt(stage.name, levels.parent, levels.block),
-            StoreInShared(stage.name),
+            StoreIn(stage.name, "GPUShared"),
             Bound(stage.name, "t", 0, self.tiling.threads),
             GpuThreads(stage.name, ("t",)),
         )

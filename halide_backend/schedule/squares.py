@@ -14,7 +14,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     Split,
     Step,
-    StoreInShared,
+    StoreIn,
     Unroll,
 )
 from halide_backend.schedule.tiling import WARP, Tiling
@@ -68,7 +68,7 @@ def squares(graph: StageGraph, tiling: Tiling) -> tuple[Step, ...]:
             rest = [loop.name for loop in stage.loops if loop.name not in (down, along, *elements)]
             steps += [
                 ComputeAt(stage.name, parent.name, block),
-                StoreInShared(stage.name),
+                StoreIn(stage.name, "GPUShared"),
                 AlignStorage(stage.name, along, side + (1 if tiling.chunk else max(1, 32 // stage.bits))),
                 # Halide 21 computes half of a stage whose loop is called "s".
                 Split(stage.name, along, "line", "y", THREADS // lanes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 
 
@@ -24,7 +24,7 @@ class Role(Enum):
     SCATTER = "scatter"  # an output whose update writes at computed positions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loop:
     """A loop variable of a Func and its number of steps. RVars carry a "$" in their name, as Halide spells them.
 
@@ -38,13 +38,17 @@ class Loop:
     axis: str
     fixed: bool = True
 
+    def __repr__(self) -> str:
+        """The constructor call as a kernel text contains it: one text serves all lengths of a computed loop."""
+        return f"Loop({self.name!r}, {self.extent if self.fixed else 0}, {self.axis!r}{'' if self.fixed else ', False'})"
+
 
 def rvar(rdom: str, dimension: int) -> str:
     """Halide's own name of dimension `dimension` of the RDom called `rdom`."""
     return f"{rdom}${'xyzw'[dimension] if dimension < 4 else dimension}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
 
@@ -67,6 +71,15 @@ class Stage:
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
+
+    def __repr__(self) -> str:
+        """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""
+        parts = [repr(self.name), str(self.role), repr(self.loops)]
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name in ("calls", "updates", "operator", "bits") and f.default is not MISSING and value != f.default:
+                parts.append(f"{f.name}={value!r}")
+        return f"Stage({', '.join(parts)})"
 
     @property
     def points(self) -> int:

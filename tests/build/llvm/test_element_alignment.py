@@ -32,9 +32,9 @@ def pipeline():
     out[x, 0] = hl.Expr(out[x, 0]) + values[63 * r[0] + x]
     memory.target(out, [x, row], [(63, 1), (1, 63)])
     steps = (
-        Split("out", "x", "x_outer", "x_lanes", 8, update=True),
-        Vectorize("out", "x_lanes", update=True),
-        Reorder("out", ("x_lanes", "r$x", "x_outer"), update=True),
+        Split("out", "x", "x_outer", "x_lanes", 8, update=0),
+        Vectorize("out", "x_lanes", update=0),
+        Reorder("out", ("x_lanes", "r$x", "x_outer"), update=0),
     )
     apply(steps, {"out": out})
     return [values], [out]
