@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 import re
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -77,6 +78,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     inputs, outputs = kernel.pipeline()
     manifest = manifest_of(kernel.namespace, inputs, outputs, name)
     registers = _registers(kernel.namespace, name)
+    _check_folds(kernel, inputs, outputs, target)
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
     machine_code = emit_object(ir, target, name)
@@ -189,6 +191,24 @@ def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[A
         "checks": checks,
         "release_gil": bool(namespace.get("RELEASE_GIL", True)),
     }
+
+
+def _check_folds(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target) -> None:
+    """Let Halide prove that folded storage holds what is needed at a time, which no step says: what it cannot prove it
+    asserts, and kernels have no assertions.
+
+    Raises:
+        IllegalPlan: it cannot.
+    """
+    steps = [step for step in kernel.namespace.get("SCHEDULE", ()) if type(step).__name__ == "FoldStorage"]
+    if not steps:
+        return
+    features = [part for part in target.halide.split("-") if part != "no_asserts"]
+    with tempfile.NamedTemporaryFile("r", suffix=".stmt") as file, kernel.errors_located():
+        asserting = hl.Target("-".join(features))
+        hl.Pipeline(outputs).compile_to_lowered_stmt(file.name, inputs, hl.StmtOutputFormat.Text, asserting)
+        if "halide_error_fold_factor_too_small" in file.read():
+            raise IllegalPlan("too few lines", where=repr(steps[0]), cure="keep as many as are read at a time")
 
 
 def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:

@@ -203,6 +203,8 @@ class _Writer:
         axes = self._inner_first(self.program.values[operand].axes)
         if operand not in self.calls or isinstance(self.program.values[operand].attribute, Reduction):
             self.calls[operand] = self._func("apply_operand", Role.INLINE, axes, f"t{operand}", [operand])
+        place = next(k for k, stage in enumerate(self.stages) if stage.name == self.calls[operand])
+        self.stages[place] = replace(self.stages[place], shifted=True)
         return self._read(self.calls[operand], axes, {axis: index_text(index) for axis, index in application.at})
 
     def _bits(self, position: int) -> int:

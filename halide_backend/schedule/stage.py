@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -40,7 +40,9 @@ class Loop:
 
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: one text serves all lengths of a computed loop."""
-        return f"Loop({self.name!r}, {self.extent if self.fixed else 0}, {self.axis!r}{'' if self.fixed else ', False'})"
+        return (
+            f"Loop({self.name!r}, {self.extent if self.fixed else 0}, {self.axis!r}{'' if self.fixed else ', False'})"
+        )
 
 
 def rvar(rdom: str, dimension: int) -> str:
@@ -53,10 +55,11 @@ class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
 
     `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), `bits` the width of its
-    elements, `gathers` whether its load has an index that is data, `reads` how many elements an output loads for
-    one step of a thread other than through Funcs of words,
-    `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
-    accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all.
+    elements, `gathers` whether its load has an index that is data, `shifted` whether it is read at other coordinates
+    than its own, and so may have more points than its loops say, `reads` how many elements an output loads for one
+    step of a thread other than through Funcs of words, `work` an estimate of arithmetic operations for one point,
+    `contiguous` the bytes that the memory accesses of its definition touch with stride 1 along each axis, `traffic`
+    the bytes they touch in all.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Stage:
     operator: str = ""
     bits: int = 32
     gathers: bool = False
+    shifted: bool = False
     reads: int = 0
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
@@ -75,10 +79,10 @@ class Stage:
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""
         parts = [repr(self.name), str(self.role), repr(self.loops)]
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name in ("calls", "updates", "operator", "bits") and f.default is not MISSING and value != f.default:
-                parts.append(f"{f.name}={value!r}")
+        for name in ("calls", "updates", "operator", "bits", "shifted"):
+            value = getattr(self, name)
+            if value != getattr(Stage, name):
+                parts.append(f"{name}={value!r}")
         return f"Stage({', '.join(parts)})"
 
     @property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from halide_backend.errors import Unsupported
+from halide_backend.errors import IllegalPlan
 from halide_backend.schedule.cpu import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
-from halide_backend.schedule.legality import check
+from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import ComputeAt, ComputeWith, Step
 
@@ -24,7 +24,7 @@ def graph() -> StageGraph:
 def refused(*steps: Step) -> bool:
     try:
         check(graph(), steps)
-    except Unsupported:
+    except IllegalPlan:
         return True
     return False
 

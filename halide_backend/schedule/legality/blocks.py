@@ -32,6 +32,9 @@ def check_blocks(nests: Nests, steps: list[Step], tiling: Tiling) -> None:
     for number, step in enumerate(steps):
         if isinstance(step, Vectorize):
             _check_vector(nests, number, step)
+    for nest in nests.nests.values():
+        if nest.stage.name in nests.computed or nest.stage.role in (Role.OUTPUT, Role.SCATTER):
+            _check_elements(nest)
     for stage in nests.stages.values():
         if stage.role in (Role.OUTPUT, Role.SCATTER):
             _check_grid(nests.nests[stage.name, 0 if stage.role is Role.SCATTER else None])
@@ -52,6 +55,16 @@ def _check_vector(nests: Nests, number: int, step: Vectorize) -> None:
     loop = next(loop for loop in nests.nests[step.func, step.update].loops if loop.name == step.var)
     if loop.axes != {"k"} or loop.extent != _LANES or nests.stages[step.func].bits != 32:
         refuse(number, step, f"vectors of a GPU are {_LANES} adjacent words of memory", "unroll the loop")
+
+
+def _check_elements(nest: Nest) -> None:
+    """What a thread has at a time lies in its registers, which have no addresses; what marks a store is looked for
+    there."""
+    for loop in nest.loops:
+        element = loop.axes & {"k", "e"} or loop.name.endswith("_e")
+        if element and loop.extent > 1 and loop.kind not in (Kind.UNROLLED, Kind.VECTOR):
+            why = f"the loop {loop.name!r} of adjacent elements is {loop.kind.value}"
+            refuse_func(nest.stage.name, why, "Unroll it, or Vectorize four words")
 
 
 def _check_grid(nest: Nest) -> None:
@@ -99,8 +112,10 @@ def _check_place(nests: Nests, steps: list[Step], stage: Stage, tiling: Tiling) 
         refuse(*shared, "each thread computes its own, which the block would keep in one place")
     if stage.role in (Role.TILE,) and not own:
         refuse(place.number, place.step, "the threads of a block load it together")
-    if stage.role in _HELD and Kind.THREADS not in kinds and not (
-        stage.role is Role.TEAM and tiling.team is Team.BLOCK
+    if (
+        stage.role in _HELD
+        and Kind.THREADS not in kinds
+        and not (stage.role is Role.TEAM and tiling.team is Team.BLOCK)
     ):
         refuse(place.number, place.step, "it lies in a thread's registers", "compute it inside the loops of threads")
     if tiling.team in _TEAMS and stage.role in (Role.TEAM, Role.SCAN):
@@ -111,7 +126,9 @@ def _check_exchange(nests: Nests, steps: list[Step], stage: Stage, place: Place,
     """Threads wait for one another: all of them get there, in the same order and as often."""
     names = [loop.name for nest in nests.of_func(stage.name) for loop in _of_kind(nest, Kind.THREADS)]
     if tiling.team is Team.BLOCK:
-        bound = any(isinstance(s, Bound) and (s.func, s.var, s.extent) == (stage.name, "t", tiling.threads) for s in steps)
+        bound = any(
+            isinstance(s, Bound) and (s.func, s.var, s.extent) == (stage.name, "t", tiling.threads) for s in steps
+        )
         around = nests.around(place)[0]
         if names != ["t"] or not bound or around[0].loops[around[1]].kind is not Kind.BLOCKS:
             why = f"its {tiling.threads} threads exchange values: all of them, once for each block"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.legality.nests import Kind, Nest, Nests
-from halide_backend.schedule.legality.refusal import refuse
+from halide_backend.schedule.legality.nests import Kind, Nest, NestLoop, Nests
+from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.steps import Step, Unroll, Vectorize
 
 #: Copies of one definition that unrolled loops write, its own and those around it.
 MOST_COPIES = 512
+
+#: Steps of loops that lie inside of a vector.
+MOST_WIDENED = 16
 
 
 def check_limits(nests: Nests, steps: list[Step]) -> None:
@@ -19,6 +22,7 @@ def check_limits(nests: Nests, steps: list[Step]) -> None:
         IllegalPlan: one is, too often.
     """
     for nest in nests.nests.values():
+        _check_vector(nests, nest)
         copies = _copies(nests, nest)
         if copies <= MOST_COPIES:
             continue
@@ -27,21 +31,43 @@ def check_limits(nests: Nests, steps: list[Step]) -> None:
                 refuse(number, step, f"the definition would be written {copies} times", "unroll fewer loops")
 
 
+def _check_vector(nests: Nests, nest: Nest) -> None:
+    """A vector of whole loops: each number in them becomes a vector, and their compilation took up to 12 s."""
+    vector = next((k for k, loop in enumerate(nest.loops) if loop.kind is Kind.VECTOR), 0)
+    left = _left(nests, nest)
+    inside = [loop for loop in nest.loops[:vector] if loop.kind is not Kind.UNROLLED]
+    if math.prod(left[loop.name] for loop in inside) > MOST_WIDENED:
+        longest = max(inside, key=lambda loop: left[loop.name])
+        why = f"the loop {nest.loops[vector].name!r} is a vector around the loop {longest.name!r}"
+        refuse_func(nest.stage.name, why, "Reorder them: what is a vector comes first")
+
+
 def _copies(nests: Nests, nest: Nest) -> int:
-    """How often the compiler sees the body of `nest`: unrolled loops, of those that are computed inside others only
-    what is left of their axis there."""
+    """How often the compiler sees the body of `nest`, because of its unrolled loops and those around it."""
+    place, left = nests.computed.get(nest.stage.name), _left(nests, nest)
+    around = nests.enclosing(place) if place is not None and place.consumer else []
+    outer = math.prod(loop.extent for loop in around if loop.kind is Kind.UNROLLED)
+    return outer * math.prod(left[loop.name] for loop in nest.loops if loop.kind is Kind.UNROLLED)
+
+
+def _left(nests: Nests, nest: Nest) -> dict[str, int]:
+    """Steps of each loop of `nest` where it is computed: of an axis along which loops around it run, what is left."""
     place = nests.computed.get(nest.stage.name)
     inside: dict[str, int] = {}
-    copies = 1
+    around: set[str] = set()
     if place is not None and place.consumer:
+        around = {loop.name for loop in nests.enclosing(place)}
         for outer, number in nests.around(place):
             for k, loop in enumerate(outer.loops):
                 if len(loop.axes) == 1:
                     (axis,) = loop.axes
                     inside[axis] = inside.get(axis, 1) * (loop.extent if k < number else 1)
-        copies = math.prod(loop.extent for loop in nests.enclosing(place) if loop.kind is Kind.UNROLLED)
-    for loop in nest.loops:
-        if loop.kind is Kind.UNROLLED:
-            left = min((inside[axis] for axis in loop.axes if axis in inside), default=loop.extent)
-            copies *= min(loop.extent, left) if not loop.part else loop.extent
-    return copies
+
+    def steps(loop: NestLoop) -> int:
+        if loop.part:
+            return loop.extent
+        if loop.name in around:
+            return 1
+        return min([loop.extent, *(inside[axis] for axis in loop.axes if axis in inside)])
+
+    return {loop.name: steps(loop) for loop in nest.loops}

@@ -9,7 +9,6 @@ from enum import Enum
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import Step
 
-
 #: Steps that a loop of computed length is taken to have: what is legal does not depend on a typical length.
 TYPICAL = 1 << 10
 
@@ -124,11 +123,14 @@ class Nests:
         return found
 
     def enclosing(self, place: Place) -> list[NestLoop]:
-        """All loops at `place` and around it, each once."""
+        """All loops at `place` and around it, innermost first; each once, though both definitions of a Func may have
+        it, as what it is in either."""
         found: dict[tuple[str, str], NestLoop] = {}
         for nest, number in self.around(place):
             for loop in nest.loops[number:]:
-                found.setdefault((nest.stage.name, loop.name), loop)
+                key = nest.stage.name, loop.name
+                if key not in found or found[key].kind is Kind.SERIAL:
+                    found[key] = loop
         return list(found.values())
 
     def needs(self, func: str) -> set[str]:
@@ -144,6 +146,10 @@ class Nests:
         """The Funcs behind `func` and behind the outputs that are computed with it."""
         together = [name for name, place in self.children.items() if place.consumer == func]
         return set().union(*(self.needs(name) for name in (func, *together)))
+
+    def has_more(self, func: str) -> bool:
+        """Whether a Func may have more points than its loops say, because it, or one that needs it, is shifted."""
+        return any(stage.shifted and func in self.needs(stage.name) for stage in self.stages.values())
 
     def redirect(self, consumer: str, old: str, new: str) -> None:
         """Let `consumer` call `new` instead of `old`."""

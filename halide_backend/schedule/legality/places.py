@@ -31,7 +31,7 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
     for stage in nests.stages.values():
         place = nests.computed.get(stage.name)
         if place is None:
-            _check_inlined(stage)
+            _check_inlined(nests, stage)
         else:
             _check_repetition(nests, stage, place)
     for func, place in nests.stored.items():
@@ -40,7 +40,7 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
         if isinstance(step, FoldStorage) and step.func not in nests.stored:
             refuse(number, step, "lines take turns only where storage outlives what is computed", "add a StoreAt")
         if isinstance(step, StoreIn) and step.memory == "Stack":
-            _check_stack(number, step, nests.stages[step.func])
+            _check_stack(nests, number, step)
 
 
 def _check_loops(nests: Nests) -> None:
@@ -59,8 +59,12 @@ def _check_loops(nests: Nests) -> None:
                 refuse(place.number, place.step, "a Func is not computed inside itself")
 
 
-def _check_inlined(stage: Stage) -> None:
-    if stage.role in (*_PLAIN, Role.OUTPUT, Role.SCATTER):
+def _check_inlined(nests: Nests, stage: Stage) -> None:
+    if stage.role in (Role.OUTPUT, Role.SCATTER):
+        return
+    if stage.role in _PLAIN:
+        if any(loop.kind is not Kind.SERIAL for nest in nests.of_func(stage.name) for loop in nest.loops):
+            refuse_func(stage.name, "it is computed where it is used, and has no loops of its own", "add a ComputeAt")
         return
     why = {
         Role.PRESERVED: "overwritten memory is read outside the loops that write it",
@@ -102,7 +106,8 @@ def _check_storage(nests: Nests, func: str, place: Place) -> None:
         refuse(place.number, place.step, "steps that run side by side would share the storage")
 
 
-def _check_stack(number: int, step: StoreIn, stage: Stage) -> None:
+def _check_stack(nests: Nests, number: int, step: StoreIn) -> None:
+    stage = nests.stages[step.func]
     size = points(stage) * max(stage.bits, 8) // 8
-    if size > MOST_STACK or any(not loop.fixed for loop in stage.loops):
+    if size > MOST_STACK or any(not loop.fixed for loop in stage.loops) or nests.has_more(stage.name):
         refuse(number, step, f"{size} bytes, or unknown: more than {MOST_STACK} on a thread's stack", "use Heap")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halide_backend.schedule.legality.nests import Nest, NestLoop, Nests, Place
+from halide_backend.schedule.legality.nests import Nest, Nests, Place
 from halide_backend.schedule.legality.refusal import refuse
 from halide_backend.schedule.steps import Fuse, Step
 
@@ -33,11 +33,7 @@ def _shared(nest: Nest, place: Place) -> list[tuple[object, ...]]:
     """The loops from the outermost one down to the shared one, as far as they have to agree."""
     number = nest.find(place.var)
     loops = nest.loops[len(nest.loops) if number is None else number :]
-    return [(loop.name, loop.extent, loop.axes, loop.kind) for loop in loops if not _single(loop)]
-
-
-def _single(loop: NestLoop) -> bool:
-    return loop.fixed and loop.extent == 1
+    return [(loop.name, loop.extent, loop.axes, loop.kind) for loop in loops]
 
 
 def _loses_bounds(nests: Nests, step: Fuse) -> bool:

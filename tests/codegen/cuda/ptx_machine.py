@@ -161,6 +161,8 @@ class _Block:
                 self.places_in_code[guard] = self.labels[operands[0]]
             case ["ret"]:
                 self.places_in_code[guard] = len(self.statements)
+            case ["trap"]:
+                assert not guard.any(), "a check failed"
             case ["bar", *_]:
                 assert guard.all(), "some threads of a block do not come to a barrier"
             case ["mov", kind] if operands[0].startswith("{"):
@@ -282,6 +284,8 @@ class _Block:
         segment, last = (clamp >> 8) & 31, clamp & 31
         if mode == "up":
             found = np.where(lane - by >= (lane & segment | last & ~segment), lane - by, lane)
+        elif mode == "bfly":
+            found = np.where((lane ^ by) <= (lane & segment | last & ~segment), lane ^ by, lane)
         else:
             assert mode == "idx"
             found = (lane & segment) | (by & ~segment)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from cuda_programs import TARGET, programs_of
+from cuda_programs import TARGET, cuda_kernel_text, programs_of
 from kernel_values import CudaKernel
 from torch import Tensor
 
@@ -41,7 +41,7 @@ def test_every_setting_of_every_knob_is_right(
     texts = set()
     for choice in choices:
         for setting in choice.knob.values:
-            kernel = CudaKernel(program, {choice.key: setting})
+            kernel = CudaKernel(cuda_kernel_text(program, {choice.key: setting}))
             found = torch.full_like(function(x), -1000)
             kernel.on_tensors(x, found)
             assert torch.equal(found, function(x)), f"{choice.key} = {setting}"

@@ -1,0 +1,137 @@
+"""Texts of CPU kernels, compiled and run on random data in a process that may be lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import resource
+import signal
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from kernel_values import CudaKernel
+
+from halide_backend.build.compiler import compile_kernel
+from halide_backend.build.loader import load_object
+from halide_backend.build.target import Target
+from halide_backend.errors import HalideBackendError
+from halide_backend.launch.launcher import Pipeline, make_launcher, native
+from halide_backend.program.loop_program import LoopProgram
+
+#: Seconds that compiling and running one kernel may take, and bytes of memory.
+SECONDS, MEMORY = 20, 6 << 30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a kernel: its `outputs` as lists of numbers by memory, or the `error` that names why there are
+    none, which is `typed` if it is one of this package."""
+
+    outputs: dict[int, np.ndarray[Any, Any]] | None
+    error: str = ""
+    typed: bool = True
+
+
+def run_text(text: str, program: LoopProgram, on_gpu: bool = False) -> Outcome:
+    """Compile `text` and call it once, on this machine or, for a GPU, as numpy runs its PTX."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        code = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            signal.alarm(SECONDS)
+            # Halide prints its errors.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            answer = _answer(text, program, on_gpu)
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(answer, pipe)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        raw = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        return Outcome(None, f"the process ended with status {status}", typed=False)
+    return pickle.loads(raw)
+
+
+def _answer(text: str, program: LoopProgram, on_gpu: bool) -> Outcome:
+    try:
+        return Outcome(_run_on_gpu(text, program) if on_gpu else _run(text, program))
+    except HalideBackendError as error:
+        return Outcome(None, f"{type(error).__name__}: {error}")
+    except BaseException:
+        return Outcome(None, traceback.format_exc(), typed=False)
+
+
+def _run(text: str, program: LoopProgram) -> dict[int, np.ndarray[Any, Any]]:
+    compiled = compile_kernel(text, Target.host(), "mutant")
+    code = load_object(compiled.object, "mutant_argv", native().symbols())
+    manifest = compiled.manifest
+    memory, values = _arguments(program, manifest["arguments"])
+    arity = len(values)
+    pipeline = Pipeline(
+        code.address, manifest["arguments"], range(arity), manifest["checks"], manifest["release_gil"], code
+    )
+    with contextlib.suppress(IndexError, ZeroDivisionError):
+        # Of random numbers some are no indices; what is written is compared all the same.
+        make_launcher("mutant", [pipeline], arity)(*values)
+    return _written(program, memory)
+
+
+def _run_on_gpu(text: str, program: LoopProgram) -> dict[int, np.ndarray[Any, Any]]:
+    kernel = CudaKernel(text)
+    memory, values = _arguments(program, kernel.arguments)
+    raw = {key: np.array(tensor.view(torch.uint8).numpy()) for key, tensor in memory.items()}
+    numbers = {tensor.data_ptr(): place for place, tensor in enumerate(memory.values())}
+    kernel(list(raw.values()), [numbers[v.data_ptr()] if isinstance(v, torch.Tensor) else v for v in values])
+    return _written(program, {key: torch.from_numpy(raw[key]).view(tensor.dtype) for key, tensor in memory.items()})
+
+
+def _arguments(
+    program: LoopProgram, arguments: Sequence[Mapping[str, Any]]
+) -> tuple[dict[int, torch.Tensor], list[Any]]:
+    """Tensors by memory, and what the kernel is called with."""
+    buffers = {buffer.name: buffer for buffer in (*program.inputs, *program.outputs)}
+    memory: dict[int, torch.Tensor] = {}
+    for buffer in sorted(buffers.values(), key=lambda buffer: -_number(buffer.extent, program)):
+        memory.setdefault(buffer.memory, _random(buffer.dtype, _number(buffer.extent, program), len(memory)))
+    sizes = {size.name: size for size in program.sizes}
+    values: list[Any] = []
+    for argument in arguments:
+        name = argument["name"]
+        if name in buffers:
+            values.append(memory[buffers[name].memory])
+        elif argument["kind"] != "status":
+            values.append(_number(sizes[name].value, program) if not sizes[name].data else 3)
+    return memory, values
+
+
+def _written(program: LoopProgram, memory: Mapping[int, torch.Tensor]) -> dict[int, np.ndarray[Any, Any]]:
+    return {key: memory[key].double().numpy() for key in {buffer.memory for buffer in program.outputs}}
+
+
+def _number(extent: Any, program: LoopProgram) -> int:
+    """An extent, typical if it is computed."""
+    if isinstance(extent, int):
+        return extent
+    hints = {axis.extent: axis.hint for axis in program.axes if not isinstance(axis.extent, int)}
+    symbols = {symbol: hint for symbol, hint in hints.items() if symbol.is_Symbol}
+    found = hints.get(extent, extent.subs(symbols))
+    return int(found)
+
+
+def _random(dtype: str, count: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randint(-8, 9, (count,), generator=generator)
+    kind = getattr(torch, dtype)
+    return (numbers > 0) if kind is torch.bool else (numbers.abs() if dtype.startswith("int64") else numbers).to(kind)
