@@ -7,9 +7,12 @@ import os
 import pickle
 import resource
 import signal
+import subprocess
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -37,8 +40,48 @@ class Outcome:
     typed: bool = True
 
 
-def run_text(text: str, program: LoopProgram, on_gpu: bool = False) -> Outcome:
-    """Compile `text` and call it once, on this machine or, for a GPU, as numpy runs its PTX."""
+class KernelRuns:
+    """A process that forks for each kernel that it compiles and runs, and has no threads; a context manager."""
+
+    def __enter__(self) -> KernelRuns:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
+        self._process.communicate()
+
+    def run(self, text: str, program: LoopProgram, on_gpu: bool = False, *, compile_only: bool = False) -> Outcome:
+        """Compile `text` and call it once, on this machine or, for a GPU, as numpy runs its PTX."""
+        assert self._process.stdin and self._process.stdout
+        pickle.dump((text, program, on_gpu, compile_only), self._process.stdin)
+        self._process.stdin.flush()
+        raw = pickle.load(self._process.stdout)
+        if not isinstance(raw, bytes):
+            return Outcome(None, f"the process ended with status {raw}", typed=False)
+        outcome: Outcome = pickle.loads(raw)
+        return outcome
+
+
+def _serve() -> None:
+    # What it pickles is read by the module of this name.
+    Outcome.__module__ = "kernel_runs"
+    sys.modules["kernel_runs"] = sys.modules["__main__"]
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            task = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        pickle.dump(_forked(*task), answers)
+        answers.flush()
+
+
+def _forked(*task: Any) -> bytes | int:
+    """The pickled outcome of `task`, or the status with which its process ended."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -49,7 +92,7 @@ def run_text(text: str, program: LoopProgram, on_gpu: bool = False) -> Outcome:
             signal.alarm(SECONDS)
             # Halide prints its errors.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            answer = _answer(text, program, on_gpu)
+            answer = _answer(*task)
             with os.fdopen(writer, "wb") as pipe:
                 pickle.dump(answer, pipe)
             code = 0
@@ -59,13 +102,14 @@ def run_text(text: str, program: LoopProgram, on_gpu: bool = False) -> Outcome:
     with os.fdopen(reader, "rb") as pipe:
         raw = pipe.read()
     _, status = os.waitpid(child, 0)
-    if status:
-        return Outcome(None, f"the process ended with status {status}", typed=False)
-    return pickle.loads(raw)
+    return status or raw
 
 
-def _answer(text: str, program: LoopProgram, on_gpu: bool) -> Outcome:
+def _answer(text: str, program: LoopProgram, on_gpu: bool, compile_only: bool) -> Outcome:
     try:
+        if compile_only:
+            CudaKernel(text)
+            return Outcome(None)
         return Outcome(_run_on_gpu(text, program) if on_gpu else _run(text, program))
     except HalideBackendError as error:
         return Outcome(None, f"{type(error).__name__}: {error}")
@@ -135,3 +179,7 @@ def _random(dtype: str, count: int, seed: int) -> torch.Tensor:
     numbers = torch.randint(-8, 9, (count,), generator=generator)
     kind = getattr(torch, dtype)
     return (numbers > 0) if kind is torch.bool else (numbers.abs() if dtype.startswith("int64") else numbers).to(kind)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -17,8 +17,8 @@ MOST_PADDING = 1 << 16
 #: Operators for which Halide knows that neither order nor grouping matters.
 _ASSOCIATIVE = frozenset({"sum", "prod", "min", "max"})
 
-#: The widest vector, in lanes: four registers of AVX-512 full of float32.
-MOST_LANES = 64
+#: The widest vector, in lanes: sixteen registers of AVX-512 full of float32.
+MOST_LANES = 256
 
 #: Steps of a loop that are written out. Compile time explodes beyond.
 MOST_UNROLLED = 128

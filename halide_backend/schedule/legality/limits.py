@@ -6,6 +6,7 @@ import math
 
 from halide_backend.schedule.legality.nests import Kind, Nest, NestLoop, Nests
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
+from halide_backend.schedule.stage import Role
 from halide_backend.schedule.steps import Step, Unroll, Vectorize
 
 #: Copies of one definition that unrolled loops write, its own and those around it.
@@ -32,7 +33,10 @@ def check_limits(nests: Nests, steps: list[Step]) -> None:
 
 
 def _check_vector(nests: Nests, nest: Nest) -> None:
-    """A vector of whole loops: each number in them becomes a vector, and their compilation took up to 12 s."""
+    """A vector of whole loops: each number in them becomes a vector, and their compilation took up to 12 s. The initial
+    value of a reduction is short."""
+    if nest.stage.role is Role.REDUCTION and nest.update is None:
+        return
     vector = next((k for k, loop in enumerate(nest.loops) if loop.kind is Kind.VECTOR), 0)
     left = _left(nests, nest)
     inside = [loop for loop in nest.loops[:vector] if loop.kind is not Kind.UNROLLED]

@@ -16,6 +16,7 @@ import halide as hl
 from halide_backend.kernel_library import memory
 from halide_backend.kernel_library.arguments import Input, Output
 from halide_backend.schedule.apply import apply
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import Reorder, Split, Vectorize
 
 ARGUMENTS = (
@@ -36,7 +37,9 @@ def pipeline():
         Vectorize("out", "x_lanes", update=0),
         Reorder("out", ("x_lanes", "r$x", "x_outer"), update=0),
     )
-    apply(steps, {"out": out})
+    loops = (Loop("x", 63, "x"), Loop("row", 1, "row"))
+    stage = Stage("out", Role.SCATTER, loops, updates=(Loop("r$x", 7, "r"),))
+    apply(steps, {"out": out}, StageGraph((stage,), ()))
     return [values], [out]
 """
 

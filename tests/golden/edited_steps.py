@@ -18,7 +18,7 @@ _TAILS = ("GuardWithIf", "RoundUp", "ShiftInwards", "Predicate")
 _FUNCS, _LOOPS = ("func", "consumer", "parent", "source"), ("old", "inner", "outer", "var", "rvar", "at", "along")
 
 
-class Mutants:
+class EditedSteps:
     """Endless edits of `steps`; equal seeds give equal ones."""
 
     def __init__(self, steps: Sequence[Step], graph: StageGraph, seed: object) -> None:
