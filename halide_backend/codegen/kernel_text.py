@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Sequence
 
 from halide_backend.codegen.source import CPU_LIBRARY, Algorithm
-from halide_backend.schedule.cpu import total_work
 from halide_backend.schedule.steps import Step
 from halide_backend.schedule.tiling import Tiling
 
@@ -66,7 +65,7 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),
         library=algorithm.library,
         functions="memory, operations as ops, reductions" + ("" if on_cpu else ", scans"),
-        release_gil=on_cpu and total_work(algorithm.stages) >= _RELEASE_GIL_WORK,
+        release_gil=on_cpu and algorithm.stages.work >= _RELEASE_GIL_WORK,
         gpu="" if on_cpu else _GPU.format(**vars(algorithm)),
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),
         inputs=f"[{', '.join(argument.name for argument in algorithm.inputs)}]",

@@ -10,7 +10,7 @@ from halide_backend.codegen.kernel_text import render
 from halide_backend.codegen.source import Algorithm, write_algorithm
 from halide_backend.errors import IllegalPlan, Unsupported
 from halide_backend.program.loop_program import LoopProgram
-from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.cuda import cuda_steps
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting

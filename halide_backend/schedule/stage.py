@@ -108,6 +108,11 @@ class StageGraph:
     def outputs(self) -> tuple[Stage, ...]:
         return tuple(s for s in self.stages if s.role in (Role.OUTPUT, Role.SCATTER))
 
+    @property
+    def work(self) -> int:
+        """Estimate of the kernel's arithmetic operations."""
+        return sum(stage.points * stage.work for stage in self.stages)
+
     def consumers(self, name: str) -> tuple[Stage, ...]:
         """The stages that call Func `name`."""
         return tuple(stage for stage in self.stages if name in stage.calls)

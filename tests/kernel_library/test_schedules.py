@@ -11,7 +11,7 @@ import torch
 from kernel import Builder
 
 from halide_backend.program.loop_program import Reduction
-from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halide_backend.errors import IllegalPlan
-from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.legality.check import check

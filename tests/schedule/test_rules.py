@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halide_backend.schedule.cpu import cpu_steps
+from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph

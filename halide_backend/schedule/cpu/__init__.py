@@ -1,0 +1,3 @@
+"""Rules for CPUs, one file each."""
+
+from __future__ import annotations

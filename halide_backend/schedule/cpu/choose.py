@@ -1,0 +1,70 @@
+"""Rules for CPUs: what becomes of the loops of a kernel, from the structure of its stages alone.
+
+The rules know the width of a vector register and nothing of the number of threads: parallel loops have more steps than
+any machine has cores and the runtime gives each thread a contiguous share. The numbers are explained in
+docs/design/schedules.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from halide_backend.schedule.cpu.column_blocks import column_blocks
+from halide_backend.schedule.cpu.column_reductions import reduce_columns
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
+from halide_backend.schedule.cpu.rows import rows
+from halide_backend.schedule.cpu.scatters import scatter
+from halide_backend.schedule.cpu.separate import own_nest, separate_nests
+from halide_backend.schedule.cpu.stored import stored
+from halide_backend.schedule.cpu.transposes import transposes
+from halide_backend.schedule.cpu.vector_reductions import reduce_in_lanes
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.stage import Role, Stage, StageGraph
+from halide_backend.schedule.steps import ComputeRoot, Step
+
+#: The loop nest of the outputs is the first rule's that applies; the last one always does.
+_RULES: tuple[Callable[[CpuKernel], Nest | None], ...] = (separate_nests, transposes, column_blocks, rows)
+
+
+def cpu_steps(graph: StageGraph, device: Cpu, choices: Choices) -> tuple[Step, ...]:
+    """The steps that the rules choose for `graph` on `device`.
+
+    Raises:
+        IllegalPlan: a requested knob has no such value.
+    """
+    kernel = CpuKernel(graph, device, choices)
+    nests = (rule(kernel) for rule in _RULES) if kernel.outputs else iter(())
+    nest = next((nest for nest in nests if nest is not None), Nest(()))
+    steps = list(nest.steps)
+    for stage in graph.stages:
+        steps += _stage(kernel, stage, nest.level if stage.name in kernel.inside else None)
+    for stage in graph.outputs:
+        if stage.role is Role.SCATTER:
+            steps += scatter(kernel, stage)
+    return tuple(steps)
+
+
+def _stage(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
+    """Steps of a stage that is no output; `level` is where the outputs need it, None if something else does, too."""
+    if stage.role in (Role.SERIAL, Role.SNAPSHOT):
+        return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
+    if stage.role is Role.REDUCTION:
+        return _reduction(kernel, stage, level if kernel.graph.row else None)
+    if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None:
+        return stored(kernel, stage, level)
+    return []
+
+
+def _reduction(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
+    over = [loop.axis for loop in stage.updates]
+    if kernel.contiguous not in over and stage.loops:
+        return reduce_columns(kernel, stage, level)
+    return reduce_in_lanes(
+        stage,
+        along=kernel.contiguous if kernel.contiguous in over else over[0],
+        lanes=kernel.lanes(stage.bits),
+        at=(level.parent, level.var) if level else None,
+        parallel=level is None and kernel.parallel,
+        choices=kernel.choices,
+    )

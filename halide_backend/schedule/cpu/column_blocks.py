@@ -1,0 +1,58 @@
+"""Blocks of columns in parallel, each a few vectors wide: pointwise kernels, sums over the first dimension.
+
+Memory runs along the row itself; reductions run over the rows with the accumulators of one block in cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop_along, same_loops, vectors
+from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.steps import ComputeWith, Parallel, Reorder, Split, Step
+
+COLUMNS = Knob("column_blocks.columns", (128, 256, 512, 1024, 2048), "columns of a block with accumulators")
+
+
+def column_blocks(kernel: CpuKernel) -> Nest | None:
+    """The outputs in blocks of columns, where memory runs along the row, or nothing runs inside it."""
+    parent, row = kernel.parent, kernel.row
+    inner_axes = {loop.axis for stage in kernel.outputs for loop in stage.loops} - set(row)
+    if kernel.contiguous not in row and (inner_axes or kernel.reduces):
+        return None
+    column = kernel.contiguous if kernel.contiguous in row else row[-1]
+    others = [axis for axis in row if axis != column]
+    lanes = kernel.lanes(parent.bits)
+    block = _block(kernel, column, others, lanes)
+    steps: list[Step] = []
+    for stage in kernel.outputs:
+        inner = [loop.name for loop in parent.loops if loop.axis not in row and has(stage, loop.axis)]
+        vector = vectors(stage.name, f"{column}_i", block, lanes)
+        steps += [
+            Split(stage.name, column, f"{column}_b", f"{column}_i", block),
+            *vector.steps,
+            Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *reversed(others))),
+        ]
+        if kernel.parallel:
+            outermost = next((axis for axis in others if loop_along(parent, axis).extent >= 4), f"{column}_b")
+            steps.append(Parallel(stage.name, outermost))
+    var = f"{column}_b"
+    if not kernel.reduces and all(same_loops(stage, parent) for stage in kernel.outputs):
+        var = f"{column}_i_o"
+    steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
+    return Nest(tuple(steps), Level(parent.name, var))
+
+
+def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int:
+    """Columns of one block: small enough to share out, large enough to be worth a task."""
+    extent = loop_along(kernel.parent, column).extent
+    rows = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
+    if not kernel.parallel or rows >= 16:
+        wanted = extent
+    else:
+        each = max(1, kernel.work // (extent * rows))
+        wanted = max(kernel.task_work // each, extent // 64)
+    if kernel.reduces:
+        why = "2 KiB of float32 accumulators stay in L1 beside the rows that stream through"
+        wanted = min(wanted, kernel.choices.number(COLUMNS, 512, why))
+    return max(lanes, -(-min(wanted, extent) // lanes) * lanes)
