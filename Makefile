@@ -37,6 +37,7 @@ format: $(READY)  ## let ruff rewrite what lint would complain about
 reference: $(READY)  ## write the generated pages of docs/reference again
 	$(BIN)/python -m halide_backend.inspection.options_page docs/reference/options.md
 	$(BIN)/python -m halide_backend.inspection.operations_page docs/reference/operations.md
+	$(BIN)/python -m halide_backend.inspection.steps_page docs/reference/schedule-steps.md
 
 matrix:  ## run the tests on every supported torch (2.11, 2.13, 2.15)
 	bash tests/matrix.sh

@@ -152,7 +152,10 @@ class _Application:
         source = (self.inputs | self.funcs).get(each.source)
         if source is None:
             raise KernelTextError(f"{each!r}: there is no {each.source!r}", cure="use an input, or a Func")
-        self.definition(each).prefetch(source, _var(each.at), _var(each.along), each.offset)
+        # By name: given in order, an input is taken for a Func, of which there is nothing to fetch.
+        kind = "image" if isinstance(source, hl.ImageParam) else "func"
+        loops = {"at": _var(each.at), "from": _var(each.along)}
+        self.definition(each).prefetch(**{kind: source}, **loops, offset=each.offset)
 
     @take.register
     def _(self, each: step.ComputeWith) -> None:

@@ -32,12 +32,13 @@ SECONDS, MEMORY = 20, 6 << 30
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a kernel: its `outputs` as lists of numbers by memory, or the `error` that names why there are
+    """What became of a kernel: its `inputs` and `outputs` as numbers by memory, or the `error` that names why there are
     none, which is `typed` if it is one of this package."""
 
     outputs: dict[int, np.ndarray[Any, Any]] | None
     error: str = ""
     typed: bool = True
+    inputs: dict[int, np.ndarray[Any, Any]] | None = None
 
 
 class KernelRuns:
@@ -110,7 +111,10 @@ def _answer(text: str, program: LoopProgram, on_gpu: bool, compile_only: bool) -
         if compile_only:
             CudaKernel(text)
             return Outcome(None)
-        return Outcome(_run_on_gpu(text, program) if on_gpu else _run(text, program))
+        outputs = _run_on_gpu(text, program) if on_gpu else _run(text, program)
+        memory = _memory(program)
+        inputs = {buffer.memory: memory[buffer.memory].double().numpy() for buffer in program.inputs}
+        return Outcome(outputs, inputs=inputs)
     except HalideBackendError as error:
         return Outcome(None, f"{type(error).__name__}: {error}")
     except BaseException:
@@ -145,10 +149,7 @@ def _arguments(
     program: LoopProgram, arguments: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[int, torch.Tensor], list[Any]]:
     """Tensors by memory, and what the kernel is called with."""
-    buffers = {buffer.name: buffer for buffer in (*program.inputs, *program.outputs)}
-    memory: dict[int, torch.Tensor] = {}
-    for buffer in sorted(buffers.values(), key=lambda buffer: -_number(buffer.extent, program)):
-        memory.setdefault(buffer.memory, _random(buffer.dtype, _number(buffer.extent, program), len(memory)))
+    buffers, memory = {buffer.name: buffer for buffer in (*program.inputs, *program.outputs)}, _memory(program)
     sizes = {size.name: size for size in program.sizes}
     values: list[Any] = []
     for argument in arguments:
@@ -158,6 +159,14 @@ def _arguments(
         elif argument["kind"] != "status":
             values.append(_number(sizes[name].value, program) if not sizes[name].data else 3)
     return memory, values
+
+
+def _memory(program: LoopProgram) -> dict[int, torch.Tensor]:
+    """Random numbers, always the same."""
+    memory: dict[int, torch.Tensor] = {}
+    for buffer in sorted((*program.inputs, *program.outputs), key=lambda buffer: -_number(buffer.extent, program)):
+        memory.setdefault(buffer.memory, _random(buffer.dtype, _number(buffer.extent, program), len(memory)))
+    return memory
 
 
 def _written(program: LoopProgram, memory: Mapping[int, torch.Tensor]) -> dict[int, np.ndarray[Any, Any]]:

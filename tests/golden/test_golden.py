@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from captured_kernels import CapturedKernel, captured_kernels
 from golden_cases import CASES, TARGETS, Case
-from loop_nests import LoopNests
 
+from halide_backend.inspection.loop_nests import LoopNests
 from halide_backend.program.serialization import digest, from_json, to_json
 
 FOLDER = Path(__file__).parent
