@@ -51,6 +51,8 @@ def plan_kernel(
     """
     form = prepared(program, device)
     if plan is not None:
+        if knobs:
+            raise IllegalPlan("a whole plan leaves nothing to knobs", where="knobs", cure="pass one of both")
         return _as_planned(program, form, device, plan)
     choices = Choices(knobs)
     mapping = choose_mapping(form, device)

@@ -121,10 +121,11 @@ def two_outputs() -> LoopProgram:
 def stencil() -> LoopProgram:
     """out_ptr0[x1, x0] = exp(in_ptr0)[x1, x0] + exp(in_ptr0)[x1, x0 + 2]."""
     values = _values()
-    at = (("x0", _X0.symbol + sympy.Integer(2)),)
-    values.append(Value.of("apply", "float32", (1,), Apply(at), values))
-    values.append(Value.of("add", "float32", (1, 2), None, values))
-    return _program(values, [(3, (_X0, _X1))], ROWS + 2)
+    for shift in (0, 2):
+        at = (("x0", _X0.symbol + sympy.Integer(shift)),)
+        values.append(Value.of("apply", "float32", (1,), Apply(at), values))
+    values.append(Value.of("add", "float32", (2, 3), None, values))
+    return _program(values, [(4, (_X0, _X1))], rows=ROWS + 2)
 
 
 _EXP = "apply_operand_0"  # the Func of a stencil's exponential
@@ -166,7 +167,7 @@ EXAMPLES: dict[type[Step], Example] = {
     ),
     StoreRoot: Example(stencil(), (_AT_ROW, StoreRoot(_EXP)), 1),
     StoreIn: Example(row_sums(), (ComputeAt("sum_0", "out_ptr0", "x0"), StoreIn("sum_0", "Heap")), 1, "in Heap"),
-    FoldStorage: Example(stencil(), (_AT_ROW, StoreRoot(_EXP), FoldStorage(_EXP, "x0", 4)), 2, "% 4"),
+    FoldStorage: Example(stencil(), (_AT_ROW, StoreRoot(_EXP), FoldStorage(_EXP, "x0", 3)), 2, "% 3"),
     In: Example(stencil(), (In(_EXP, "out_ptr0", "copy"), ComputeRoot(_EXP), ComputeAt("copy", "out_ptr0", "x0")), 0),
     CloneIn: Example(stencil(), (CloneIn(_EXP, "out_ptr0", "again"), ComputeAt("again", "out_ptr0", "x0")), 0),
     Prefetch: Example(pointwise(), (Prefetch("out_ptr0", "in_ptr0", "x0", "x0", 2),), 0, "prefetch"),
