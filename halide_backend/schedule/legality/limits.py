@@ -68,10 +68,14 @@ def _left(nests: Nests, nest: Nest) -> dict[str, int]:
                     inside[axis] = inside.get(axis, 1) * (loop.extent if k < number else 1)
 
     def steps(loop: NestLoop) -> int:
-        if loop.part:
-            return loop.extent
         if loop.name in around:
             return 1
-        return min([loop.extent, *(inside[axis] for axis in loop.axes if axis in inside)])
+        left = [inside[axis] for axis in loop.axes if axis in inside]
+        if loop.part and left:
+            # Threads take the other pieces.
+            others = (other for other in nest.loops if other.part and other.axes == loop.axes)
+            pieces = math.prod(other.extent for other in others if other.kind is not Kind.UNROLLED)
+            left = [-(-min(left) // pieces)] if loop.kind is Kind.UNROLLED else []
+        return min([loop.extent, *left])
 
     return {loop.name: steps(loop) for loop in nest.loops}

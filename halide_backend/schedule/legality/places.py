@@ -10,7 +10,7 @@ from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import FoldStorage, Step, StoreIn
 
 #: Points that may be computed again, however few the kernel has, and how many times as many as it has.
-REPEATED_POINTS, REPEATS = 1 << 22, 4
+REPEATED_POINTS, REPEATS = 1 << 22, 16
 
 #: Bytes of a Func on a thread's stack.
 MOST_STACK = 16 << 10
@@ -84,7 +84,10 @@ def _check_repetition(nests: Nests, stage: Stage, place: Place) -> None:
     own = {loop.axis for loop in stage.loops}
     if nests.on_gpu and stage.role is not Role.REDUCTION:
         return  # A thread reads a word again from its cache.
-    again = math.prod(loop.extent for loop in around if not loop.axes & own)
+    outside = [loop for loop in around if not loop.axes & own]
+    if not all(loop.fixed for loop in (*outside, *stage.loops, *stage.updates)):
+        return  # How often is known when the kernel is called.
+    again = math.prod(loop.extent for loop in outside)
     whole = sum(points(other) for other in nests.stages.values())
     if again > 1 and again * points(stage) > max(REPEATED_POINTS, REPEATS * whole):
         refuse(place.number, place.step, f"its {points(stage)} points would be computed {again} times")
