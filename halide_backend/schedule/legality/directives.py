@@ -193,6 +193,8 @@ class Directives(Reader):
                 refuse(self.number, each, f"{name!r} is no loop of a reduction")
         self.new(each, self.nests.nests[each.func, None], *pairs.values())
         made = [replace(loop, name=pairs.get(loop.name, loop.name), kind=Kind.SERIAL) for loop in nest.loops]
+        # Halide puts the new Vars outside of all other loops.
+        made.sort(key=lambda loop: loop.name in pairs.values())
         created = tuple(_as_loop(loop) for loop in made if loop.name in pairs.values())
         partial = replace(stage, name=each.into, loops=(*stage.loops, *created), updates=stage.updates)
         self._add(each, each.into, partial)
