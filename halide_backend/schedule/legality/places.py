@@ -85,7 +85,7 @@ def _check_repetition(nests: Nests, stage: Stage, place: Place) -> None:
     if nests.on_gpu and stage.role is not Role.REDUCTION:
         return  # A thread reads a word again from its cache.
     outside = [loop for loop in around if not loop.axes & own]
-    if not all(loop.fixed for loop in (*outside, *stage.loops, *stage.updates)):
+    if not all([loop.fixed for loop in outside] + [loop.fixed for loop in (*stage.loops, *stage.updates)]):
         return  # How often is known when the kernel is called.
     again = math.prod(loop.extent for loop in outside)
     whole = sum(points(other) for other in nests.stages.values())
