@@ -24,6 +24,7 @@ from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.code_generation import emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
+from halide_backend.build.llvm.partial_vectors import with_whole_stores
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
@@ -80,8 +81,9 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     registers = _registers(kernel.namespace, name)
     _check_folds(kernel, inputs, outputs, target)
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
-    ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
-    machine_code = emit_object(ir, target, name)
+    ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
+    ir = with_element_alignment(without_single_lane_stores(ir))
+    machine_code = emit_object(ir, target, name, promote=promote)
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)

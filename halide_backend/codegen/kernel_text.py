@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from halide_backend.codegen.source import CPU_LIBRARY, Algorithm
+from halide_backend.codegen.algorithm import CPU_LIBRARY, Algorithm
 from halide_backend.schedule.steps import Step
 from halide_backend.schedule.tiling import Tiling
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 
+from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.cuda import source as cuda_source
 from halide_backend.codegen.kernel_text import render
-from halide_backend.codegen.source import Algorithm, write_algorithm
+from halide_backend.codegen.source import write_algorithm
 from halide_backend.errors import IllegalPlan, Unsupported
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.cpu.choose import cpu_steps
@@ -55,7 +56,7 @@ def plan_kernel(
             raise IllegalPlan("a whole plan leaves nothing to knobs", where="knobs", cure="pass one of both")
         return _as_planned(program, form, device, plan)
     choices = Choices(knobs)
-    mapping = choose_mapping(form, device)
+    mapping = choose_mapping(form, device, choices)
     algorithm = _write(form, mapping)
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
@@ -86,6 +87,6 @@ def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:
 
 def _choose_steps(graph: StageGraph, mapping: Mapping, device: Device, choices: Choices) -> tuple[Step, ...]:
     if isinstance(device, Cpu):
-        return cpu_steps(graph, device, choices)
+        return cpu_steps(graph, mapping, device, choices)
     assert mapping.tiling is not None
     return cuda_steps(graph, mapping.tiling, device, choices)

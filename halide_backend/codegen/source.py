@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.index_text import index_text
-from halide_backend.codegen.value_text import value_text
+from halide_backend.codegen.value_text import converted, element_text, value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, Status, known
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
@@ -27,33 +28,6 @@ from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph, rvar
 
-#: Where texts take their functions from.
-CPU_LIBRARY, CUDA_LIBRARY = "halide_backend.kernel_library", "halide_backend.kernel_library.cuda"
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """The algorithm half of a kernel.
-
-    `lines` are the statements of the text's function, `funcs` the names it defines, `inputs` and `outputs` its
-    arguments in order (a `Status` last, if there are checks). The memory of those in `aligned` has to begin at a
-    multiple of 16 bytes. `loads` is the cache priority of a GPU's loads, as PTX writes it, `registers` how many its
-    threads may have (`schedule/mapping/registers.py`), `library` the package of the functions that statements call.
-    """
-
-    lines: tuple[str, ...]
-    inputs: tuple[Input | Size, ...]
-    outputs: tuple[Output | Status, ...]
-    stages: StageGraph
-    aligned: tuple[str, ...] = ()
-    loads: str = ""
-    registers: str | float = "auto"
-    library: str = CPU_LIBRARY
-
-    @property
-    def funcs(self) -> tuple[str, ...]:
-        return tuple(stage.name for stage in self.stages.stages)
-
 
 def write_algorithm(program: LoopProgram, mapping: Mapping) -> Algorithm:
     """Halide statements for `program`, with the Funcs of `mapping`.
@@ -70,6 +44,7 @@ class _Writer:
     def __init__(self, program: LoopProgram, mapping: Mapping) -> None:
         self.program = program
         self.roles = mapping.roles
+        self.transposition = mapping.transposition
         self.axes = {axis.name: axis for axis in program.axes}
         self.lines: list[str] = []
         self.stages: list[Stage] = []
@@ -182,20 +157,45 @@ class _Writer:
 
     def _write_value(self, position: int) -> None:
         value = self.program.values[position]
+        role = self.roles.get(position)
+        self.written.add(position)
+        if role is Role.STAGED_LOAD and isinstance(value.attribute, Load):
+            self.lines.append(f"t{position} = {converted(value, self._transposed(position, value, value.attribute))}")
+            return
         if isinstance(value.attribute, Reduction):
             self.lines.append(f"t{position} = {self._reduction(position, value, value.attribute)}")
         elif isinstance(value.attribute, Apply):
             self.lines.append(f"t{position} = {self._applied(value, value.attribute)}")
         else:
             self.lines.append(f"t{position} = {value_text(self.program, value, sorted(value.axes))}")
-        self.written.add(position)
-        role = self.roles.get(position)
         if role is not None:
             axes = self._inner_first(value.axes)
             stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
             func = self._func(stem, role, axes, f"t{position}", [position], bits=self._bits(position))
             self.calls[position] = func
             self.lines.append(f"t{position} = {self._read(func, axes)}")
+
+    def _transposed(self, position: int, value: Value, load: Load) -> str:
+        """The element of a transposed operand, out of a tile that is turned in registers."""
+        assert self.transposition is not None
+        column, across, side = self.transposition.column, self.transposition.across, self.transposition.side
+        axes = self._inner_first(value.axes)
+        bits = next(ELEMENT[buffer.dtype][1] for buffer in self.program.inputs if buffer.name == load.buffer)
+        source = self._func(load.buffer, Role.INLINE, axes, element_text(self.program, value, load), [position])
+        names = [f"{source}_{number}" for number in range(side.bit_length())]
+        extents = ", ".join(index_text(self.axes[axis].extent) for axis in (column, across))
+        arguments = f'"{source}", {source}, [{", ".join(axes)}], {column}, {across}, ({extents}), {side}'
+        self.lines.append(f"{', '.join(names)} = memory.transposed({arguments})")
+        tiles = {axis: f"{axis} // {side}" for axis in (column, across)}
+        for name, needed in zip(names, [source, *names]):
+            loops = (
+                Loop("i", side, "i"),
+                Loop("j", side, "j"),
+                *(replace(loop, extent=1) for loop in self._loops(axes)),
+            )
+            self.stages.append(Stage(name, Role.STAGED_LOAD, loops, calls=(needed,), bits=bits, work=0))
+        self.calls[position] = names[-1]
+        return self._read(names[-1], [f"{column} % {side}", f"{across} % {side}", *axes], tiles)
 
     def _applied(self, value: Value, application: Apply) -> str:
         """The operand's Func, called at other coordinates than its own."""

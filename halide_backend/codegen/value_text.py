@@ -22,7 +22,7 @@ def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()
     attribute = value.attribute
     sources = [program.values[operand].dtype for operand in value.operands]
     if isinstance(attribute, Load):
-        return _load(program, value, attribute)
+        return converted(value, element_text(program, value, attribute))
     if isinstance(attribute, Indirect):
         size = index_text(attribute.size)
         return f"{library}.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
@@ -51,7 +51,8 @@ def _index(program: LoopProgram, value: Value, index: sympy.Expr, library: str) 
     return f"{library}.position({value.dtype!r}, {text})"
 
 
-def _load(program: LoopProgram, value: Value, load: Load) -> str:
+def element_text(program: LoopProgram, value: Value, load: Load) -> str:
+    """The element that a load reads, as it lies in memory."""
     masked = any(program.values[o].dtype == "bool" for o in value.operands) and any(
         program.values[o].operation != "indirect" for o in value.operands
     )
@@ -64,10 +65,10 @@ def _load(program: LoopProgram, value: Value, load: Load) -> str:
         text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
     else:
         text = index_text(load.index)
-    return element_text(value, f"{load.buffer}[{text}]")
+    return f"{load.buffer}[{text}]"
 
 
-def element_text(value: Value, element: str) -> str:
+def converted(value: Value, element: str) -> str:
     """The value of a load whose `element` is as it lies in memory."""
     if value.dtype == "bool" or value.dtype in NARROW_FLOATS:
         return f"ops.load({value.dtype!r}, {element})"

@@ -66,7 +66,7 @@ LEGAL: dict[type[Step], str] = {
     steps.CloneIn: "as In.",
     steps.Prefetch: "on a CPU, up to 1,024 steps ahead.",
     steps.ComputeWith: "for outputs whose loops from the outermost one down to this are the same.",
-    steps.Bound: "on a GPU, with the number of points that the dimension has anyway.",
+    steps.Bound: "with the number of points that the dimension has anyway.",
     steps.BoundExtent: "on a GPU, with one point of an axis that blocks and threads share out.",
     steps.GpuBlocks: "on a GPU, for every output; at most three loops, outermost.",
     steps.GpuThreads: (

@@ -33,3 +33,44 @@ def target(
     for dimension, ((extent, stride), variable) in enumerate(zip(dims, variables)):
         func.bound(variable, 0, extent)
         buffer.dim(dimension).set_bounds(0, extent).set_stride(stride)
+
+
+def transposed(
+    name: str,
+    func: hl.Func,
+    variables: Sequence[hl.Var],
+    column: hl.Var,
+    across: hl.Var,
+    extents: tuple[hl.Expr | int, hl.Expr | int],
+    side: int,
+) -> list[hl.Func]:
+    """Funcs `name`_0, `name`_1, ... of which the first reads `func` in tiles and the last holds the transposed tiles.
+
+    The Funcs have the arguments (i, j, *variables), in which `column` and `across` count tiles. In the first one i runs
+    along `across` and j along `column`, in the last one the other way. Each step takes, along i, elements of two
+    vectors in turns: a perfect shuffle, which Halide compiles to interleaving instructions. log2(side) of them are a
+    transposition (Stone, Parallel processing with the perfect shuffle, 1971). Tiles that reach beyond an extent repeat
+    its last element.
+
+    Args:
+        variables: arguments of `func`, among them `column` and `across`, whose `extents` these are in this order.
+        side: elements of a side of a tile, a power of two.
+    """
+    i, j = hl.Var("i"), hl.Var("j")
+
+    def inside(tile: hl.Var, offset: hl.Var, extent: hl.Expr | int) -> hl.Expr:
+        place = tile * side + offset
+        whole = isinstance(extent, int) and extent % side == 0
+        return place if whole else hl.min(hl.likely(place), extent - 1)
+
+    places = {column.name(): inside(column, j, extents[0]), across.name(): inside(across, i, extents[1])}
+    tile = hl.Func(f"{name}_0")
+    coordinates = (i, j, *variables)
+    tile[coordinates] = func[tuple(places.get(each.name(), each) for each in variables)]
+    funcs, half = [tile], side // 2
+    for number in range(1, side.bit_length()):
+        shuffled = hl.Func(f"{name}_{number}")
+        interleaved = (i // 2 + half * (j % 2), j // 2 + half * (i % 2), *variables)
+        shuffled[coordinates] = funcs[-1][interleaved]
+        funcs.append(shuffled)
+    return funcs

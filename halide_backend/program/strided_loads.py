@@ -11,9 +11,10 @@ from halide_backend.program.store_layout import OutputLayout
 _TILE = 8
 
 
-def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> frozenset[int]:
-    """Loads that run along another axis of memory than the store they feed: the transposed operands."""
-    found: set[int] = set()
+def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> dict[int, str]:
+    """Loads that run along another axis of memory than the store they feed: the transposed operands, each with the axis
+    along which it is adjacent."""
+    found: dict[int, str] = {}
     hints = {axis.name: axis.hint for axis in program.axes}
     for store in program.stores:
         layout = layouts[store.buffer]
@@ -24,9 +25,9 @@ def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> fro
             continue
         for position in _behind(program, store):
             value = program.values[position]
-            if isinstance(value.attribute, Load) and _is_transposed(value, value.attribute, inner, program):
-                found.add(position)
-    return frozenset(found)
+            if isinstance(value.attribute, Load) and (along := _along(value, value.attribute, inner, program)):
+                found[position] = along
+    return found
 
 
 def _behind(program: LoopProgram, store: Store) -> set[int]:
@@ -41,13 +42,15 @@ def _behind(program: LoopProgram, store: Store) -> set[int]:
     return seen
 
 
-def _is_transposed(value: Value, load: Load, inner: str, program: LoopProgram) -> bool:
+def _along(value: Value, load: Load, inner: str, program: LoopProgram) -> str:
+    """The axis along which `load` is adjacent, "" if it is no transposed operand of a store along `inner`."""
     if value.operands or inner not in value.axes:
-        return False
+        return ""
     extents = {axis.name: axis.hint for axis in program.axes}
     index = sympy.expand(load.index)
     by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
     strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
     if inner not in strides or strides[inner] in (0, 1, -1):
-        return False
-    return any(stride == 1 and extents[name] >= _TILE for name, stride in strides.items() if name != inner)
+        return ""
+    others = (name for name in sorted(strides) if name != inner and strides[name] == 1)
+    return next((name for name in others if extents[name] >= _TILE), "")

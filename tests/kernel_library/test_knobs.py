@@ -95,7 +95,7 @@ def test_a_setting_changes_the_steps() -> None:
     program, device = builder.program(), device_of(Target.host())
     factors = {
         side: {
-            s.factor for s in plan_kernel(program, device, {"transposes.tile": side}).plan.steps if isinstance(s, Split)
+            s.factor for s in plan_kernel(program, device, {"transposes.side": side}).plan.steps if isinstance(s, Split)
         }
         for side in (4, 8, 16)
     }
@@ -108,7 +108,7 @@ def test_a_setting_changes_the_steps() -> None:
 def test_every_knob_is_on_the_page_of_schedules() -> None:
     page = PAGE.read_text()
     names = {choice.knob.name for made in MADE for extents in EXTENTS for choice in choices_of(made(extents)[0])}
-    assert {"parallel.threads", "transposes.tile", "vector_reduction.accumulators"} <= names
+    assert {"parallel.threads", "transposes.side", "vector_reduction.accumulators"} <= names
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 
@@ -136,5 +136,5 @@ def test_another_value_is_refused(wanted: object) -> None:
 def test_a_knob_that_no_rule_asks_for_is_refused() -> None:
     builder, _, _ = pointwise((64, 512))
     with pytest.raises(IllegalPlan, match="no rule of this kernel asks for this knob") as caught:
-        plan_kernel(builder.program(), device_of(Target.host()), {"transposes.tile": 16})
-    assert caught.value.where == "transposes.tile"
+        plan_kernel(builder.program(), device_of(Target.host()), {"transposes.side": 16})
+    assert caught.value.where == "transposes.side"

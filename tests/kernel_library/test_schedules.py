@@ -25,7 +25,7 @@ STORED = (Role.REDUCTION, Role.SHARED, Role.PRESERVED, Role.STAGED_LOAD)
 
 
 def rules(graph: StageGraph, vector_bytes: int) -> Steps:
-    return cpu_steps(graph, Cpu(vector_bytes), Choices())
+    return cpu_steps(graph, Mapping(), Cpu(vector_bytes), Choices())
 
 
 def everything_first(graph: StageGraph) -> Steps:

@@ -224,7 +224,7 @@ def test_the_rules_are_legal() -> None:
         (kernel, [AT, Prefetch("out", "value", "x0", "x0", 2)], "is not stored"),
         (kernel, [AT, ComputeWith("value", "out", "x0")], "only outputs"),
         (kernel, [AT, GpuBlocks("out", ("x0",))], "this step is for a GPU"),
-        (kernel, [AT, Bound("value", "x1", 0, 10)], "this step is for a GPU"),
+        (kernel, [AT, Bound("value", "x1", 0, 10)], "known to have the 1000 points"),
     ],
 )
 def test_a_trap_is_refused(graph: Callable[[], StageGraph], steps: list[Step], why: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Step, Vectorize
 
@@ -14,7 +15,7 @@ def loops(*extents: tuple[str, int]) -> tuple[Loop, ...]:
 
 
 def steps_of(graph: StageGraph, vector_bytes: int) -> tuple[Step, ...]:
-    return cpu_steps(graph, Cpu(vector_bytes), Choices())
+    return cpu_steps(graph, Mapping(), Cpu(vector_bytes), Choices())
 
 
 def reduction(contiguous: str) -> StageGraph:

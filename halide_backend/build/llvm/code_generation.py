@@ -38,8 +38,10 @@ def with_contraction(ir: str) -> str:
     return _CONTRACTIBLE.sub(r"= \1 contract ", ir)
 
 
-def emit_object(ir: str, target: Target, name: str) -> bytes:
+def emit_object(ir: str, target: Target, name: str, *, promote: bool = False) -> bytes:
     """Turn LLVM IR into a position-independent relocatable object.
+
+    Halide has optimized the IR. `promote` says that there is memory on the stack since which belongs in registers.
 
     Raises:
         LLVMCompileError: the IR does not parse or verify.
@@ -47,11 +49,25 @@ def emit_object(ir: str, target: Target, name: str) -> bytes:
     try:
         module = llvm.parse_assembly(ir)
         module.verify()
-        return bytes(_machine(target, module.triple).emit_object(module))
+        machine = _machine(target, module.triple)
+        if promote:
+            _promote(module, machine)
+        return bytes(machine.emit_object(module))
     except RuntimeError as error:
         raise LLVMCompileError(
             str(error), where=f"kernel {name}", cure="Please report it with the kernel's text."
         ) from error
+
+
+def _promote(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """Move memory on the stack into registers, where LLVM finds that it may."""
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
 
 
 @cache

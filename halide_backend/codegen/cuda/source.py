@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import sympy
 
+from halide_backend.codegen.algorithm import CUDA_LIBRARY, Algorithm
 from halide_backend.codegen.cuda.axes import WORD
 from halide_backend.codegen.cuda.guards import Guards
 from halide_backend.codegen.cuda.kernel_builder import KernelBuilder
@@ -20,8 +21,7 @@ from halide_backend.codegen.cuda.scan_stages import beside_scans, write_scan
 from halide_backend.codegen.cuda.scatter import write_scatter
 from halide_backend.codegen.cuda.text import call_text, multiple_text, tuple_text
 from halide_backend.codegen.index_text import index_text
-from halide_backend.codegen.source import CUDA_LIBRARY, Algorithm
-from halide_backend.codegen.value_text import element_text, value_text
+from halide_backend.codegen.value_text import converted, value_text
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, known
 from halide_backend.program.checks import Sink, sinks_of_checks
 from halide_backend.program.dtypes import ELEMENT
@@ -142,7 +142,7 @@ class _Writer(KernelBuilder):
         dtype = self.buffers[load.buffer].dtype
         stored = f"{load.buffer}[{index_text(load.index)}]"
         self._keep(position, load.buffer, Role.TILE, stored, bits=ELEMENT[dtype][1])
-        self.lines.append(f"t{position} = {element_text(value, f't{position}')}")
+        self.lines.append(f"t{position} = {converted(value, f't{position}')}")
 
     def _keep(self, position: int, stem: str, role: Role, text: str = "", **facts: object) -> None:
         """Make a Func of a value that is written already, or of the `text` that it is made from."""

@@ -20,6 +20,7 @@ from halide_backend.schedule.cpu.transposes import transposes
 from halide_backend.schedule.cpu.vector_reductions import reduce_in_lanes
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Role, Stage, StageGraph
 from halide_backend.schedule.steps import ComputeRoot, Step
 
@@ -27,13 +28,13 @@ from halide_backend.schedule.steps import ComputeRoot, Step
 _RULES: tuple[Callable[[CpuKernel], Nest | None], ...] = (separate_nests, transposes, column_blocks, rows)
 
 
-def cpu_steps(graph: StageGraph, device: Cpu, choices: Choices) -> tuple[Step, ...]:
-    """The steps that the rules choose for `graph` on `device`.
+def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices) -> tuple[Step, ...]:
+    """The steps that the rules choose for `graph`, which was written for `mapping`, on `device`.
 
     Raises:
         IllegalPlan: a requested knob has no such value.
     """
-    kernel = CpuKernel(graph, device, choices)
+    kernel = CpuKernel(graph, device, choices, mapping.transposition)
     nests = (rule(kernel) for rule in _RULES) if kernel.outputs else iter(())
     nest = next((nest for nest in nests if nest is not None), Nest(()))
     steps = list(nest.steps)

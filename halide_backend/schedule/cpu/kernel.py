@@ -7,6 +7,7 @@ from functools import cached_property
 
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import Split, Step, Vectorize
 
@@ -40,6 +41,7 @@ class CpuKernel:
     graph: StageGraph
     device: Cpu
     choices: Choices
+    transposition: Transposition | None = None
 
     def lanes(self, bits: int) -> int:
         """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in."""
@@ -83,7 +85,9 @@ class CpuKernel:
 
     @cached_property
     def contiguous(self) -> str:
-        """The axis along which most bytes are adjacent: the largest operands decide."""
+        """The axis along which most bytes are adjacent: the largest operands decide, or the outputs of transposes."""
+        if self.transposition is not None:
+            return self.transposition.column
         votes: dict[str, int] = {}
         for stage in self.graph.stages:
             for axis, size in stage.contiguous.items():

@@ -1,61 +1,91 @@
-"""Square tiles for transposed operands: these are read along their own memory into a small copy."""
+"""Transposed operands, in square tiles: vectors of the operand's memory in, vectors of the output's memory out."""
 
 from __future__ import annotations
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, same_loops, vectors
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import ComputeAt, ComputeWith, Parallel, Reorder, Split, Step, Unroll, Vectorize
+from halide_backend.schedule.mapping.transposition import Transposition
+from halide_backend.schedule.stage import Role
+from halide_backend.schedule.steps import (
+    Bound,
+    BoundExtent,
+    ComputeAt,
+    ComputeWith,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
 
-TILE = Knob("transposes.tile", (4, 8, 16), "side of the tile through which a transposed operand is copied")
+TILES = Knob("transposes.tiles", (1, 2, 4), "tiles that are read one after another along the operand's memory")
+
+#: Bytes of a cache line.
+_LINE = 64
 
 
 def transposes(kernel: CpuKernel) -> Nest | None:
-    """The outputs in tiles, where an operand runs along another axis than they do."""
+    """The outputs in tiles, where the mapping turns operands."""
+    turned = kernel.transposition
+    if turned is None:
+        return None
+    column, across, side = turned.column, turned.across, turned.side
     parent = kernel.parent
-    inner_axes = {loop.axis for stage in kernel.outputs for loop in stage.loops} - set(kernel.row)
-    if kernel.contiguous not in kernel.row and (inner_axes or kernel.reduces):
-        return None
-    column = kernel.contiguous if kernel.contiguous in kernel.row else kernel.row[-1]
-    loads = _transposed(kernel, column)
-    if not loads or not all(same_loops(stage, parent) for stage in kernel.outputs):
-        return None
-    across = _along(loads[0])
-    tile = kernel.choices.number(TILE, 8, "eight vector loads and stores of float32 on AVX2")
-    # In one order for all of them, whatever the order in their memory is: their loops are fused.
-    rest = [loop.name for loop in parent.loops if loop.axis not in (column, across)]
+    funcs = [stage for stage in kernel.graph.stages if stage.role is Role.STAGED_LOAD]
+    tiles = _tiles(kernel, turned, max(stage.bits for stage in funcs))
+    # In the order of the parent's memory for all of them: their loops are fused.
+    outer = [f"{across}_o" if loop.axis == across else loop.name for loop in parent.loops if loop.axis != column]
     steps: list[Step] = []
     for stage in kernel.outputs:
         steps += [
-            Split(stage.name, column, f"{column}_o", f"{column}_v", tile),
-            Split(stage.name, across, f"{across}_o", f"{across}_u", tile),
-            Reorder(stage.name, (f"{column}_v", f"{across}_u", f"{column}_o", f"{across}_o", *rest)),
+            Split(stage.name, column, f"{column}_o", f"{column}_i", side * tiles),
+            Split(stage.name, f"{column}_i", f"{column}_t", f"{column}_v", side),
+            Split(stage.name, across, f"{across}_o", f"{across}_i", side * tiles),
+            Split(stage.name, f"{across}_i", f"{across}_t", f"{across}_u", side),
+            Reorder(
+                stage.name,
+                (f"{column}_v", f"{across}_u", f"{across}_t", f"{column}_t", f"{column}_o", *outer),
+            ),
             Vectorize(stage.name, f"{column}_v"),
             Unroll(stage.name, f"{across}_u"),
         ]
         if kernel.parallel:
-            steps.append(Parallel(stage.name, rest[-1] if rest else f"{across}_o"))
-    level = Level(parent.name, f"{column}_o")
+            steps.append(Parallel(stage.name, _outermost(kernel, turned, side * tiles)))
+    level = Level(parent.name, f"{across}_t")
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
-    for load in loads:
-        inner = _along(load)
-        others = (loop.name for loop in load.loops if loop.name != inner)
-        steps.append(ComputeAt(load.name, level.parent, level.var))
-        loops: tuple[str, ...] = (inner,)
-        if inner == across:
-            vector = vectors(load.name, inner, tile, tile)
-            steps += vector.steps
-            loops = vector.loops
-        steps.append(Reorder(load.name, (*loops, *others)))
+    for stage in funcs:
+        # One tile is needed at a time, which Halide cannot prove where a tail is guarded.
+        steps += [
+            ComputeAt(stage.name, level.parent, level.var),
+            Bound(stage.name, "i", 0, side),
+            Bound(stage.name, "j", 0, side),
+            BoundExtent(stage.name, column, 1),
+            BoundExtent(stage.name, across, 1),
+            Vectorize(stage.name, "i"),
+            Unroll(stage.name, "j"),
+        ]
     return Nest(tuple(steps), level)
 
 
-def _transposed(kernel: CpuKernel, column: str) -> list[Stage]:
-    loads = [s for s in kernel.graph.stages if s.role is Role.STAGED_LOAD and s.name in kernel.inside]
-    axes = {loop.axis for loop in kernel.parent.loops}
-    return [s for s in loads if {loop.axis for loop in s.loops} <= axes and _along(s) != column]
+def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> int:
+    """Tiles of a square of tiles along each side, for elements of `bits` bits."""
+    ends = [loop for loop in kernel.parent.loops if loop.axis in (turned.column, turned.across)]
+    if all(loop.fixed and loop.extent % turned.side == 0 for loop in ends):
+        why = "rows that lie a power of two apart share few places of a cache"
+        return kernel.choices.number(TILES, 1, why)
+    # Where tails are guarded, Halide also needs this loop inside the parallel one, to make a copy without guards.
+    line = max(2, min(4, _LINE * 8 // (turned.side * bits)))
+    return kernel.choices.number(TILES, line, "the tiles of one cache line, which is then read once")
 
 
-def _along(stage: Stage) -> str:
-    """The axis along which a staged load is adjacent in memory."""
-    return max(stage.contiguous, key=lambda axis: stage.contiguous[axis])
+def _outermost(kernel: CpuKernel, turned: Transposition, rows: int) -> str:
+    """The outermost long loop, whose steps the threads share; that along `across` has `rows` points in each."""
+    loops = {
+        f"{loop.name}_o" if loop.axis == turned.across else loop.name: -(-loop.extent // rows)
+        if loop.axis == turned.across
+        else loop.extent
+        for loop in reversed(kernel.parent.loops)
+        if loop.axis != turned.column
+    }
+    return next((name for name, extent in loops.items() if extent >= 8), max(loops, key=lambda name: loops[name]))

@@ -298,7 +298,6 @@ class Directives(Reader):
     # -- storage -----------------------------------------------------------------------------------------------
 
     def _bounded(self, each: step.Bound | step.BoundExtent) -> Loop:
-        self.only_on(each, gpu=True)
         stage = self.nests.stages[each.func]
         loop = next((loop for loop in stage.loops if loop.name == each.var), None)
         if loop is None or stage.role in (Role.OUTPUT, Role.SCATTER):
@@ -308,11 +307,12 @@ class Directives(Reader):
     @take.register
     def _(self, each: step.Bound) -> None:
         loop = self._bounded(each)
-        if (each.minimum, each.extent) != (0, loop.extent) or not loop.fixed:
+        if (each.minimum, each.extent) != (0, loop.extent) or not loop.fixed or self.nests.has_more(each.func):
             refuse(self.number, each, f"the dimension is known to have the {loop.extent} points from 0 on")
 
     @take.register
     def _(self, each: step.BoundExtent) -> None:
+        self.only_on(each, gpu=True)
         loop = self._bounded(each)
         if each.extent != 1 or loop.axis not in self.nests.row:
             refuse(self.number, each, "a thread needs one point of the axes that blocks and threads share out")

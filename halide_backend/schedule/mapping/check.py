@@ -5,6 +5,7 @@ from __future__ import annotations
 from halide_backend.errors import IllegalPlan
 from halide_backend.program.loop_program import LoopProgram, Reduction, Scan
 from halide_backend.schedule.device import Cpu, Device
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.choose import choose_mapping
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Role
@@ -22,13 +23,13 @@ def check_mapping(program: LoopProgram, device: Device, mapping: Mapping) -> Non
     """Check `mapping` for `program`, which has been prepared for `device`.
 
     It may give further values Funcs, and on a CPU say which of them are worth storing; Funcs that the rules find
-    necessary stay, with their roles, and on a GPU the tiling is that of the rules.
+    necessary stay, with their roles, and tiling and transposition are those of the rules.
 
     Raises:
         IllegalPlan: it does not fit.
         Unsupported: no mapping does.
     """
-    rules = choose_mapping(program, device)
+    rules = choose_mapping(program, device, Choices())
     roles, necessary = mapping.roles, rules.roles
     if len(roles) != len(mapping.funcs):
         _refuse("mapping", "a value has two roles", "name each position once")
@@ -39,6 +40,8 @@ def check_mapping(program: LoopProgram, device: Device, mapping: Mapping) -> Non
             _refuse(f"value {position}", f"it has no Func, but needs one: {role.value}", "add it to funcs")
     if mapping.tiling != rules.tiling:
         _refuse("tiling", f"it is not the one of this program, {rules.tiling}", "choose another by knobs")
+    if mapping.transposition != rules.transposition:
+        _refuse("transposition", f"it is not the one of this program, {rules.transposition}", "choose it by knobs")
     if isinstance(device, Cpu):
         return
     if extra := set(mapping.divisions) - set(rules.divisions):

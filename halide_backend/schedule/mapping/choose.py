@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Cpu, Device
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.cpu import cpu_mapping
 from halide_backend.schedule.mapping.cuda import cuda_mapping
 from halide_backend.schedule.mapping.mapping import Mapping
 
 
-def choose_mapping(program: LoopProgram, device: Device) -> Mapping:
+def choose_mapping(program: LoopProgram, device: Device, choices: Choices) -> Mapping:
     """The mapping of `program`, which has been prepared for `device`.
 
     Raises:
         Unsupported: no rule fits it.
+        IllegalPlan: a requested knob has no such value.
     """
     if isinstance(device, Cpu):
-        return cpu_mapping(program)
+        return cpu_mapping(program, device, choices)
     return cuda_mapping(program, device)

@@ -5,21 +5,22 @@ from __future__ import annotations
 from halide_backend.program.aliasing import old_values
 from halide_backend.program.loop_program import LoopProgram, Reduction
 from halide_backend.program.operation_names import RECURRENCES
-from halide_backend.program.store_layout import output_layout
-from halide_backend.program.strided_loads import strided_loads
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.materialise import repeated_operands, shared_values
+from halide_backend.schedule.mapping.transposition import transposition
 from halide_backend.schedule.stage import Role
 
 
-def cpu_mapping(program: LoopProgram) -> Mapping:
+def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
     """The mapping that the rules choose for a CPU.
 
     Raises:
         Unsupported: overwritten memory is read where one kernel cannot keep its old value.
     """
     preserved, snapshots = old_values(program)
-    staged = strided_loads(program, {store.buffer: output_layout(store, program) for store in program.stores})
+    turned, staged = transposition(program, preserved | snapshots, device, choices)
     shared, repeated = shared_values(program), repeated_operands(program)
 
     def role(position: int) -> Role | None:
@@ -39,4 +40,5 @@ def cpu_mapping(program: LoopProgram) -> Mapping:
         return Role.INLINE if value.operation != "load" and position in repeated else None
 
     roles = ((position, role(position)) for position in range(len(program.values)))
-    return Mapping(tuple((position, found) for position, found in roles if found is not None))
+    funcs = tuple((position, found) for position, found in roles if found is not None)
+    return Mapping(funcs, transposition=turned)

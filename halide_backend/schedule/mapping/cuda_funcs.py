@@ -16,7 +16,7 @@ def cuda_funcs(program: LoopProgram, tiling: Tiling) -> tuple[tuple[int, Role], 
     """Positions and roles: transposed operands in shared memory, rows that are read once and used more often, and what
     an expression would write many times."""
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
-    tiles = strided_loads(program, layouts) if tiling.team is Team.TILE else frozenset()
+    tiles = strided_loads(program, layouts) if tiling.team is Team.TILE else {}
     words, sinks, repeated = WordAccess(program, tiling), sinks_of(program), mathematical_operands(program)
     found = []
     for position, value in enumerate(program.values):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as AbstractMapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from halide_backend.errors import IllegalPlan
+from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Role
 from halide_backend.schedule.tiling import Team, Tiling
 
@@ -16,9 +17,10 @@ class Mapping:
     """Which values of a program have Funcs of their own, and how its axes lie on the threads of a GPU.
 
     `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
-    use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `tiling` is None on a CPU,
-    `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its quotients (`division.py`),
-    `registers` how many registers a thread may have (`registers.py`).
+    use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `transposition` is how a CPU
+    turns transposed operands, if there are any. `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as
+    PTX spells it, `divisions` the forms of its quotients (`division.py`), `registers` how many registers a thread may
+    have (`registers.py`).
     """
 
     funcs: tuple[tuple[int, Role], ...] = ()
@@ -26,6 +28,7 @@ class Mapping:
     loads: str = ""
     divisions: tuple[tuple[int, str], ...] = ()
     registers: str | float = "auto"
+    transposition: Transposition | None = None
 
     @property
     def roles(self) -> dict[int, Role]:
@@ -35,6 +38,8 @@ class Mapping:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
         found: dict[str, Any] = {"funcs": {str(position): role.value for position, role in self.funcs}}
+        if self.transposition is not None:
+            found["transposition"] = asdict(self.transposition)
         if self.tiling is not None:
             found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
             found["loads"] = self.loads
@@ -55,7 +60,8 @@ class Mapping:
             divisions = tuple((int(position), str(form)) for position, form in document.get("divisions", {}).items())
             registers = document.get("registers", "auto")
             if tiling is None:
-                return Mapping(funcs)
+                turned = document.get("transposition")
+                return Mapping(funcs, transposition=Transposition(**turned) if turned else None)
             return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise IllegalPlan(f"not a mapping: {error!r}", where="mapping", cure="dump the plan again") from error

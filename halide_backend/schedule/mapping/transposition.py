@@ -1,0 +1,74 @@
+"""Transposed operands on a CPU: square tiles that vector shuffles turn in registers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction
+from halide_backend.program.store_layout import output_layout
+from halide_backend.program.strided_loads import strided_loads
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices, Knob
+
+#: Sides of tiles: two elements are no vector, and 32 x 32 bytes would be five shuffles of 32 vectors each.
+SIDE_LEAST, SIDE_LIMIT = 4, 16
+
+SIDE = Knob("transposes.side", (SIDE_LEAST, 8, SIDE_LIMIT), "side of the square tiles that are turned in registers")
+
+#: Bytes of a row of a tile that has tails: Halide writes its body four times, with either edge guarded or not.
+_ROW_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """Outputs that are adjacent along axis `column` from operands that are so along axis `across`, in square tiles of
+    `side` x `side` elements."""
+
+    column: str
+    across: str
+    side: int
+
+
+def transposition(
+    program: LoopProgram, taken: AbstractSet[int], device: Cpu, choices: Choices
+) -> tuple[Transposition | None, frozenset[int]]:
+    """How transposed operands are turned, and their positions; None where there are none, or outputs differ.
+
+    Values in `taken` have another role already.
+    """
+    layouts = {store.buffer: output_layout(store, program) for store in program.stores}
+    columns = {layout.variables[0] if layout.dims and layout.dims[0][1] == 1 else "" for layout in layouts.values()}
+    axes = {frozenset(layout.variables) for layout in layouts.values()}
+    reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
+    if (
+        reduces
+        or "" in columns
+        or len(columns) != 1
+        or len(axes) != 1
+        or any(layout.scattered for layout in layouts.values())
+    ):
+        return None, frozenset()
+    loads = {position: along for position, along in strided_loads(program, layouts).items() if position not in taken}
+    if not loads:
+        return None, frozenset()
+    ((across, _),) = Counter(loads.values()).most_common(1)
+    turned = frozenset(position for position, along in loads.items() if along == across)
+    column = columns.pop()
+    bits = max(_bits(program, position) for position in turned)
+    extents = [axis.extent for axis in program.axes if axis.name in (column, across)]
+    full = min(max(device.vector_bytes * 8 // bits, SIDE_LEAST), SIDE_LIMIT)
+    if all(isinstance(extent, int) and extent % full == 0 for extent in extents):
+        side = choices.number(SIDE, full, "rows of a whole vector: lines of memory are read and written once")
+    else:
+        why = f"rows of {_ROW_BYTES} bytes: tiles with tails are written out several times"
+        side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, SIDE_LIMIT), why)
+    return Transposition(column, across, side), turned
+
+
+def _bits(program: LoopProgram, position: int) -> int:
+    load = program.values[position].attribute
+    assert isinstance(load, Load)
+    return next(ELEMENT[buffer.dtype][1] for buffer in program.inputs if buffer.name == load.buffer)

@@ -1,0 +1,92 @@
+"""Masked stores to the stack become whole ones where they fit, and no other does."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import pytest
+import torch
+from llvmlite import binding as llvm
+
+from halide_backend.build.llvm.partial_vectors import with_whole_stores
+from halide_backend.build.target import Target
+
+MASKED = "call void @llvm.masked.store.v8f32.p0"
+
+
+def module(room: int, offset: int, pointer: str = "%place") -> str:
+    """Clears `room` floats on the stack, stores lanes of %in from byte `offset` on under %mask, and copies all out."""
+    return f"""
+define void @f(ptr %in, ptr %mask, ptr %out) {{
+  %array = alloca [{room} x float], align 32
+  call void @llvm.memset.p0.i64(ptr %array, i8 0, i64 {4 * room}, i1 false)
+  %place = getelementptr inbounds nuw i8, ptr %array, i64 {offset}
+  %v = load <8 x float>, ptr %in, align 4
+  %bytes = load <8 x i8>, ptr %mask, align 1
+  %m = trunc <8 x i8> %bytes to <8 x i1>
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v, ptr nonnull {pointer}, i32 4, <8 x i1> %m)
+  call void @llvm.memcpy.p0.p0.i64(ptr %out, ptr %array, i64 {4 * room}, i1 false)
+  ret void
+}}
+declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr captures(none), i32 immarg, <8 x i1>)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)
+"""
+
+
+def run(ir: str, lanes: list[bool], room: int) -> list[float]:
+    target = Target.host()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, jit=True
+    )
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(ir), machine)
+    engine.finalize_object()
+    values = (ctypes.c_float * 8)(*range(1, 9))
+    mask = bytes(lanes)
+    out = (ctypes.c_float * room)()
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    function(engine.get_function_address("f"))(ctypes.addressof(values), mask, ctypes.addressof(out))
+    return list(out)
+
+
+@pytest.mark.parametrize("lanes", [5 * [True] + 3 * [False], 8 * [False], 8 * [True], 4 * [False, True]], ids=str)
+@pytest.mark.parametrize("offset", [0, 32])
+def test_the_lanes_that_are_masked_out_are_kept(lanes: list[bool], offset: int) -> None:
+    ir, changed = with_whole_stores(module(16, offset))
+    assert changed and MASKED not in ir
+    stored = [float(k + 1) if lane else 0.0 for k, lane in enumerate(lanes)]
+    wanted = [0.0] * 16
+    wanted[offset // 4 : offset // 4 + 8] = stored
+    assert run(ir, lanes, 16) == wanted == run(module(16, offset), lanes, 16)
+
+
+@pytest.mark.parametrize(
+    "ir",
+    [module(8, 4), module(15, 32), module(16, 0, "%out")],
+    ids=["one element beyond", "partly beyond", "no array of its own"],
+)
+def test_what_may_lie_beyond_the_array_stays_masked(ir: str) -> None:
+    assert with_whole_stores(ir) == (ir, False)
+
+
+def test_a_name_counts_in_its_own_function_alone() -> None:
+    other = module(8, 4).replace("@f", "@g").split("declare", maxsplit=1)[0]
+    ir, changed = with_whole_stores(module(16, 0) + other)
+    assert changed and len(re.findall(re.escape(MASKED), ir)) == 1
+
+
+@pytest.mark.parametrize("columns", [17, 33, 37, 61, 127, 197])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32], ids=str)
+def test_rows_with_a_tail(columns: int, dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    x = torch.randint(-9, 10, (67, columns)).to(dtype)
+    options = {"cpu_backend": "halide_backend"}
+    compiled = torch.compile(lambda x: (x.sum(-1), x.amax(-1), x.argmin(-1)), options=options)
+    wanted = x.double()
+    total, largest, place = compiled(x)
+    assert torch.equal(total.double(), wanted.sum(-1).to(total.dtype).double())
+    assert torch.equal(largest.double(), wanted.amax(-1))
+    assert torch.equal(wanted.gather(1, place[:, None])[:, 0], wanted.amin(-1))

@@ -1,0 +1,95 @@
+"""Transposed operands, whose tiles are turned in registers: every place, in every data type, with and without tails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from halide_backend import pipeline
+from halide_backend.schedule.mapping.transposition import Transposition
+
+Check = Callable[..., dict[str, Any]]
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int8, torch.bool)
+SHAPES = ((8, 8), (9, 8), (8, 41), (16, 32), (61, 101), (48, 80))
+
+
+def numbered(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """No two neighbours are equal, in whatever direction."""
+    count = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    return ((count * 7 + count // 13) % (2 if dtype is torch.bool else 120)).to(dtype)
+
+
+@pytest.fixture
+def transpositions(monkeypatch: pytest.MonkeyPatch) -> list[Transposition]:
+    """What the mappings of kernels say that are planned from now on."""
+    found: list[Transposition] = []
+    plan = pipeline.plan_kernel
+
+    def watched(*arguments: Any) -> Any:
+        kernel = plan(*arguments)
+        if kernel.plan.mapping.transposition is not None:
+            found.append(kernel.plan.mapping.transposition)
+        return kernel
+
+    monkeypatch.setattr(pipeline, "plan_kernel", watched)
+    return found
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_copy(
+    check: Check, transpositions: list[Transposition], dtype: torch.dtype, shape: tuple[int, int], dynamic: bool
+) -> None:
+    check(lambda x: x.t().contiguous(), numbered(shape, dtype), dynamic=dynamic)
+    assert len(transpositions) == 1
+
+
+@pytest.mark.parametrize("order", [o for o in permutations(range(4)) if o[3] != 3], ids=str)
+def test_every_permutation_that_moves_the_last_dimension(
+    check: Check, transpositions: list[Transposition], order: tuple[int, ...]
+) -> None:
+    check(lambda x: x.permute(order).contiguous(), numbered((9, 10, 8, 11), torch.float32))
+    assert len(transpositions) == 1
+
+
+def test_layouts_of_images(check: Check, transpositions: list[Transposition]) -> None:
+    image = numbered((2, 24, 7, 9), torch.float32)
+    check(lambda x: (x * 2).contiguous(memory_format=torch.channels_last), image)
+    check(lambda x: x.contiguous(), image.contiguous(memory_format=torch.channels_last))
+    assert len(transpositions) == 2
+
+
+def test_operands_of_both_kinds(check: Check, transpositions: list[Transposition]) -> None:
+    x, y = numbered((33, 70), torch.float32), numbered((70, 33), torch.float32)
+    check(lambda x, y: (x.t() + y, x.t() * y), x, y)
+    check(lambda x, y: x.t() * 2 - y + y.t().t(), x, y)
+    assert len(transpositions) == 2
+
+
+def test_several_transposed_operands_of_different_widths(check: Check, transpositions: list[Transposition]) -> None:
+    shape = (40, 25)
+    operands = [numbered(shape, dtype) for dtype in (torch.float32, torch.bfloat16, torch.int8)]
+    check(lambda a, b, c, d: a.t() + b.t() + c.t() + d, *operands, numbered((25, 40), torch.float32))
+    assert {found.side for found in transpositions} == {8}
+
+
+def test_a_part_of_a_larger_tensor(check: Check) -> None:
+    check(lambda x: x[3:, 5:50].t().contiguous(), numbered((64, 64), torch.float32))
+    check(lambda x: torch.nn.functional.pad(x, (1, 2, 3, 4)).t().contiguous(), numbered((30, 41), torch.float32))
+
+
+def test_memory_that_is_overwritten_is_read_first(check: Check) -> None:
+    def in_place(x: Tensor) -> Tensor:
+        turned = x.t() + 1
+        x.mul_(2)
+        return turned
+
+    check(in_place, numbered((24, 24), torch.float32))
+    check(lambda x: x.copy_(x.t().clone()), numbered((24, 24), torch.float32))
