@@ -312,7 +312,6 @@ class Directives(Reader):
 
     @take.register
     def _(self, each: step.BoundExtent) -> None:
-        self.only_on(each, gpu=True)
         loop = self._bounded(each)
         if each.extent != 1 or loop.axis not in self.nests.row:
             refuse(self.number, each, "a thread needs one point of the axes that blocks and threads share out")

@@ -7,7 +7,7 @@ import math
 from halide_backend.schedule.legality.nests import Kind, NestLoop, Nests, Place, points
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import FoldStorage, Step, StoreIn
+from halide_backend.schedule.steps import BoundExtent, FoldStorage, Step, StoreIn
 
 #: Points that may be computed again, however few the kernel has, and how many times as many as it has.
 REPEATED_POINTS, REPEATS = 1 << 22, 16
@@ -39,6 +39,8 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
     for number, step in enumerate(steps):
         if isinstance(step, FoldStorage) and step.func not in nests.stored:
             refuse(number, step, "lines take turns only where storage outlives what is computed", "add a StoreAt")
+        if isinstance(step, BoundExtent):
+            _check_one_point(nests, number, step)
         if isinstance(step, StoreIn) and step.memory == "Stack":
             _check_stack(nests, number, step)
 
@@ -107,6 +109,18 @@ def _check_storage(nests: Nests, func: str, place: Place) -> None:
         between = around[: names.index(place.var)]
     if any(loop.kind is not Kind.SERIAL for loop in between):
         refuse(place.number, place.step, "steps that run side by side would share the storage")
+
+
+def _check_one_point(nests: Nests, number: int, step: BoundExtent) -> None:
+    """One point of a dimension is enough where all loops along it are around the Func."""
+    axis = next(loop.axis for loop in nests.stages[step.func].loops if loop.name == step.var)
+    place = nests.computed.get(step.func)
+    around = nests.around(place) if place is not None else []
+    inside = [loop for nest, level in around for loop in nest.loops[:level] if axis in loop.axes and loop.extent > 1]
+    # A tile's points are counted by dimensions of their own, and its number by this one.
+    sides = {loop.extent for loop in nests.stages[step.func].loops if loop.axis not in nests.row}
+    if not around or (inside and math.prod(loop.extent for loop in inside) not in sides):
+        refuse(number, step, "more than one point is needed where it is computed", "compute it further inside")
 
 
 def _check_stack(nests: Nests, number: int, step: StoreIn) -> None:
