@@ -12,6 +12,7 @@ from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.legality.check import check
+from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     AllowRaceConditions,
@@ -152,7 +153,7 @@ def test_old_values_of_a_row_lie_around_its_loop() -> None:
 
 
 def test_the_rules_are_legal() -> None:
-    schedule = cpu_steps(pair(), Cpu(64), Choices())
+    schedule = cpu_steps(pair(), Mapping(), Cpu(64), Choices())
     assert refusal(pair(), schedule) is None
     assert len([step for step in schedule if isinstance(step, ComputeAt) and step.func == "old"]) == 1
 
