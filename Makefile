@@ -39,6 +39,7 @@ reference: $(READY)  ## write the generated pages of docs/reference again
 	$(BIN)/python -m halide_backend.inspection.operations_page docs/reference/operations.md
 	$(BIN)/python -m halide_backend.inspection.refusals_page docs/reference/refusals.md
 	$(BIN)/python -m halide_backend.inspection.records_page docs/reference/records.md
+	$(BIN)/python -m halide_backend.inspection.steps_page docs/reference/schedule-steps.md
 
 matrix:  ## run the tests on every supported torch (2.11, 2.13, 2.15)
 	bash tests/matrix.sh

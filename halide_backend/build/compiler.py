@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 import os
 import re
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
 from halide_backend.build.ptx.instructions import Module
 from halide_backend.build.target import Target
-from halide_backend.errors import HalideCompileError, KernelTextError
+from halide_backend.errors import HalideCompileError, IllegalPlan, KernelTextError
 
 _REFUSED = "Correct the schedule in the kernel's text, or delete the text to have it made anew."
 _INVALID = "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs); compare it with the original."
@@ -79,6 +80,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     inputs, outputs = kernel.pipeline()
     manifest = manifest_of(kernel.namespace, inputs, outputs, name)
     registers = _registers(kernel.namespace, name)
+    _check_folds(kernel, inputs, outputs, target)
     ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
     machine_code = emit_object(ir, target, name, promote=promote)
     image = b""
@@ -235,6 +237,24 @@ def manifest_of(namespace: Mapping[str, Any], inputs: list[Any], outputs: list[A
     }
 
 
+def _check_folds(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target) -> None:
+    """Let Halide prove that folded storage holds what is needed at a time, which no step says: what it cannot prove it
+    asserts, and kernels have no assertions.
+
+    Raises:
+        IllegalPlan: it cannot.
+    """
+    steps = [step for step in kernel.namespace.get("SCHEDULE", ()) if type(step).__name__ == "FoldStorage"]
+    if not steps:
+        return
+    features = [part for part in target.halide.split("-") if part != "no_asserts"]
+    with tempfile.NamedTemporaryFile("r", suffix=".stmt") as file, kernel.errors_located():
+        asserting = hl.Target("-".join(features))
+        hl.Pipeline(outputs).compile_to_lowered_stmt(file.name, inputs, hl.StmtOutputFormat.Text, asserting)
+        if "halide_error_fold_factor_too_small" in file.read():
+            raise IllegalPlan("too few lines", where=repr(steps[0]), cure="keep as many as are read at a time")
+
+
 def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> tuple[str, bool]:
     """The IR, and whether `emit_object` is to promote memory on the stack."""
     # An anonymous file in memory: a worker that is killed leaves nothing behind.
@@ -296,6 +316,8 @@ class _Text:
         except hl.HalideError as error:
             what = str(error).strip().removeprefix("Error: ")
             raise HalideCompileError(what, where=self._place(error), cure=_REFUSED) from error
+        except IllegalPlan as error:
+            raise IllegalPlan(error.what, where=f"kernel {self.name}, {error.where}", cure=error.cure) from error
         except MemoryError:
             raise
         except (Exception, SystemExit) as error:

@@ -20,7 +20,12 @@ from kernels_cache.canonical import Json
 
 #: The sources that decide what a text compiles to: what texts import, and the build. What writes texts is not among
 #: them: its work stands in the text.
-SOURCES = ("build", "kernel_library", "program/dtypes.py", "schedule/apply.py", "schedule/steps.py")
+SOURCES = (
+    "build",
+    "kernel_library",
+    "program/dtypes.py",
+    *(f"schedule/{part}" for part in ("apply.py", "legality", "stage.py", "steps.py", "tiling.py")),
+)
 
 
 def key_fields(text: str, target: Target) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from halide_backend.codegen.algorithm import CPU_LIBRARY, Algorithm
 from halide_backend.schedule.steps import Step
+from halide_backend.schedule.tiling import Tiling
 
 #: Operations of a kernel that is long enough to let other Python threads run; releasing the GIL costs about 40 ns.
 _RELEASE_GIL_WORK = 40_000
@@ -17,7 +18,9 @@ import halide as hl
 from {library} import {functions}
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, Status
 from halide_backend.schedule.apply import apply
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import *
+from halide_backend.schedule.tiling import Team, Tiling
 
 ARGUMENTS = (
 {arguments}
@@ -30,6 +33,11 @@ def algorithm():
     return {inputs}, {outputs}, {funcs}
 
 
+STAGES = StageGraph((
+{stages}
+), row={row!r})
+TILING = {tiling!r}
+
 SCHEDULE = (
 {steps}
 )
@@ -37,7 +45,7 @@ SCHEDULE = (
 
 def pipeline():
     inputs, outputs, funcs = algorithm()
-    apply(SCHEDULE, funcs)
+    apply(SCHEDULE, funcs, STAGES, TILING, inputs)
     return inputs, outputs
 """
 
@@ -48,8 +56,9 @@ REGISTERS = {registers!r}
 """
 
 
-def render(algorithm: Algorithm, steps: Sequence[Step]) -> str:
-    """Put both halves into one module, which imports what it calls from the package `algorithm.library`."""
+def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = None) -> str:
+    """Put both halves into one module, which imports what it calls from the package `algorithm.library`; with what says
+    which steps are legal, so that a worker refuses others in an edited text."""
     on_cpu = algorithm.library == CPU_LIBRARY
     outputs = [getattr(output, "name", "status") for output in algorithm.outputs]
     return _TEMPLATE.format(
@@ -62,6 +71,9 @@ def render(algorithm: Algorithm, steps: Sequence[Step]) -> str:
         inputs=f"[{', '.join(argument.name for argument in algorithm.inputs)}]",
         outputs=f"[{', '.join(outputs)}]",
         funcs=f"{{{', '.join(f'{name!r}: {name}' for name in algorithm.funcs)}}}",
+        stages=_lines(algorithm.stages.stages),
+        row=algorithm.stages.row,
+        tiling=tiling,
         steps=_lines(steps),
     )
 

@@ -9,12 +9,14 @@ from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.cuda import source as cuda_source
 from halide_backend.codegen.kernel_text import render
 from halide_backend.codegen.source import write_algorithm
+from halide_backend.errors import IllegalPlan, Unsupported
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.cuda.choose import cuda_steps
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting
-from halide_backend.schedule.legality import check
+from halide_backend.schedule.legality.check import check
+from halide_backend.schedule.mapping.check import check_mapping
 from halide_backend.schedule.mapping.choose import choose_mapping
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.prepared import prepared
@@ -37,23 +39,44 @@ def plan_kernel(
     program: LoopProgram,
     device: Device,
     knobs: AbstractMapping[str, Setting] | None = None,
+    *,
+    plan: Plan | None = None,
 ) -> PlannedKernel:
     """Plan `program` for `device` and write its kernel text.
 
-    The rules choose, but for the settings of `knobs` (see `schedule.knobs`).
+    The rules choose, but for the settings of `knobs` (see `schedule.knobs`); or `plan` says everything.
 
     Raises:
         Unsupported: something in the program has no Halide form on this device, or no rule fits it.
         IllegalPlan: what was requested would give another result, or none.
     """
-    choices = Choices(knobs)
     form = prepared(program, device)
+    if plan is not None:
+        if knobs:
+            raise IllegalPlan("a whole plan leaves nothing to knobs", where="knobs", cure="pass one of both")
+        return _as_planned(program, form, device, plan)
+    choices = Choices(knobs)
     mapping = choose_mapping(form, device, choices)
     algorithm = _write(form, mapping)
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
-    check(algorithm.stages, steps)
-    return PlannedKernel(program, Plan(mapping, steps, choices.found), algorithm.stages, render(algorithm, steps))
+    try:
+        return _checked(program, algorithm, Plan(mapping, steps, choices.found))
+    except IllegalPlan as refusal:
+        if knobs:
+            raise
+        # What the rules can do for this program would be wrong; its nodes are compiled separately.
+        raise Unsupported("no-legal-schedule", f"{refusal.where}: {refusal.what}") from refusal
+
+
+def _as_planned(program: LoopProgram, form: LoopProgram, device: Device, plan: Plan) -> PlannedKernel:
+    check_mapping(form, device, plan.mapping)
+    return _checked(program, _write(form, plan.mapping), plan)
+
+
+def _checked(program: LoopProgram, algorithm: Algorithm, plan: Plan) -> PlannedKernel:
+    check(algorithm.stages, plan.steps, plan.mapping.tiling)
+    return PlannedKernel(program, plan, algorithm.stages, render(algorithm, plan.steps, plan.mapping.tiling))
 
 
 def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:

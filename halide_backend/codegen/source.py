@@ -84,8 +84,7 @@ class _Writer:
         return sorted(axes, key=_axis_order, reverse=True)
 
     def _loops(self, axes: Iterable[str]) -> tuple[Loop, ...]:
-        found = (self.axes[name] for name in axes)
-        return tuple(Loop(axis.name, axis.hint, axis.name, isinstance(axis.extent, int)) for axis in found)
+        return tuple(_loop(name, self.axes[name]) for name in axes)
 
     def _rdom(self, axes: Sequence[Axis]) -> tuple[str, tuple[Loop, ...], dict[str, str]]:
         """Write an RDom over `axes`; returns its name, its loops and the text that replaces each axis."""
@@ -93,7 +92,7 @@ class _Writer:
         inner_first = sorted(axes, key=lambda axis: _axis_order(axis.name), reverse=True)
         region = ", ".join(f"(0, {index_text(axis.extent)})" for axis in inner_first)
         self.lines.append(f'{name} = hl.RDom([{region}], "{name}")')
-        loops = tuple(Loop(rvar(name, k), axis.hint, axis.name) for k, axis in enumerate(inner_first))
+        loops = tuple(_loop(rvar(name, k), axis) for k, axis in enumerate(inner_first))
         places = {axis.name: f"{name}[{k}]" for k, axis in enumerate(inner_first)}
         return name, loops, places
 
@@ -204,6 +203,8 @@ class _Writer:
         axes = self._inner_first(self.program.values[operand].axes)
         if operand not in self.calls or isinstance(self.program.values[operand].attribute, Reduction):
             self.calls[operand] = self._func("apply_operand", Role.INLINE, axes, f"t{operand}", [operand])
+        place = next(k for k, stage in enumerate(self.stages) if stage.name == self.calls[operand])
+        self.stages[place] = replace(self.stages[place], shifted=True)
         return self._read(self.calls[operand], axes, {axis: index_text(index) for axis, index in application.at})
 
     def _bits(self, position: int) -> int:
@@ -339,7 +340,10 @@ class _Writer:
             Stage(
                 buffer,
                 Role.SCATTER,
-                tuple(Loop(name, self.axes[name].hint if name in self.axes else 1, name) for name in layout.variables),
+                tuple(
+                    _loop(name, self.axes[name]) if name in self.axes else Loop(name, 1, name)
+                    for name in layout.variables
+                ),
                 calls=(what, where),
                 updates=loops,
                 bits=ELEMENT[dtype][1],
@@ -374,6 +378,10 @@ class _Writer:
         ]
         self.stages.append(Stage("status", Role.OUTPUT, (Loop("k", len(totals), "k"),), calls=tuple(calls)))
         return Status(tuple((check.error, check.message) for check in self.program.checks))
+
+
+def _loop(name: str, axis: Axis) -> Loop:
+    return Loop(name, axis.hint, axis.name, fixed=known(axis.extent) > 0)
 
 
 def _axis_order(name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import singledispatchmethod
 from typing import Any
 
@@ -10,22 +10,53 @@ import halide as hl
 
 from halide_backend.errors import KernelTextError
 from halide_backend.schedule import steps as step
+from halide_backend.schedule.legality.check import check
+from halide_backend.schedule.legality.nests import has_update
+from halide_backend.schedule.stage import Role, StageGraph
+from halide_backend.schedule.tiling import Tiling
 
-#: ShiftInwards recomputes (wrong when an output aliases an input), the predicated forms read or write out of bounds.
-_TAIL = hl.TailStrategy.GuardWithIf
+_STAGES = "what algorithm() returns and STAGES are about the same Funcs; change both, or none"
 
 
-def apply(steps: Iterable[step.Step], funcs: Mapping[str, hl.Func]) -> dict[str, hl.Func]:
-    """Apply `steps` in order; returns `funcs` with the Funcs that RFactor made.
+def apply(
+    steps: Sequence[step.Step],
+    funcs: Mapping[str, hl.Func],
+    graph: StageGraph,
+    tiling: Tiling | None = None,
+    inputs: Sequence[hl.ImageParam | hl.Param] = (),
+) -> dict[str, hl.Func]:
+    """Check `steps` against the `graph` of `funcs` and apply them in order; returns `funcs` with those that steps made.
 
     Raises:
-        KernelTextError: a step names a Func that does not exist.
+        IllegalPlan: a step could give another result, or none.
+        KernelTextError: `graph` describes other Funcs.
         hl.HalideError: Halide refuses a step.
     """
-    application = _Application(dict(funcs))
+    _compare(funcs, graph)
+    check(graph, steps, tiling)
+    application = _Application(dict(funcs), {i.name(): i for i in inputs if isinstance(i, hl.ImageParam)})
     for each in steps:
         application.take(each)
     return application.funcs
+
+
+def _compare(funcs: Mapping[str, hl.Func], graph: StageGraph) -> None:
+    """Make sure that `graph` is about `funcs`.
+
+    Raises:
+        KernelTextError: it is not.
+    """
+    for stage in graph.stages:
+        func = funcs.get(stage.name)
+        if func is None:
+            raise KernelTextError(f"STAGES has a Func {stage.name!r}, algorithm() has none", cure=_STAGES)
+        named = [var.name() for var in func.args()]
+        if stage.role is not Role.SCATTER and named != [loop.name for loop in stage.loops]:
+            raise KernelTextError(f"{stage.name} has the loops {named}, in STAGES others", cure=_STAGES)
+        if bool(func.num_update_definitions()) is not has_update(stage) or func.num_update_definitions() > 1:
+            raise KernelTextError(f"{stage.name} has other updates than in STAGES", cure=_STAGES)
+    if others := funcs.keys() - {stage.name for stage in graph.stages}:
+        raise KernelTextError(f"STAGES has no {', '.join(sorted(others))}, which algorithm() returns", cure=_STAGES)
 
 
 def _var(name: str) -> Any:
@@ -33,21 +64,13 @@ def _var(name: str) -> Any:
 
 
 class _Application:
-    def __init__(self, funcs: dict[str, hl.Func]) -> None:
+    def __init__(self, funcs: dict[str, hl.Func], inputs: dict[str, hl.ImageParam]) -> None:
         self.funcs = funcs
-
-    def func(self, name: str) -> hl.Func:
-        try:
-            return self.funcs[name]
-        except KeyError:
-            raise KernelTextError(
-                f"the schedule names a Func {name!r} that the algorithm does not define",
-                cure=f"use one of {', '.join(self.funcs)}",
-            ) from None
+        self.inputs = inputs
 
     def definition(self, each: Any) -> Any:
-        func = self.func(each.func)
-        return func.update(0) if each.update else func
+        func = self.funcs[each.func]
+        return func if each.update is None else func.update(each.update)
 
     @singledispatchmethod
     def take(self, each: step.Step) -> None:
@@ -55,7 +78,8 @@ class _Application:
 
     @take.register
     def _(self, each: step.Split) -> None:
-        self.definition(each).split(_var(each.old), _var(each.outer), _var(each.inner), each.factor, _TAIL)
+        tail = hl.TailStrategy.__members__[each.tail]
+        self.definition(each).split(_var(each.old), _var(each.outer), _var(each.inner), each.factor, tail)
 
     @take.register
     def _(self, each: step.Fuse) -> None:
@@ -80,31 +104,70 @@ class _Application:
 
     @take.register
     def _(self, each: step.Atomic) -> None:
-        self.func(each.func).update(0).atomic()
+        self.definition(each).atomic()
 
     @take.register
     def _(self, each: step.RFactor) -> None:
-        self.funcs[each.into] = self.func(each.func).update(0).rfactor(_var(each.rvar), _var(each.var))
+        pairs = [(_var(rvar), _var(var)) for rvar, var in each.pairs]
+        self.funcs[each.into] = self.definition(each).rfactor(pairs)
+
+    @take.register
+    def _(self, each: step.ComputeInline) -> None:
+        self.funcs[each.func].compute_inline()
 
     @take.register
     def _(self, each: step.ComputeAt) -> None:
-        self.func(each.func).compute_at(self.func(each.consumer), _var(each.var))
+        self.funcs[each.func].compute_at(self.funcs[each.consumer], _var(each.var))
 
     @take.register
     def _(self, each: step.ComputeRoot) -> None:
-        self.func(each.func).compute_root()
+        self.funcs[each.func].compute_root()
+
+    @take.register
+    def _(self, each: step.StoreAt) -> None:
+        self.funcs[each.func].store_at(self.funcs[each.consumer], _var(each.var))
+
+    @take.register
+    def _(self, each: step.StoreRoot) -> None:
+        self.funcs[each.func].store_root()
+
+    @take.register
+    def _(self, each: step.StoreIn) -> None:
+        self.funcs[each.func].store_in(hl.MemoryType.__members__[each.memory])
+
+    @take.register
+    def _(self, each: step.FoldStorage) -> None:
+        self.funcs[each.func].fold_storage(_var(each.var), each.extent)
+
+    @take.register
+    def _(self, each: step.In) -> None:
+        self.funcs[each.into] = self.funcs[each.func].in_(self.funcs[each.consumer])
+
+    @take.register
+    def _(self, each: step.CloneIn) -> None:
+        self.funcs[each.into] = self.funcs[each.func].clone_in(self.funcs[each.consumer])
+
+    @take.register
+    def _(self, each: step.Prefetch) -> None:
+        source = (self.inputs | self.funcs).get(each.source)
+        if source is None:
+            raise KernelTextError(f"{each!r}: there is no {each.source!r}", cure="use an input, or a Func")
+        # By name: given in order, an input is taken for a Func, of which there is nothing to fetch.
+        kind = "image" if isinstance(source, hl.ImageParam) else "func"
+        loops = {"at": _var(each.at), "from": _var(each.along)}
+        self.definition(each).prefetch(**{kind: source}, **loops, offset=each.offset)
 
     @take.register
     def _(self, each: step.ComputeWith) -> None:
-        self.func(each.func).compute_with(self.func(each.parent), _var(each.var))
+        self.funcs[each.func].compute_with(self.funcs[each.parent], _var(each.var))
 
     @take.register
     def _(self, each: step.Bound) -> None:
-        self.func(each.func).bound(_var(each.var), each.minimum, each.extent)
+        self.funcs[each.func].bound(_var(each.var), each.minimum, each.extent)
 
     @take.register
     def _(self, each: step.BoundExtent) -> None:
-        self.func(each.func).bound_extent(_var(each.var), each.extent)
+        self.funcs[each.func].bound_extent(_var(each.var), each.extent)
 
     @take.register
     def _(self, each: step.GpuBlocks) -> None:
@@ -119,13 +182,9 @@ class _Application:
         self.definition(each).never_partition([_var(each.var)])
 
     @take.register
-    def _(self, each: step.StoreInShared) -> None:
-        self.func(each.func).store_in(hl.MemoryType.GPUShared)
-
-    @take.register
     def _(self, each: step.AlignStorage) -> None:
-        self.func(each.func).align_storage(_var(each.var), each.alignment)
+        self.funcs[each.func].align_storage(_var(each.var), each.alignment)
 
     @take.register
     def _(self, each: step.AllowRaceConditions) -> None:
-        self.func(each.func).update(0).allow_race_conditions()
+        self.definition(each).allow_race_conditions()

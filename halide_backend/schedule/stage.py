@@ -36,7 +36,7 @@ class LoopKind(Enum):
     SINGLE = "single"  # nothing: one step, for an output without axes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loop:
     """A loop variable of a Func and its number of steps. RVars carry a "$" in their name, as Halide spells them.
 
@@ -51,21 +51,28 @@ class Loop:
     fixed: bool = True
     kind: LoopKind = LoopKind.AXIS
 
+    def __repr__(self) -> str:
+        """The constructor call as a kernel text contains it: one text serves all lengths of a computed loop."""
+        return (
+            f"Loop({self.name!r}, {self.extent if self.fixed else 0}, {self.axis!r}{'' if self.fixed else ', False'})"
+        )
+
 
 def rvar(rdom: str, dimension: int) -> str:
     """Halide's own name of dimension `dimension` of the RDom called `rdom`."""
     return f"{rdom}${'xyzw'[dimension] if dimension < 4 else dimension}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
 
     `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), `bits` the width of its
-    elements, `gathers` whether its load has an index that is data, `reads` how many elements an output loads for
-    one step of a thread other than through Funcs of words,
-    `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
-    accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all.
+    elements, `gathers` whether its load has an index that is data, `shifted` whether it is read at other coordinates
+    than its own, and so may have more points than its loops say, `reads` how many elements an output loads for one
+    step of a thread other than through Funcs of words, `work` an estimate of arithmetic operations for one point,
+    `contiguous` the bytes that the memory accesses of its definition touch with stride 1 along each axis, `traffic`
+    the bytes they touch in all.
     """
 
     name: str
@@ -76,10 +83,20 @@ class Stage:
     operator: str = ""
     bits: int = 32
     gathers: bool = False
+    shifted: bool = False
     reads: int = 0
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
+
+    def __repr__(self) -> str:
+        """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""
+        parts = [repr(self.name), str(self.role), repr(self.loops)]
+        for name in ("calls", "updates", "operator", "bits", "shifted"):
+            value = getattr(self, name)
+            if value != getattr(Stage, name):
+                parts.append(f"{name}={value!r}")
+        return f"Stage({', '.join(parts)})"
 
     @property
     def points(self) -> int:

@@ -1,12 +1,13 @@
 """Steps: the calls of Halide's scheduling language as frozen data.
 
-`func` names the Func; `update` says whether the step is for its update definition. A name with a "$" is an RVar. Every
-class has the name of Halide's directive and its arguments in Halide's order, so Halide's documentation holds.
+`func` names the Func, `update` the number of its update definition, from 0 as in Halide's `Func.update(0)`; without one
+the step is for the pure definition. A name with a "$" is an RVar. Every class has the name of Halide's directive and
+its arguments in Halide's order, so Halide's documentation holds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
 
@@ -30,23 +31,27 @@ class Step:
         parts = []
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.name == "update":
-                if value:
-                    parts.append("update=True")
-            else:
+            if f.default is MISSING:
                 parts.append(repr(value))
+            elif value != f.default:
+                parts.append(f"{f.name}={value!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
 @dataclass(frozen=True, repr=False)
 class Split(Step):
-    """Split loop `old` into `outer` and `inner` of `factor` steps; a tail is guarded, never recomputed."""
+    """Split loop `old` into `outer` and `inner` of `factor` steps.
+
+    Where `factor` does not divide the loop, its last steps are guarded by an `if`, or, with the `tail` "RoundUp", the
+    loop gets longer. Halide's other strategies compute something twice, or read and write out of bounds.
+    """
 
     old: str
     outer: str
     inner: str
     factor: int
-    update: bool = False
+    update: int | None = None
+    tail: str = "GuardWithIf"
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +61,7 @@ class Fuse(Step):
     inner: str
     outer: str
     fused: str
-    update: bool = False
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +69,7 @@ class Reorder(Step):
     """Nest the loops `order` as given, innermost first."""
 
     order: tuple[str, ...]
-    update: bool = False
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +77,7 @@ class Vectorize(Step):
     """Run the whole loop `var` as one vector."""
 
     var: str
-    update: bool = False
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +85,7 @@ class Unroll(Step):
     """Unroll the whole loop `var`."""
 
     var: str
-    update: bool = False
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,21 +93,41 @@ class Parallel(Step):
     """Share the steps of loop `var` among torch's threads."""
 
     var: str
-    update: bool = False
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Atomic(Step):
     """Allow the update to be vectorized over its RVars: its operator is associative."""
 
+    update: int | None = 0
+
 
 @dataclass(frozen=True, repr=False)
 class RFactor(Step):
-    """Turn loop `rvar` of the update into the pure variable `var` of a new Func `into` of partial results."""
+    """Turn loop `rvar` of the update into the pure variable `var` of a new Func `into` of partial results; or several
+    loops, of which both are tuples."""
 
-    rvar: str
-    var: str
+    rvar: str | tuple[str, ...]
+    var: str | tuple[str, ...]
     into: str
+    update: int | None = 0
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The loops and what each of them becomes.
+
+        Raises:
+            ValueError: there are not as many of these as of those.
+        """
+        rvars = (self.rvar,) if isinstance(self.rvar, str) else self.rvar
+        names = (self.var,) if isinstance(self.var, str) else self.var
+        return tuple(zip(rvars, names, strict=True))
+
+
+@dataclass(frozen=True, repr=False)
+class ComputeInline(Step):
+    """Compute the Func anew wherever it is used; what Halide does without a step."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,6 +141,63 @@ class ComputeAt(Step):
 @dataclass(frozen=True, repr=False)
 class ComputeRoot(Step):
     """Compute the whole Func before anything that uses it."""
+
+
+@dataclass(frozen=True, repr=False)
+class StoreAt(Step):
+    """Keep the Func's storage for all of loop `var` of `consumer`, while it is computed further inside: what an earlier
+    step of that loop has computed is not computed again."""
+
+    consumer: str
+    var: str
+
+
+@dataclass(frozen=True, repr=False)
+class StoreRoot(Step):
+    """The same outside of all loops."""
+
+
+@dataclass(frozen=True, repr=False)
+class StoreIn(Step):
+    """Keep the Func in the memory of this type, as Halide's `MemoryType` spells it."""
+
+    memory: str
+
+
+@dataclass(frozen=True, repr=False)
+class FoldStorage(Step):
+    """Keep only `extent` lines along `var`, which take turns in the same storage."""
+
+    var: str
+    extent: int
+
+
+@dataclass(frozen=True, repr=False)
+class In(Step):
+    """Let `consumer` read the Func through a new Func `into`, which copies it and can be scheduled by itself."""
+
+    consumer: str
+    into: str
+
+
+@dataclass(frozen=True, repr=False)
+class CloneIn(Step):
+    """Let `consumer` read a second Func `into` that computes the same and can be scheduled by itself."""
+
+    consumer: str
+    into: str
+
+
+@dataclass(frozen=True, repr=False)
+class Prefetch(Step):
+    """In loop `at`, fetch what the Func will read of `source`, an input or another Func, `offset` steps of loop `along`
+    later."""
+
+    source: str
+    at: str
+    along: str
+    offset: int
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,7 +230,7 @@ class GpuBlocks(Step):
     """Give each step of the loops `vars`, innermost first, to a block of threads."""
 
     vars: tuple[str, ...]
-    update: bool = False
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +238,7 @@ class GpuThreads(Step):
     """Give each step of the loops `vars`, innermost first, to a thread of its block."""
 
     vars: tuple[str, ...]
-    update: bool = False
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,12 +246,7 @@ class NeverPartition(Step):
     """Write no second version of the body of loop `var` for the steps in which nothing has to be clamped or guarded."""
 
     var: str
-    update: bool = False
-
-
-@dataclass(frozen=True, repr=False)
-class StoreInShared(Step):
-    """Keep the Func in the shared memory of a block."""
+    update: int | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,3 +260,5 @@ class AlignStorage(Step):
 @dataclass(frozen=True, repr=False)
 class AllowRaceConditions(Step):
     """Let steps of the update that write one place run in any order: which of them wins is left open."""
+
+    update: int | None = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 
 #: Threads that exchange values without memory.
@@ -24,7 +24,7 @@ class Team(Enum):
     PATCH = "a thread of a patch"  # the same where whole vectors lie along both axes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tiling:
     """The program's axes by what runs along them, and the piece of memory that one thread takes at a time.
 
@@ -53,6 +53,14 @@ class Tiling:
     lines: int = 0
     computed: bool = False
     unroll: int = 1
+
+    def __repr__(self) -> str:
+        """The constructor call, without arguments that have their default: what a kernel text contains, and one text
+        serves all computed lengths."""
+        hidden = ("team", "chunks") if self.computed else ("team",)
+        values = ((f, getattr(self, f.name)) for f in fields(self) if f.name not in hidden)
+        told = [f"{f.name}={value!r}" for f, value in values if f.default is MISSING or value != f.default]
+        return f"Tiling({', '.join([str(self.team), *told])})"
 
     @property
     def cuts(self) -> dict[str, int]:

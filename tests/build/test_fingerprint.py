@@ -95,8 +95,8 @@ def test_a_comment_changes_the_key_where_it_may_change_a_kernel(
     assert {"kernel_library/operations.py", "kernel_library/cuda/memory.py", "build/ptx/calls.py"} < changing
     assert {path for path in changing if path.startswith(("program/", "schedule/"))} == {
         "program/dtypes.py",
-        "schedule/apply.py",
-        "schedule/steps.py",
+        *(f"schedule/{name}.py" for name in ("apply", "stage", "steps", "tiling")),
+        *(path.relative_to(package).as_posix() for path in (package / "schedule" / "legality").glob("*.py")),
     }
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from captured_kernels import CapturedKernel, captured_kernels
 from golden_cases import CASES, TARGETS, Case
-from loop_nests import LoopNests
 
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
+from halide_backend.inspection.loop_nests import LoopNests
 from halide_backend.program.serialization import digest, from_json, to_json
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.knobs import Choice, Setting

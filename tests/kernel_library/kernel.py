@@ -13,9 +13,7 @@ import torch
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
-from halide_backend.codegen.kernel_text import render
 from halide_backend.codegen.planned_kernel import plan_kernel
-from halide_backend.codegen.source import write_algorithm
 from halide_backend.launch.launcher import Pipeline, make_launcher, native
 from halide_backend.program.loop_program import (
     Axis,
@@ -28,6 +26,7 @@ from halide_backend.program.loop_program import (
     Value,
 )
 from halide_backend.schedule.device import device_of
+from halide_backend.schedule.plan import Plan
 
 _numbers = itertools.count()
 
@@ -114,7 +113,8 @@ class Builder:
         return results
 
     def text(self, schedule: Any = None, knobs: Any = None) -> str:
-        kernel = plan_kernel(self.program(), device_of(Target.host()), knobs)
+        device = device_of(Target.host())
+        kernel = plan_kernel(self.program(), device, knobs)
         if schedule is None:
             return kernel.text
-        return render(write_algorithm(self.program(), kernel.plan.mapping), schedule(kernel.stages))
+        return plan_kernel(self.program(), device, plan=Plan(kernel.plan.mapping, schedule(kernel.stages))).text

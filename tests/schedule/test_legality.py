@@ -1,37 +1,121 @@
-"""Old values of overwritten memory must be stored where all outputs share a loop."""
+"""What legality refuses: each trap by itself, in a plan that is legal without it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 import pytest
 
-from halide_backend.errors import Unsupported
+from halide_backend.errors import IllegalPlan
 from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
-from halide_backend.schedule.legality import check
+from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import ComputeAt, ComputeWith, Step
+from halide_backend.schedule.steps import (
+    AllowRaceConditions,
+    Atomic,
+    Bound,
+    BoundExtent,
+    CloneIn,
+    ComputeAt,
+    ComputeInline,
+    ComputeRoot,
+    ComputeWith,
+    FoldStorage,
+    Fuse,
+    GpuBlocks,
+    GpuThreads,
+    In,
+    Parallel,
+    Prefetch,
+    Reorder,
+    RFactor,
+    Split,
+    Step,
+    StoreAt,
+    StoreIn,
+    StoreRoot,
+    Unroll,
+    Vectorize,
+)
+from halide_backend.schedule.tiling import Team, Tiling
+
+ROWS, COLUMNS = Loop("x0", 64, "x0"), Loop("x1", 1000, "x1")
+LOOPS = (COLUMNS, ROWS)
 
 
-def graph() -> StageGraph:
-    loops = (Loop("x1", 1000, "x1"), Loop("x0", 64, "x0"))
-    old = Stage("old", Role.PRESERVED, loops, contiguous={"x1": 256_000})
-    first = Stage("first", Role.OUTPUT, loops, calls=("old",), contiguous={"x1": 256_000})
-    second = Stage("second", Role.OUTPUT, loops, calls=("old",), contiguous={"x1": 256_000})
+def pair() -> StageGraph:
+    """Two outputs that need the old value of memory that one of them overwrites."""
+    old = Stage("old", Role.PRESERVED, LOOPS, contiguous={"x1": 256_000})
+    first = Stage("first", Role.OUTPUT, LOOPS, calls=("old",), contiguous={"x1": 256_000})
+    second = Stage("second", Role.OUTPUT, LOOPS, calls=("old",), contiguous={"x1": 256_000})
     return StageGraph((old, first, second), ("x0", "x1"))
 
 
-def refused(*steps: Step) -> bool:
+def kernel(**changes: object) -> StageGraph:
+    """A row's total of `value`, and an output that needs both; `changes` are those of `value`."""
+    value = replace(Stage("value", Role.SHARED, LOOPS), **changes)  # type: ignore[arg-type]
+    total = Stage("total", Role.REDUCTION, (ROWS,), ("value",), (Loop("r$x", 1000, "x1"),), "sum")
+    return StageGraph((value, total, Stage("out", Role.OUTPUT, LOOPS, ("value", "total"))), ("x0",))
+
+
+def scatter() -> StageGraph:
+    loops = (Loop("x1", 64, "x1"), Loop("p", 1, "p"))
+    updates = (Loop("r$x", 100, "x0"), Loop("r$y", 8, "x2"))
+    return StageGraph((Stage("out", Role.SCATTER, loops, updates=updates),), ())
+
+
+TILING = Tiling(Team.REGISTERS, row=("x0",), inner=("x1",), chunk="x1", elements=4, chunks=250, threads=32)
+
+
+def team() -> StageGraph:
+    """A maximum that the 32 threads of a warp find together."""
+    words, thread, step = Loop("k", 4, "k"), Loop("t", 32, "t"), Loop("u", 8, "u")
+    load = Stage("load", Role.STAGED_LOAD, (words, thread, step, ROWS))
+    updates = (Loop("r$x", 4, "e"), Loop("r$y", 8, "u"))
+    part = Stage("part", Role.REDUCTION, (thread, ROWS), ("load",), updates, "max")
+    whole = Stage("whole", Role.TEAM, (thread, ROWS), ("part",))
+    out = Stage("out", Role.OUTPUT, (words, thread, step, ROWS), ("whole", "load"))
+    return StageGraph((load, part, whole, out), ("x0",))
+
+
+TEAM_STEPS: tuple[Step, ...] = (
+    Vectorize("out", "k"),
+    Unroll("out", "u"),
+    Reorder("out", ("k", "u", "t", "x0")),
+    Split("out", "x0", "block", "y", 4),
+    GpuThreads("out", ("t", "y")),
+    GpuBlocks("out", ("block",)),
+    ComputeAt("load", "out", "t"),
+    Bound("load", "k", 0, 4),
+    Vectorize("load", "k"),
+    Bound("load", "u", 0, 8),
+    Unroll("load", "u"),
+    ComputeAt("part", "out", "t"),
+    Unroll("part", "r$x", update=0),
+    Unroll("part", "r$y", update=0),
+    ComputeAt("whole", "out", "t"),
+)
+
+ROOT = ComputeRoot("total")
+AT = ComputeAt("total", "out", "x0")
+
+
+def refusal(graph: StageGraph, steps: Sequence[Step], tiling: Tiling | None = None) -> IllegalPlan | None:
     try:
-        check(graph(), steps)
-    except Unsupported:
-        return True
-    return False
+        check(graph, steps, tiling)
+    except IllegalPlan as found:
+        assert found.where and found.cure
+        return found
+    return None
 
 
-def test_a_shared_loop_is_legal() -> None:
-    assert not refused(ComputeAt("old", "first", "x0"), ComputeWith("second", "first", "x0"))
+def test_old_values_in_a_shared_loop_are_legal() -> None:
+    steps = (ComputeAt("old", "first", "x0"), ComputeWith("second", "first", "x0"))
+    assert refusal(pair(), steps) is None
 
 
 @pytest.mark.parametrize(
@@ -42,14 +126,218 @@ def test_a_shared_loop_is_legal() -> None:
         (ComputeAt("old", "first", "x0"),),
         (ComputeAt("old", "first", "x1"), ComputeWith("second", "first", "x0")),
         (ComputeAt("old", "second", "x0"), ComputeWith("second", "first", "x0")),
+        (ComputeRoot("old"),),
     ],
-    ids=["nothing", "inlined", "separate loops", "below the shared loop", "inside the child"],
+    ids=["nothing", "inlined", "separate loops", "below the shared loop", "inside the child", "before one of them"],
 )
-def test_anything_else_is_refused(steps: tuple[Step, ...]) -> None:
-    assert refused(*steps)
+def test_old_values_anywhere_else_are_refused(steps: tuple[Step, ...]) -> None:
+    found = refusal(pair(), steps)
+    assert found is not None and found.what.startswith("overwritten memory is read outside")
+
+
+def test_old_values_of_a_row_lie_around_its_loop() -> None:
+    row = Loop("x1", 40, "x1")
+    value, total, out = kernel(role=Role.PRESERVED).stages
+    graph = StageGraph(
+        (
+            replace(value, loops=(row, ROWS)),
+            replace(total, updates=(Loop("r$x", 40, "x1"),)),
+            replace(out, loops=(row, ROWS)),
+        ),
+        ("x0",),
+    )
+    assert refusal(graph, (AT, ComputeAt("value", "out", "x0"))) is None
+    steps = (ComputeAt("total", "out", "x1"), ComputeAt("value", "out", "x1"))
+    found = refusal(graph, steps)
+    assert found is not None and "each step of 'x1' needs what others write" in found.what
 
 
 def test_the_rules_are_legal() -> None:
-    schedule = cpu_steps(graph(), Mapping(), Cpu(64), Choices())
-    places = [step for step in schedule if isinstance(step, ComputeAt) and step.func == "old"]
-    assert len(places) == 1
+    schedule = cpu_steps(pair(), Mapping(), Cpu(64), Choices())
+    assert refusal(pair(), schedule) is None
+    assert len([step for step in schedule if isinstance(step, ComputeAt) and step.func == "old"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("graph", "steps", "why"),
+    [
+        # what a step names
+        (kernel, [AT, Vectorize("none", "x1")], "there is no Func 'none'"),
+        (kernel, [AT, Vectorize("out", "x2")], "no loop 'x2'"),
+        (kernel, [AT, Split("out", "x1", "o", "i", 8), Unroll("out", "x1")], "no loop 'x1'"),
+        (kernel, [AT, Reorder("out", ("x1", "x1"))], "named twice"),
+        (kernel, [AT, Unroll("out", "x1", update=0)], "there is no update 0"),
+        (kernel, [AT, Unroll("total", "r$x", update=True)], "update is True"),
+        (kernel, [AT, ROOT], "an earlier step has said this"),
+        (kernel, [AT, Parallel("out", "x0"), Parallel("out", "x0")], "is parallel already"),
+        (kernel, [AT, Split("out", "x1", "s", "i", 8)], "whose loop is called s"),
+        (kernel, [AT, Split("out", "x1", "o", "o", 8)], "has a loop 'o' already"),
+        (kernel, [AT, Split("out", "x1", "o", "i", 0)], "the factor is 0"),
+        (kernel, [AT, Split("out", "x1", "o", "i", 1 << 30)], "the factor is"),
+        (kernel, [AT, Split("total", "r$x", "o", "i", 8, update=0)], "cannot be the name"),
+        (kernel, [ComputeAt("total", "out", "x9")], "has no loop 'x9'"),
+        (kernel, [ComputeAt("total", "value", "x0")], "does not need it"),
+        # tails
+        (kernel, [AT, Split("out", "x1", "o", "i", 8, tail="ShiftInwards")], "computes something twice"),
+        (kernel, [AT, Split("out", "x1", "o", "i", 8, tail="PredicateStores")], "out of bounds"),
+        (kernel, [AT, Split("out", "x1", "o", "i", 8, tail="RoundUp")], "what the user sees"),
+        (kernel, [AT, ComputeAt("value", "out", "x0"), Split("value", "x1", "o", "i", 16, tail="RoundUp")], "beyond"),
+        # vectors, copies and threads
+        (kernel, [AT, Vectorize("out", "x1")], "a vector of 1000 lanes"),
+        (kernel, [AT, Split("out", "x1", "o", "i", 17), Vectorize("out", "i")], "a vector of 17 lanes"),
+        (kernel, [AT, Vectorize("total", "r$x", update=0)], "a vector of 1000 lanes"),
+        (
+            kernel,
+            [AT, Split("total", "r$x", "r$o", "r$i", 8, 0), Vectorize("total", "r$i", 0)],
+            "depend on one another",
+        ),
+        (kernel, [AT, Split("out", "x1", "o", "i", 8), Vectorize("out", "o")], "a vector of 125 lanes"),
+        (kernel, [ROOT, Vectorize("out", "x0")], "is a vector around the loop 'x1'"),
+        (kernel, [AT, Unroll("out", "x1")], "would be written 1000 times"),
+        (kernel, [AT, Parallel("total", "r$x", update=0)], "write one place at the same time"),
+        (kernel, [AT, Unroll("value", "x1")], "has no loops of its own"),
+        (kernel, [AT, AllowRaceConditions("total")], "lose what another one has written"),
+        (scatter, [Atomic("out")], "order of the steps"),
+        (scatter, [RFactor("out", "r$x", "v", "part")], "order of the steps"),
+        (scatter, [Fuse("out", "r$x", "r$y", "r$f", update=0)], "order of these steps"),
+        (scatter, [Reorder("out", ("r$y", "r$x"), update=0)], "order of these steps"),
+        # places
+        (kernel, [], "computed anew for every use"),
+        (kernel, [ComputeInline("total")], "computed once"),
+        (kernel, [ROOT, ComputeRoot("out")], "an output is computed by itself"),
+        (kernel, [AT, StoreRoot("value")], "not computed inside a loop"),
+        (kernel, [AT, ComputeAt("value", "out", "x0"), StoreAt("value", "out", "x1")], "outside of this loop"),
+        (
+            kernel,
+            [AT, ComputeAt("value", "out", "x0"), StoreRoot("value"), Parallel("out", "x0")],
+            "would share the storage",
+        ),
+        (kernel, [AT, ComputeAt("value", "out", "x0"), FoldStorage("value", "x0", 2)], "take turns only"),
+        (kernel, [AT, ComputeAt("value", "out", "x0"), StoreIn("value", "Stack")], "on a thread's stack"),
+        (kernel, [AT, StoreIn("value", "GPUShared")], "may not use this memory"),
+        (
+            kernel,
+            [AT, Split("out", "x1", "o", "i", 8), Vectorize("out", "i"), ComputeAt("value", "out", "i")],
+            "vector",
+        ),
+        (kernel, [AT, In("value", "total", "out")], "name of a new Func"),
+        (kernel, [AT, CloneIn("total", "out", "again")], "before other steps"),
+        (kernel, [AT, Prefetch("out", "value", "x0", "x0", 2)], "is not stored"),
+        (kernel, [AT, ComputeWith("value", "out", "x0")], "only outputs"),
+        (kernel, [AT, GpuBlocks("out", ("x0",))], "this step is for a GPU"),
+        (kernel, [AT, Bound("value", "x1", 0, 10)], "known to have the 1000 points"),
+    ],
+)
+def test_a_trap_is_refused(graph: Callable[[], StageGraph], steps: list[Step], why: str) -> None:
+    found = refusal(graph(), steps)
+    assert found is not None and why in found.what
+
+
+def test_a_computed_length_is_no_constant() -> None:
+    graph = kernel(loops=(Loop("x1", 4, "x1", fixed=False), ROWS))
+    found = refusal(graph, [AT, ComputeRoot("value"), Unroll("value", "x1")])
+    assert found is not None and "no constant" in found.what
+
+
+def test_a_loop_as_long_as_data_say_is_no_vector() -> None:
+    graph = kernel(role=Role.SERIAL)
+    assert refusal(graph, [AT, ComputeRoot("value")]) is None
+    for steps in ([AT], [AT, ComputeAt("value", "out", "x0")], [AT, ComputeRoot("value"), Unroll("value", "x1")]):
+        assert refusal(graph, steps) is not None
+
+
+def test_a_snapshot_comes_first() -> None:
+    graph = kernel(role=Role.SNAPSHOT)
+    assert refusal(graph, [AT, ComputeRoot("value")]) is None
+    assert refusal(graph, [AT]) is not None
+    assert refusal(graph, [AT, ComputeAt("value", "out", "x0")]) is not None
+
+
+def test_a_reduction_is_not_computed_for_every_element() -> None:
+    long = replace(kernel().stages[0], loops=(Loop("x1", 100_000, "x1"), ROWS))
+    total = replace(kernel().stages[1], updates=(Loop("r$x", 100_000, "x1"),))
+    graph = StageGraph((long, total, replace(kernel().stages[2], loops=long.loops)), ("x0",))
+    assert refusal(graph, [AT]) is None
+    found = refusal(graph, [ComputeAt("total", "out", "x1")])
+    assert found is not None and "would be computed 100000 times" in found.what
+
+
+def test_outputs_together_have_the_same_loops() -> None:
+    steps = [ComputeAt("old", "first", "x0"), ComputeWith("second", "first", "x0"), Parallel("first", "x0")]
+    found = refusal(pair(), steps)
+    assert found is not None and "differ" in found.what
+
+
+def test_a_warp_that_reduces_is_legal() -> None:
+    assert refusal(team(), TEAM_STEPS, TILING) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (GpuBlocks("out", ("block",)), None, "outside of blocks has no memory"),
+        (GpuThreads("out", ("t", "y")), GpuThreads("out", ("y",)), "exchange values as t (32)"),
+        (Split("out", "x0", "block", "y", 4), Split("out", "x0", "block", "y", 64), "is larger than 1024"),
+        (ComputeAt("whole", "out", "t"), ComputeAt("whole", "out", "u"), "once, side by side"),
+        (ComputeAt("whole", "out", "t"), None, "computed anew for every use"),
+        (ComputeAt("part", "out", "t"), ComputeAt("part", "out", "block"), "each thread computes its own"),
+        (ComputeAt("load", "out", "t"), ComputeAt("load", "out", "block"), "each thread computes its own"),
+        (Vectorize("load", "k"), None, "of adjacent elements"),
+        (Bound("load", "u", 0, 8), Bound("load", "u", 0, 4), "known to have the 8 points"),
+        (Bound("load", "u", 0, 8), BoundExtent("load", "u", 1), "one point of the axes"),
+        (Bound("load", "u", 0, 8), StoreIn("load", "GPUShared"), "keep in one place"),
+        (Bound("load", "u", 0, 8), ComputeRoot("load"), "for a CPU"),
+        (Reorder("out", ("k", "u", "t", "x0")), Reorder("out", ("k", "t", "u", "x0")), "not blocks around threads"),
+        (Bound("load", "u", 0, 8), RFactor("part", "r$y", "v", "more"), "for a CPU"),
+    ],
+)
+def test_a_trap_of_a_gpu_is_refused(old: Step, new: Step | None, why: str) -> None:
+    steps = [new if step == old else step for step in TEAM_STEPS]
+    found = refusal(team(), [step for step in steps if step is not None], TILING)
+    assert found is not None
+    assert why in found.what or why in found.cure
+
+
+def test_a_warp_of_which_some_lanes_are_missing_is_refused() -> None:
+    tiling = replace(TILING, threads=8)
+    stages = [
+        replace(stage, loops=tuple(replace(loop, extent=8) if loop.name == "t" else loop for loop in stage.loops))
+        for stage in team().stages
+    ]
+    graph = StageGraph(tuple(stages), ("x0",))
+    assert refusal(graph, TEAM_STEPS, tiling) is None
+    split = Split("out", "x0", "block", "y", 3)
+    found = refusal(graph, [split if isinstance(step, Split) else step for step in TEAM_STEPS], tiling)
+    assert found is not None and "only some threads" in found.what
+
+
+def test_fused_loops_beside_another_output_are_refused_on_a_gpu() -> None:
+    loops = (Loop("x1", 40, "x1"), Loop("x0", 64, "x0"))
+    first, second = (Stage(name, Role.OUTPUT, loops) for name in ("first", "second"))
+    tiling = Tiling(Team.THREAD, row=("x0", "x1"))
+
+    def steps(name: str) -> list[Step]:
+        return [
+            Fuse(name, "x1", "x0", "i"),
+            Split(name, "i", "block", "thread", 128),
+            GpuThreads(name, ("thread",)),
+            GpuBlocks(name, ("block",)),
+        ]
+
+    assert refusal(StageGraph((first,), ("x0", "x1")), steps("first"), tiling) is None
+    both = StageGraph((first, second), ("x0", "x1"))
+    together = [*steps("first"), *steps("second"), ComputeWith("second", "first", "thread")]
+    found = refusal(both, together, tiling)
+    assert found is not None and "loses the bounds" in found.what
+
+
+def test_a_vector_of_a_gpu_is_four_words() -> None:
+    out = Stage("out", Role.OUTPUT, (Loop("x1", 4, "x1"), ROWS))
+    found = refusal(StageGraph((out,), ("x0",)), [Vectorize("out", "x1")], Tiling(Team.THREAD, row=("x0",)))
+    assert found is not None and "adjacent words" in found.what
+
+
+def test_what_has_no_blocks_would_run_on_the_processor() -> None:
+    out = Stage("out", Role.OUTPUT, LOOPS)
+    found = refusal(StageGraph((out,), ("x0", "x1")), [], Tiling(Team.THREAD, row=("x0", "x1")))
+    assert found is not None and "the processor would compute it" in found.what

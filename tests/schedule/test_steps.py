@@ -14,7 +14,13 @@ from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.plan import SCHEMA, Plan
 from halide_backend.schedule.steps import Step
 
-_EXAMPLES = {"str": "x0", "int": 16, "bool": True, "tuple[str, ...]": ("x0", "r_0$x")}
+_EXAMPLES = {
+    "str": "x0",
+    "int": 16,
+    "int | None": 1,
+    "tuple[str, ...]": ("x0", "r_0$x"),
+    "str | tuple[str, ...]": ("r_0$x", "r_0$y"),
+}
 
 
 def example(kind: type[Step]) -> Step:

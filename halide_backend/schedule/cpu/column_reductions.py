@@ -21,11 +21,11 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None) -> list
     if column.extent < lanes // 2:
         return steps
     for func, loops in serial.items():
-        for update in (False, True):
+        for update in (None, 0):
             vector = vectors(func, column.name, column.extent, lanes, update)
             steps += vector.steps
-            if update:
-                steps.append(Reorder(func, (*vector.loops, *loops, *outer), update=True))
+            if update is not None:
+                steps.append(Reorder(func, (*vector.loops, *loops, *outer), update=0))
     return steps
 
 
@@ -41,12 +41,12 @@ def _cascade(stage: Stage) -> tuple[list[Step], dict[str, tuple[str, ...]]]:
     chunk, inner = f"{rows.name}_c", f"{rows.name}_i"
     size = max(1, RUNNING_TERMS // others)
     serial: dict[str, tuple[str, ...]] = {}
-    steps: list[Step] = [Split(total, rows.name, chunk, inner, size, update=True)]
+    steps: list[Step] = [Split(total, rows.name, chunk, inner, size, update=0)]
     count = -(-rows.extent // size)
     if count >= 2 * RUNNING_TERMS:
         block, member = f"{rows.name}_b", f"{rows.name}_m"
         steps += [
-            Split(total, chunk, block, member, math.isqrt(count), update=True),
+            Split(total, chunk, block, member, math.isqrt(count), update=0),
             RFactor(total, block, "block", blocks),
             ComputeAt(blocks, total, block),
         ]

@@ -123,7 +123,7 @@ class Vectors:
     loops: tuple[str, str]
 
 
-def vectors(func: str, var: str, extent: int, lanes: int, update: bool = False) -> Vectors:
+def vectors(func: str, var: str, extent: int, lanes: int, update: int | None = None) -> Vectors:
     """Cut loop `var` of `extent` steps into vectors of `lanes` elements, fewer if it is shorter."""
     width = min(lanes, 1 << max(extent - 1, 0).bit_length())
     outer, inner = f"{var}_o", f"{var}_v"

@@ -14,13 +14,13 @@ def scatter(kernel: CpuKernel, stage: Stage) -> list[Step]:
         return []
     column, lanes = columns[0], kernel.lanes(stage.bits)
     block = max(lanes, -(-column.extent // 4 // 16) * 16)
-    vector = vectors(stage.name, f"{column.name}_i", block, lanes, update=True)
+    vector = vectors(stage.name, f"{column.name}_i", block, lanes, update=0)
     updates = tuple(loop.name for loop in stage.updates)
     steps: list[Step] = [
-        Split(stage.name, column.name, f"{column.name}_b", f"{column.name}_i", block, True),
+        Split(stage.name, column.name, f"{column.name}_b", f"{column.name}_i", block, 0),
         *vector.steps,
-        Reorder(stage.name, (*vector.loops, *updates, f"{column.name}_b"), update=True),
+        Reorder(stage.name, (*vector.loops, *updates, f"{column.name}_b"), update=0),
     ]
     if kernel.parallel:
-        steps.append(Parallel(stage.name, f"{column.name}_b", update=True))
+        steps.append(Parallel(stage.name, f"{column.name}_b", update=0))
     return steps

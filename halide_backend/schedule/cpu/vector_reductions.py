@@ -85,7 +85,7 @@ class _Lanes:
         self._accumulate(func, chunks, [])
         self._place(partial)
         if parallel:
-            self.steps += [Parallel(partial, "chunk", update=True)]
+            self.steps += [Parallel(partial, "chunk", update=0)]
         self.at = (partial, "chunk")
         return partial, loop, others
 
@@ -93,7 +93,7 @@ class _Lanes:
         """The loop over pieces of `size` steps of `loop`, and the one inside a piece."""
         outer = Loop(f"{loop.name}_c", -(-loop.extent // size), loop.axis)
         inner = Loop(f"{loop.name}_i", size, loop.axis)
-        self.steps.append(Split(func, loop.name, outer.name, inner.name, size, update=True))
+        self.steps.append(Split(func, loop.name, outer.name, inner.name, size, update=0))
         return outer, inner
 
     def _width(self, loop: Loop) -> int:
@@ -113,7 +113,7 @@ class _Lanes:
         outer, inner = f"{loop.name}_o", f"{loop.name}_l"
         lanes = f"{func}_lanes"
         self.steps += [
-            Split(func, loop.name, outer, inner, width, update=True),
+            Split(func, loop.name, outer, inner, width, update=0),
             RFactor(func, inner, "lane", lanes),
         ]
         self._place(lanes)
@@ -141,7 +141,7 @@ class _Lanes:
     def _vectors(self, func: str, var: str, width: int, serial: tuple[str, ...]) -> None:
         """Both definitions of `func` in vectors along `var`, the update's loops `serial` around them."""
         several = width > self.lanes
-        for update in (False, True):
+        for update in (None, 0):
             if several:
                 self.steps += [
                     Split(func, var, f"{var}_o", f"{var}_v", self.lanes, update),
@@ -152,13 +152,13 @@ class _Lanes:
             else:
                 self.steps.append(Vectorize(func, var, update))
                 inner = (var,)
-            if update:
-                self.steps.append(Reorder(func, (*inner, *serial), update=True))
+            if update is not None:
+                self.steps.append(Reorder(func, (*inner, *serial), update=0))
 
     def _combine(self, func: str, rvar: str, width: int) -> None:
         """The accumulators of `width` lanes become one value, in steps of a tree."""
         if self.operator in _HORIZONTAL:
-            self.steps += [Atomic(func), Vectorize(func, rvar, update=True)]
+            self.steps += [Atomic(func), Vectorize(func, rvar, update=0)]
             return
         number = 0
         while width > 4:
@@ -167,15 +167,15 @@ class _Lanes:
             outer, inner = f"{rvar}{number}o", f"{rvar}{number}"
             part = f"{func}_tree{number}"
             self.steps += [
-                Split(func, rvar, outer, inner, narrow, update=True),
+                Split(func, rvar, outer, inner, narrow, update=0),
                 RFactor(func, inner, f"lane{number}", part),
             ]
             self._place(part)
             self.steps += [
                 Vectorize(part, f"lane{number}"),
-                Vectorize(part, f"lane{number}", update=True),
-                Reorder(part, (f"lane{number}", outer), update=True),
-                Unroll(part, outer, update=True),
+                Vectorize(part, f"lane{number}", update=0),
+                Reorder(part, (f"lane{number}", outer), update=0),
+                Unroll(part, outer, update=0),
             ]
             rvar, width = inner, narrow
-        self.steps.append(Unroll(func, rvar, update=True))
+        self.steps.append(Unroll(func, rvar, update=0))

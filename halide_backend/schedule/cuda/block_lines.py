@@ -21,7 +21,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     Split,
     Step,
-    StoreInShared,
+    StoreIn,
     Unroll,
 )
 from halide_backend.schedule.tiling import STEP, THREAD, WARP, Tiling
@@ -96,12 +96,12 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
             case Role.REDUCTION:
                 (whole,) = (s.name for s in kernel.graph.consumers(stage.name) if s.role is Role.TEAM)
                 element, loop = stage.updates
-                found += [Unroll(stage.name, element.name, update=True), ComputeAt(stage.name, whole, THREAD)]
+                found += [Unroll(stage.name, element.name, update=0), ComputeAt(stage.name, whole, THREAD)]
                 unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
             case Role.TEAM:
                 found += [
                     ComputeAt(stage.name, parent.name, places.block),
-                    StoreInShared(stage.name),
+                    StoreIn(stage.name, "GPUShared"),
                     Bound(stage.name, THREAD, 0, kernel.tiling.threads),
                     GpuThreads(stage.name, (THREAD,)),
                 ]
@@ -156,7 +156,7 @@ def _load(found: list[Step], kernel: TiledKernel, stage: Stage, places: Levels, 
 def _share(found: list[Step], kernel: TiledKernel, stage: Stage, places: Levels) -> None:
     """Keep a line that is read several times in shared memory; the block's threads load it together."""
     line, threads = kernel.line(stage), kernel.tiling.threads
-    found += [ComputeAt(stage.name, kernel.parent.name, places.block), StoreInShared(stage.name)]
+    found += [ComputeAt(stage.name, kernel.parent.name, places.block), StoreIn(stage.name, "GPUShared")]
     vector = write_out(found, stage.name, [stage.loops[0]])
     fused = fuse(found, stage.name, line, "n")
     found.append(Split(stage.name, fused, STEP, THREAD, threads))

@@ -114,10 +114,10 @@ def _reduce(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
     elements = [loop.name for loop in stage.loops if is_element(loop)]
     found += [
         ComputeAt(stage.name, kernel.parent.name, THREAD),
-        Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=True),
+        Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=0),
     ]
     for name in elements:
-        found += [Unroll(stage.name, name), Unroll(stage.name, name, update=True)]
+        found += [Unroll(stage.name, name), Unroll(stage.name, name, update=0)]
     unroll(found, stage, stage.updates[0], _round(kernel, stage))
 
 

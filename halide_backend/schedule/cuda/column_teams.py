@@ -22,7 +22,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     Split,
     Step,
-    StoreInShared,
+    StoreIn,
     Unroll,
 )
 from halide_backend.schedule.tiling import THREAD, Team, Tiling
@@ -101,7 +101,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
             rest = [loop for loop in stage.loops if loop.name not in (own, THREAD)]
             found += [
                 ComputeAt(stage.name, parent.name, block),
-                StoreInShared(stage.name),
+                StoreIn(stage.name, "GPUShared"),
                 Bound(stage.name, THREAD, 0, kernel.tiling.threads),
                 BoundExtent(stage.name, own, kernel.tiling.side),
                 *(BoundExtent(stage.name, loop.name, 1) for loop in rest),
@@ -111,7 +111,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
         elif stage.role is Role.REDUCTION:
             (whole,) = (other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.TEAM)
             element, loop = stage.updates
-            found += [Unroll(stage.name, element.name, update=True), ComputeAt(stage.name, whole, own)]
+            found += [Unroll(stage.name, element.name, update=0), ComputeAt(stage.name, whole, own)]
             unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
     return tuple(found)
 

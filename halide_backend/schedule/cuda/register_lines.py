@@ -127,9 +127,9 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
             case Role.REDUCTION:
                 element, along = stage.updates
                 found += [
-                    Unroll(stage.name, element.name, update=True),
+                    Unroll(stage.name, element.name, update=0),
                     ComputeAt(stage.name, parent.name, THREAD),
-                    Unroll(stage.name, along.name, update=True),
+                    Unroll(stage.name, along.name, update=0),
                 ]
             case Role.TEAM:
                 found.append(ComputeAt(stage.name, parent.name, THREAD))

@@ -134,8 +134,8 @@ def _scanned(stage: Stage, parent: Stage) -> tuple[Step, ...]:
         found += [Bound(stage.name, loop.name, 0, loop.extent), Unroll(stage.name, loop.name)]
     if steps:
         along = [name for name in written if name != stage.updates[0].axis]
-        found.append(Reorder(stage.name, (*along, *steps), update=True))
-        found += [Unroll(stage.name, name, update=True) for name in (*along, *steps)]
+        found.append(Reorder(stage.name, (*along, *steps), update=0))
+        found += [Unroll(stage.name, name, update=0) for name in (*along, *steps)]
     return tuple(found)
 
 

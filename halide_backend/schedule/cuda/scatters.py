@@ -50,15 +50,15 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     parts = kernel.choices.number(PARTS, rule, "as of pointwise kernels: blocks that store little are as slow to start")
     threads = kernel.choices.number(THREADS, BLOCK, "as of pointwise kernels")
     # LLVM would join the versions of full and last blocks again, and part the additions that are one instruction.
-    once = (NeverPartition(stage.name, "r$block", update=True),) if element.extent > 1 else ()
+    once = (NeverPartition(stage.name, "r$block", update=0),) if element.extent > 1 else ()
     return (
         AllowRaceConditions(stage.name),
-        Split(stage.name, points.name, "r$block", "r$within", parts * threads, update=True),
-        Split(stage.name, "r$within", "r$part", "r$thread", threads, update=True),
-        Unroll(stage.name, element.name, update=True),
-        Unroll(stage.name, "r$part", update=True),
-        GpuThreads(stage.name, ("r$thread",), update=True),
-        GpuBlocks(stage.name, ("r$block",), update=True),
+        Split(stage.name, points.name, "r$block", "r$within", parts * threads, update=0),
+        Split(stage.name, "r$within", "r$part", "r$thread", threads, update=0),
+        Unroll(stage.name, element.name, update=0),
+        Unroll(stage.name, "r$part", update=0),
+        GpuThreads(stage.name, ("r$thread",), update=0),
+        GpuBlocks(stage.name, ("r$block",), update=0),
         *once,
     )
 

@@ -23,7 +23,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     Split,
     Step,
-    StoreInShared,
+    StoreIn,
     Unroll,
 )
 from halide_backend.schedule.tiling import WARP, Team, Tiling
@@ -145,7 +145,7 @@ def _tile(stage: Stage, tiling: Tiling, place: ComputeAt, down: str, along: str,
     rest = [loop.name for loop in stage.loops if loop.name not in (down, along, *elements)]
     return [
         place,
-        StoreInShared(stage.name),
+        StoreIn(stage.name, "GPUShared"),
         AlignStorage(stage.name, along, tiling.side + (1 if tiling.chunk else max(1, 32 // stage.bits))),
         # Halide 21 computes half of a stage whose loop is called "s".
         Split(stage.name, along, "line", "y", threads // lanes),

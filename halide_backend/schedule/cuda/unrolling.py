@@ -19,10 +19,10 @@ def divisor(loop: Loop, most: int) -> int:
 def unroll(steps: list[Step], stage: Stage, loop: Loop, count: int) -> None:
     """Write out `count` steps of a reduction's loop."""
     if loop.fixed and loop.extent == count:
-        steps.append(Unroll(stage.name, loop.name, update=True))
+        steps.append(Unroll(stage.name, loop.name, update=0))
     elif count > 1:
         inner = f"{loop.name}i"
         steps += [
-            Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=True),
-            Unroll(stage.name, inner, update=True),
+            Split(stage.name, loop.name, f"{loop.name}o", inner, count, update=0),
+            Unroll(stage.name, inner, update=0),
         ]

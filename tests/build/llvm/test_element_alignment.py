@@ -16,6 +16,7 @@ import halide as hl
 from halide_backend.kernel_library import memory
 from halide_backend.kernel_library.arguments import Input, Output
 from halide_backend.schedule.apply import apply
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import Reorder, Split, Vectorize
 
 ARGUMENTS = (
@@ -32,11 +33,13 @@ def pipeline():
     out[x, 0] = hl.Expr(out[x, 0]) + values[63 * r[0] + x]
     memory.target(out, [x, row], [(63, 1), (1, 63)])
     steps = (
-        Split("out", "x", "x_outer", "x_lanes", 8, update=True),
-        Vectorize("out", "x_lanes", update=True),
-        Reorder("out", ("x_lanes", "r$x", "x_outer"), update=True),
+        Split("out", "x", "x_outer", "x_lanes", 8, update=0),
+        Vectorize("out", "x_lanes", update=0),
+        Reorder("out", ("x_lanes", "r$x", "x_outer"), update=0),
     )
-    apply(steps, {"out": out})
+    loops = (Loop("x", 63, "x"), Loop("row", 1, "row"))
+    stage = Stage("out", Role.SCATTER, loops, updates=(Loop("r$x", 7, "r"),))
+    apply(steps, {"out": out}, StageGraph((stage,), ()))
     return [values], [out]
 """
 

@@ -50,11 +50,11 @@ class _Buffer(ctypes.Structure):
 
 
 class CudaKernel:
-    """The kernel of `program` for a GPU: `text` and PTX, and a call that runs it here."""
+    """The kernel of `text` for a GPU: its PTX, and a call that runs it here."""
 
-    def __init__(self, program: LoopProgram, knobs: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, text: str) -> None:
         assert leave_out_libdevice()
-        self.text = cuda_kernel_text(program, knobs)
+        self.text = text
         compiled = compile_kernel(self.text, TARGET, "kernel_under_test")
         self.arguments: Sequence[Mapping[str, Any]] = compiled.manifest["arguments"]
         self.code = str(complete(extract(compiled.object), "kernel_under_test", TARGET.capability))
@@ -159,7 +159,7 @@ def check_values(
             memory = [np.array(_bytes(tensor)) for tensor in tensors]
             numbers = {tensor.data_ptr(): k for k, tensor in enumerate(tensors)}
             for program, (text, places) in zip(programs, pipelines):
-                cuda = kernels.setdefault(text, CudaKernel(program))
+                cuda = kernels.setdefault(text, CudaKernel(cuda_kernel_text(program)))
                 given = [numbers[v.data_ptr()] if isinstance(v := values[p], Tensor) else v for p in places]
                 before = [array.copy() for array in memory]
                 cuda(memory, given)

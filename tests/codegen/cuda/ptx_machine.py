@@ -287,7 +287,7 @@ class _Block:
         if mode == "up":
             found = np.where(lane - by >= (lane & segment | last & ~segment), lane - by, lane)
         elif mode == "bfly":
-            found = np.where(lane ^ by <= (lane & segment | last & ~segment), lane ^ by, lane)
+            found = np.where((lane ^ by) <= (lane & segment | last & ~segment), lane ^ by, lane)
         else:
             assert mode == "idx"
             found = (lane & segment) | (by & ~segment)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from cuda_programs import checked
+from cuda_programs import checked, cuda_kernel_text
 from kernel_values import CudaKernel, check_values
 from torch import Tensor
 
@@ -69,6 +69,6 @@ def test_what_is_stored_beside_column_sums_lies_in_registers(to_ptx: Compile) ->
 def test_values_of_what_is_stored_beside_column_sums(groups: int, rows: int, columns: int, dtype: str) -> None:
     x, y = (small(groups, rows, columns, dtype=getattr(torch, dtype)) + k for k in range(2))
     found = torch.zeros_like(x), torch.zeros(groups, columns)
-    CudaKernel(multiplied_and_summed(groups, rows, columns, dtype)).on_tensors(x, y, *found)
+    CudaKernel(cuda_kernel_text(multiplied_and_summed(groups, rows, columns, dtype))).on_tensors(x, y, *found)
     assert torch.equal(found[0], x * y)
     assert torch.equal(found[1], (x * y).float().sum(1))

@@ -136,7 +136,7 @@ def check(case: Case, call: Call, settings: list[tuple[str, Setting]]) -> tuple[
             refused += 1
             continue
         if text not in texts:
-            call.check(CudaKernel(call.program, knobs), f"{key} = {value!r} is wrong")
+            call.check(CudaKernel(text), f"{key} = {value!r} is wrong")
             texts.add(text)
         right += 1
     return right, refused

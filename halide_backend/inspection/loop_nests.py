@@ -25,14 +25,14 @@ class LoopNests:
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
         self._process.communicate()
 
-    def of(self, text: str) -> str:
-        """The loop nest of the pipeline that `text` defines.
+    def of(self, text: str, lowered: bool = False) -> str:
+        """The loop nest of the pipeline that `text` defines, or all of its `lowered` statements.
 
         Raises:
             RuntimeError: the text does not run, or Halide refuses its schedule.
         """
         assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps(text) + "\n")
+        self._process.stdin.write(json.dumps([text, lowered]) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         if answer["failed"]:
@@ -44,26 +44,31 @@ def _answer_all() -> None:
     for line in sys.stdin:
         namespace: dict[str, object] = {}
         # What a text imports stays imported for the next one.
-        exec(json.loads(line), namespace)
+        text, lowered = json.loads(line)
+        exec(text, namespace)
         with tempfile.TemporaryFile() as file:
             child = os.fork()
             if child == 0:
-                _print(namespace, file.fileno())
+                _print(namespace, file.fileno(), lowered)
             _, status = os.waitpid(child, 0)
             file.seek(0)
             printed = file.read().decode()
         print(json.dumps({"failed": status != 0, "printed": printed}), flush=True)
 
 
-def _print(namespace: dict[str, object], file: int) -> None:
+def _print(namespace: dict[str, object], file: int, lowered: bool) -> None:
     """Print the loop nest to `file` and end the process."""
     os.dup2(file, 2)
     code = 1
     try:
         import halide as hl
 
-        _, outputs = namespace["pipeline"]()  # type: ignore[operator]
-        hl.Pipeline(outputs).print_loop_nest()
+        inputs, outputs = namespace["pipeline"]()  # type: ignore[operator]
+        if lowered:
+            target = hl.Target("x86-64-linux-no_asserts-no_bounds_query-no_runtime-strict_float")
+            hl.Pipeline(outputs).compile_to_lowered_stmt("/dev/stderr", inputs, hl.StmtOutputFormat.Text, target)
+        else:
+            hl.Pipeline(outputs).print_loop_nest()
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -1,0 +1,112 @@
+"""Writes docs/reference/schedule-steps.md from the steps themselves, with the loop nests that Halide makes of them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from halide_backend.inspection.loop_nests import LoopNests
+from halide_backend.inspection.step_examples import EXAMPLES, Example
+from halide_backend.schedule import steps
+from halide_backend.schedule.steps import Step
+
+HEAD = """\
+# Steps of a schedule
+
+<!-- Written by `make reference` from halide_backend/schedule/steps.py and inspection/step_examples.py; do not edit. -->
+
+`SCHEDULE` in the text of a kernel, and "steps" in the JSON of a plan, are lists of these. Each is a directive of
+Halide's scheduling language with Halide's name and the order of Halide's arguments; the first argument names the
+Func. `update=0` makes a step one for the Func's first update definition, as in Halide's `func.update(0)`. Names of
+RVars have a `$`.
+
+Every list is checked before Halide sees it (`halide_backend/schedule/legality/`), whoever made it: a step that could
+give another result, or none in bounded time, is an `IllegalPlan`, which names the step and the reason. `StageGraph`
+in the text is what the check looks at: the loops of each Func, and what it is in its kernel (its role).
+"""
+
+#: When a step is legal, in addition to what every step needs: Funcs and loops that exist when it is its turn.
+LEGAL: dict[type[Step], str] = {
+    steps.Split: (
+        "for a serial loop. RoundUp: for a whole loop of a Func that is no output, whose length the factor divides."
+    ),
+    steps.Fuse: (
+        "for two Vars, or two RVars of a reduction. On a GPU not for axes that blocks share out, "
+        "beside several outputs."
+    ),
+    steps.Reorder: "always, but RVars of scans and scatters keep their order.",
+    steps.Vectorize: (
+        "for a loop of constant length, a power of two up to 256; one for each definition, with no "
+        "other loops inside. An RVar: after Atomic. On a GPU: for four adjacent 32-bit words."
+    ),
+    steps.Unroll: (
+        "for a loop of constant length; at most 512 copies of a definition. Never for a Func that is "
+        "a loop whose length is data."
+    ),
+    steps.Parallel: "for a Var, on a CPU.",
+    steps.Atomic: "for sums, products, minima and maxima, on a CPU.",
+    steps.RFactor: "for sums, products, minima and maxima, on a CPU, while the RVars are serial.",
+    steps.ComputeInline: "for what is cheap or only shared, never for a reduction, a scan or an old value.",
+    steps.ComputeAt: (
+        "once for each Func, inside a loop that is no vector, of a Func that needs it. The old value "
+        "of overwritten memory: in a loop that all outputs share, around those that are reduced. On a "
+        "GPU: where a Func's threads are."
+    ),
+    steps.ComputeRoot: "once for each Func, on a CPU.",
+    steps.StoreAt: "on a CPU, with a ComputeAt further inside, and serial loops in between.",
+    steps.StoreRoot: "as StoreAt.",
+    steps.StoreIn: (
+        'on a CPU "Auto", "Heap", or "Stack" for up to 16 KiB; on a GPU "GPUShared" for what the '
+        "threads of a block compute together."
+    ),
+    steps.FoldStorage: ("on a CPU, with a StoreAt or StoreRoot, where Halide can prove that so many lines are enough."),
+    steps.In: "on a CPU, before other steps for the Func, if the consumer calls it.",
+    steps.CloneIn: "as In.",
+    steps.Prefetch: "on a CPU, up to 1,024 steps ahead.",
+    steps.ComputeWith: "for outputs whose loops from the outermost one down to this are the same.",
+    steps.Bound: "with the number of points that the dimension has anyway.",
+    steps.BoundExtent: "with one point of an axis of the row, whose loops are all around the Func.",
+    steps.GpuBlocks: "on a GPU, for every output; at most three loops, outermost.",
+    steps.GpuThreads: (
+        "on a GPU, for loops of constant length just inside the blocks: at most 1,024 threads in all. "
+        "Where threads exchange values they are the ones that the mapping says."
+    ),
+    steps.NeverPartition: "always.",
+    steps.AlignStorage: "for a dimension of a Func that is no output, up to 1,024 elements.",
+    steps.AllowRaceConditions: "for scatters on a GPU.",
+}
+
+
+def page() -> str:
+    """The text of the page."""
+    with LoopNests() as nests:
+        return HEAD + "".join(_section(kind, nests) for kind in Step.kinds.values())
+
+
+def _section(kind: type[Step], nests: LoopNests) -> str:
+    arguments = [f.name if f.default is MISSING else f"{f.name}={f.default!r}" for f in fields(kind)]
+    text = " ".join((inspect.getdoc(kind) or "").split())
+    parts = [f"\n## {kind.__name__}", f"`{kind.__name__}({', '.join(arguments)})`", text, f"Legal {LEGAL[kind]}"]
+    if kind in EXAMPLES:
+        parts += _example(EXAMPLES[kind], nests)
+    return "\n\n".join(parts) + "\n"
+
+
+def _example(example: Example, nests: LoopNests) -> list[str]:
+    before, after = nests.of(example.text(example.before)), nests.of(example.text())
+    told = [f"    {step!r}" for step in example.steps[: example.before]] or ["    no steps"]
+    parts = ["Before:\n\n" + "\n".join([*told, "", *_indented(before)])]
+    shown = [f"    {step!r}" for step in example.steps[example.before :]]
+    if after != before:
+        return [*parts, "With it:\n\n" + "\n".join([*shown, "", *_indented(after)])]
+    return [*parts, "With it, which Halide's loop nest does not show:\n\n" + "\n".join(shown)]
+
+
+def _indented(nest: str) -> list[str]:
+    return [f"    {line}" for line in nest.rstrip().splitlines()]
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page())

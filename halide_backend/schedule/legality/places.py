@@ -1,0 +1,131 @@
+"""Where Funcs are computed and stored: values that must be stored are, and nothing is computed far too often."""
+
+from __future__ import annotations
+
+import math
+
+from halide_backend.schedule.legality.nests import Kind, NestLoop, Nests, Place, points
+from halide_backend.schedule.legality.refusal import refuse, refuse_func
+from halide_backend.schedule.stage import Role, Stage
+from halide_backend.schedule.steps import BoundExtent, FoldStorage, Step, StoreIn
+
+#: Points that may be computed again, however few the kernel has, and how many times as many as it has.
+REPEATED_POINTS, REPEATS = 1 << 22, 16
+
+#: Bytes of a Func on a thread's stack.
+MOST_STACK = 16 << 10
+
+#: Copies of a definition that inlining may make of a Func for one of its users.
+MOST_INLINED = 1 << 12
+
+_PLAIN = (Role.INLINE, Role.SHARED, Role.STAGED_LOAD)
+
+
+def check_places(nests: Nests, steps: list[Step]) -> None:
+    """Check the loops that places name, and how often what lies there is computed.
+
+    Raises:
+        IllegalPlan: a loop does not exist, a value is not stored that has to be, or is computed too often.
+    """
+    _check_loops(nests)
+    for stage in nests.stages.values():
+        place = nests.computed.get(stage.name)
+        if place is None:
+            _check_inlined(nests, stage)
+        else:
+            _check_repetition(nests, stage, place)
+    for func, place in nests.stored.items():
+        _check_storage(nests, func, place)
+    for number, step in enumerate(steps):
+        if isinstance(step, FoldStorage) and step.func not in nests.stored:
+            refuse(number, step, "lines take turns only where storage outlives what is computed", "add a StoreAt")
+        if isinstance(step, BoundExtent):
+            _check_points(nests, number, step)
+        if isinstance(step, StoreIn) and step.memory == "Stack":
+            _check_stack(nests, number, step)
+
+
+def _check_loops(nests: Nests) -> None:
+    for places in (nests.computed, nests.stored, nests.children):
+        for func, place in places.items():
+            if not place.consumer:
+                continue
+            found = [nest for nest in nests.of_func(place.consumer) if nest.find(place.var) is not None]
+            if not found:
+                names = sorted({loop.name for nest in nests.of_func(place.consumer) for loop in nest.loops})
+                why = f"{place.consumer} has no loop {place.var!r} when all steps are done"
+                refuse(place.number, place.step, why, f"it has {', '.join(names) or 'none'}")
+            if places is nests.computed and func not in nests.needed_beside(place.consumer):
+                refuse(place.number, place.step, f"{place.consumer} does not need it")
+            if places is nests.computed and place.consumer == func:
+                refuse(place.number, place.step, "a Func is not computed inside itself")
+
+
+def _check_inlined(nests: Nests, stage: Stage) -> None:
+    if stage.role in (Role.OUTPUT, Role.SCATTER):
+        return
+    if stage.role in _PLAIN:
+        if any(loop.kind is not Kind.SERIAL for nest in nests.of_func(stage.name) for loop in nest.loops):
+            refuse_func(stage.name, "it is computed where it is used, and has no loops of its own", "add a ComputeAt")
+        return
+    why = {
+        Role.PRESERVED: "overwritten memory is read outside the loops that write it",
+        Role.SNAPSHOT: "memory is overwritten before this value is read",
+        Role.SERIAL: "the value is a loop of up to 2**31 steps, of which a vector would do all",
+    }
+    refuse_func(stage.name, why.get(stage.role, "it would be computed anew for every use"), "say where: ComputeAt")
+
+
+def _check_repetition(nests: Nests, stage: Stage, place: Place) -> None:
+    around = nests.enclosing(place)
+    vectors = [loop.name for loop in around if loop.kind is Kind.VECTOR]
+    if vectors:
+        refuse(place.number, place.step, f"the loop {vectors[0]!r} is a vector: its steps run as one")
+    if stage.role in (Role.SERIAL, Role.SNAPSHOT) and place.consumer:
+        refuse(place.number, place.step, "this value is computed before everything else", "use ComputeRoot")
+    own = {loop.axis for loop in stage.loops}
+    if nests.on_gpu and stage.role is not Role.REDUCTION:
+        return  # A thread reads a word again from its cache.
+    outside = [loop for loop in around if not loop.axes & own]
+    if not all([loop.fixed for loop in outside] + [loop.fixed for loop in (*stage.loops, *stage.updates)]):
+        return  # How often is known when the kernel is called.
+    again = math.prod(loop.extent for loop in outside)
+    whole = sum(points(other) for other in nests.stages.values())
+    if again > 1 and again * points(stage) > max(REPEATED_POINTS, REPEATS * whole):
+        refuse(place.number, place.step, f"its {points(stage)} points would be computed {again} times")
+
+
+def _check_storage(nests: Nests, func: str, place: Place) -> None:
+    computed = nests.computed.get(func)
+    if computed is None or not computed.consumer:
+        refuse(place.number, place.step, "it is not computed inside a loop", "add a ComputeAt")
+    around = nests.enclosing(computed)
+    if not place.consumer:
+        between: list[NestLoop] = around
+    else:
+        names = [loop.name for loop in around]
+        if place.var not in names or place.consumer != computed.consumer:
+            refuse(place.number, place.step, "it is computed outside of this loop", "store it at a loop around that")
+        between = around[: names.index(place.var)]
+    if any(loop.kind is not Kind.SERIAL for loop in between):
+        refuse(place.number, place.step, "steps that run side by side would share the storage")
+
+
+def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
+    """The points of a dimension are enough where all other loops along it are around the Func."""
+    axis = next(loop.axis for loop in nests.stages[step.func].loops if loop.name == step.var)
+    place = nests.computed.get(step.func)
+    around = nests.around(place) if place is not None else []
+    inside = [loop for nest, level in around for loop in nest.loops[:level] if axis in loop.axes and loop.extent > 1]
+    # A tile's points are counted by dimensions of their own, and its number by this one.
+    sides = {loop.extent for loop in nests.stages[step.func].loops if loop.axis not in nests.row}
+    needed = math.prod(loop.extent for loop in inside)
+    if not around or needed not in {step.extent, *sides}:
+        refuse(number, step, f"{needed} points are needed where it is computed", "compute it further inside")
+
+
+def _check_stack(nests: Nests, number: int, step: StoreIn) -> None:
+    stage = nests.stages[step.func]
+    size = points(stage) * max(stage.bits, 8) // 8
+    if size > MOST_STACK or any(not loop.fixed for loop in stage.loops) or nests.has_more(stage.name):
+        refuse(number, step, f"{size} bytes, or unknown: more than {MOST_STACK} on a thread's stack", "use Heap")

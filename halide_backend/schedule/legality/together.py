@@ -1,0 +1,41 @@
+"""Outputs that are computed together: their loops are the same ones."""
+
+from __future__ import annotations
+
+from halide_backend.schedule.legality.nests import Nest, Nests, Place
+from halide_backend.schedule.legality.refusal import refuse
+from halide_backend.schedule.steps import Fuse, Step
+
+
+def check_together(nests: Nests, steps: list[Step]) -> None:
+    """Check the loops of outputs that share some.
+
+    Raises:
+        IllegalPlan: they differ, or Halide would lose their bounds.
+    """
+    for func, place in nests.children.items():
+        child, parent = nests.nests[func, None], nests.nests[place.consumer, None]
+        if place.consumer in nests.children:
+            refuse(place.number, place.step, f"{place.consumer} is computed with another output itself")
+        if _shared(child, place) != _shared(parent, place):
+            why = f"the loops around {place.var!r} differ from those of {place.consumer}"
+            refuse(place.number, place.step, why, "give both outputs the same steps for them")
+    outputs = nests.outputs
+    if nests.on_gpu and len(outputs) > 1:
+        names = {stage.name for stage in outputs}
+        for number, step in enumerate(steps):
+            if isinstance(step, Fuse) and step.func in names and _loses_bounds(nests, step):
+                why = "Halide loses the bounds of a fused loop where outputs are computed together"
+                refuse(number, step, why, "give the loops dimensions of the grid")
+
+
+def _shared(nest: Nest, place: Place) -> list[tuple[object, ...]]:
+    """The loops from the outermost one down to the shared one, as far as they have to agree."""
+    number = nest.find(place.var)
+    loops = nest.loops[len(nest.loops) if number is None else number :]
+    return [(loop.name, loop.extent, loop.axes, loop.kind) for loop in loops]
+
+
+def _loses_bounds(nests: Nests, step: Fuse) -> bool:
+    """Whether the fused loop runs along several axes that blocks share out."""
+    return len(nests.fused[step.func, step.fused] & set(nests.row)) > 1
