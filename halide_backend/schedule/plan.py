@@ -52,7 +52,7 @@ class Plan:
                     cure="dump the plan again with this version",
                 )
             steps = tuple(_step(number, step) for number, step in enumerate(document["steps"]))
-            knobs = tuple((str(key), setting) for key, setting in document["knobs"].items())
+            knobs = tuple((str(key), setting) for key, setting in document.get("knobs", {}).items())
             return Plan(Mapping.from_json(document["mapping"]), steps, knobs=knobs)
         except (KeyError, TypeError, AttributeError) as error:
             raise IllegalPlan(f"not a plan: {error!r}", where="plan", cure="dump the plan again") from error
