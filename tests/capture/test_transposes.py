@@ -93,3 +93,9 @@ def test_memory_that_is_overwritten_is_read_first(check: Check) -> None:
 
     check(in_place, numbered((24, 24), torch.float32))
     check(lambda x: x.copy_(x.t().clone()), numbered((24, 24), torch.float32))
+
+
+def test_an_index_that_is_checked_is_not_turned(check: Check) -> None:
+    """A random program (seed 300486): the check of an index needs it in a loop nest of its own."""
+    index = (numbered((40, 24), torch.int64) % 30).contiguous()
+    check(lambda table, i: table[i.t()] + i.t(), numbered((30,), torch.float32), index)

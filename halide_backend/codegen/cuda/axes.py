@@ -109,7 +109,8 @@ class TiledAxes:
         """
         tiling = self.tiling
         names = inner_first(axes)
-        cut = [name for name in names if name in tiling.cuts and name != without]
+        # Words are made of the elements along the first of them.
+        cut = sorted((n for n in names if n in tiling.cuts and n != without), key=lambda name: name != tiling.chunk)
         found = [Loop(f"{name}_e", tiling.cuts[name], name, kind=LoopKind.ELEMENT) for name in cut]
         held = tiling.inner if tiling.team is Team.REGISTERS else ()
         if not set(names).isdisjoint(held):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from halide_backend.errors import IllegalPlan, OldValueLost
 from halide_backend.schedule.legality.nests import Kind, NestLoop, Nests, Place, points
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.stage import Role, Stage
@@ -73,7 +74,10 @@ def _check_inlined(nests: Nests, stage: Stage) -> None:
         Role.SNAPSHOT: "memory is overwritten before this value is read",
         Role.SERIAL: "the value is a loop of up to 2**31 steps, of which a vector would do all",
     }
-    refuse_func(stage.name, why.get(stage.role, "it would be computed anew for every use"), "say where: ComputeAt")
+    error = OldValueLost if stage.role is Role.PRESERVED else IllegalPlan
+    refuse_func(
+        stage.name, why.get(stage.role, "it would be computed anew for every use"), "say where: ComputeAt", error
+    )
 
 
 def _check_repetition(nests: Nests, stage: Stage, place: Place) -> None:

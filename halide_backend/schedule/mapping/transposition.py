@@ -51,7 +51,8 @@ def transposition(
         or any(layout.scattered for layout in layouts.values())
     ):
         return None, frozenset()
-    loads = {position: along for position, along in strided_loads(program, layouts).items() if position not in taken}
+    checked = _behind_checks(program)
+    loads = {p: along for p, along in strided_loads(program, layouts).items() if p not in taken and p not in checked}
     if not loads:
         return None, frozenset()
     ((across, _),) = Counter(loads.values()).most_common(1)
@@ -69,6 +70,18 @@ def transposition(
         why = f"rows of {_ROW_BYTES} bytes: tiles with tails are written out several times"
         side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
     return Transposition(column, across, side), turned
+
+
+def _behind_checks(program: LoopProgram) -> frozenset[int]:
+    """Values that checks need: their loops are no tiles."""
+    found: set[int] = set()
+    stack = [check.condition for check in program.checks]
+    while stack:
+        position = stack.pop()
+        if position not in found:
+            found.add(position)
+            stack += program.values[position].operands
+    return frozenset(found)
 
 
 def _bits(program: LoopProgram, position: int) -> int:

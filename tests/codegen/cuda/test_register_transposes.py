@@ -1,0 +1,49 @@
+"""Transposes in registers, whichever of the two axes is the outer one; kernels run as numpy runs their PTX."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+import torch
+from cuda_programs import TARGET, programs_of
+from kernel_values import CudaKernel
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.schedule.device import device_of
+
+IN_REGISTERS = {"register_transposes.applies": True}
+
+
+def numbered(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Numbers that every dtype here has, no two neighbours equal in any direction."""
+    count = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    return ((count * 7 + count // 13) % 120).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("order", [o for o in permutations(range(3)) if o[2] != 2], ids=str)
+def test_every_permutation(order: tuple[int, ...], dtype: torch.dtype, needs_intrinsics: None) -> None:
+    """Where the stored axis was an outer one, words were made of elements along the other: 7 of 8 were wrong."""
+    x = numbered((16, 32, 48), dtype)
+    wanted = x.permute(order).contiguous()
+    (program,) = programs_of(lambda x: x.permute(order).contiguous(), (x,))
+    kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
+    assert kernel.plan.mapping.rule == "register_transposes"
+    found = torch.full_like(wanted, -1)
+    CudaKernel(kernel.text).on_tensors(x, found)
+    assert torch.equal(found, wanted)
+
+
+def test_channels_last_after_arithmetic(needs_intrinsics: None) -> None:
+    x = numbered((3, 16, 8, 24), torch.bfloat16)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2 + 1).contiguous(memory_format=torch.channels_last)
+
+    (program,) = programs_of(function, (x,))
+    kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
+    assert kernel.plan.mapping.rule == "register_transposes"
+    found = torch.full_like(function(x), -1)
+    CudaKernel(kernel.text).on_tensors(x, found)
+    assert torch.equal(found, function(x))
