@@ -61,7 +61,7 @@ def plan_kernel(
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
     try:
-        return _checked(program, algorithm, Plan(mapping, steps, choices.found))
+        return _checked(program, algorithm, Plan(mapping, steps, choices.found, choices.settings))
     except IllegalPlan as refusal:
         if knobs:
             raise
@@ -70,7 +70,7 @@ def plan_kernel(
 
 
 def _as_planned(program: LoopProgram, form: LoopProgram, device: Device, plan: Plan) -> PlannedKernel:
-    check_mapping(form, device, plan.mapping)
+    check_mapping(form, device, plan.mapping, dict(plan.knobs))
     return _checked(program, _write(form, plan.mapping), plan)
 
 

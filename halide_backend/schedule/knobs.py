@@ -95,6 +95,11 @@ class Choices:
         """Every choice so far."""
         return tuple(self._found.values())
 
+    @property
+    def settings(self) -> tuple[tuple[str, Setting], ...]:
+        """The setting of every choice so far, by its key."""
+        return tuple((choice.key, choice.setting) for choice in self._found.values())
+
     def check_all_used(self) -> None:
         """Make sure that every request was for a knob of this kernel.
 

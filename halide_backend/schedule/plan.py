@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from halide_backend.errors import IllegalPlan
-from halide_backend.schedule.knobs import Choice
+from halide_backend.schedule.knobs import Choice, Setting
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.steps import Step
 
@@ -19,20 +19,22 @@ SCHEMA = 3
 class Plan:
     """The `mapping` that the text of a kernel is written for, and the `steps` that are applied to its Funcs in order.
 
-    `choices` say which knobs the rules had and why they set them so; a plan that a person wrote needs none.
+    `choices` say which knobs the rules had and why they set them so; a plan that a person wrote needs none. `knobs` are
+    the settings by themselves: those of the mapping tell it from the one that the rules choose.
     """
 
     mapping: Mapping
     steps: tuple[Step, ...]
     choices: tuple[Choice, ...] = ()
+    knobs: tuple[tuple[str, Setting], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; `knobs` are for the reader, and what `plan_kernel` takes as requests."""
+        """Plain JSON; `knobs` are also what `plan_kernel` takes as requests."""
         return {
             "schema": SCHEMA,
             "mapping": self.mapping.to_json(),
             "steps": [step.to_json() for step in self.steps],
-            "knobs": {choice.key: choice.setting for choice in self.choices},
+            "knobs": dict(self.knobs),
         }
 
     @staticmethod
@@ -50,7 +52,8 @@ class Plan:
                     cure="dump the plan again with this version",
                 )
             steps = tuple(_step(number, step) for number, step in enumerate(document["steps"]))
-            return Plan(Mapping.from_json(document["mapping"]), steps)
+            knobs = tuple((str(key), setting) for key, setting in document.get("knobs", {}).items())
+            return Plan(Mapping.from_json(document["mapping"]), steps, knobs=knobs)
         except (KeyError, TypeError, AttributeError) as error:
             raise IllegalPlan(f"not a plan: {error!r}", where="plan", cure="dump the plan again") from error
 

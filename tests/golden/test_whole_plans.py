@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
 from halide_backend.errors import IllegalPlan, KernelTextError
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device, device_of
+from halide_backend.schedule.knobs import Setting
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.stage import Role
@@ -92,6 +94,26 @@ def test_a_mapping_that_does_not_fit_is_refused(
     with pytest.raises(IllegalPlan) as caught:
         plan_kernel(program, device, plan=replace(kernel.plan, mapping=edit(kernel.plan.mapping)))
     assert caught.value.where.startswith(where) and caught.value.cure
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "knobs"),
+    [
+        ("transpose_add", "cpu", {"transposes.side": 4}),
+        ("softmax", "cuda", {"register_lines.threads": 16}),
+        ("column_argmax", "cuda", {"column_teams.columns": 16}),
+    ],
+)
+def test_a_plan_with_knobs_of_its_mapping_is_used_after_a_journey_through_json(
+    name: str, target: str, knobs: dict[str, Setting]
+) -> None:
+    program, device, rules = planned(name, target)
+    kernel = plan_kernel(program, device, knobs)
+    assert kernel.plan.mapping != rules.plan.mapping
+    read = Plan.from_json(json.loads(json.dumps(kernel.plan.to_json())))
+    assert plan_kernel(program, device, plan=read).text == kernel.text
+    with pytest.raises(IllegalPlan, match="choose"):
+        plan_kernel(program, device, plan=replace(read, knobs=()))
 
 
 def test_knobs_and_a_plan_exclude_each_other() -> None:

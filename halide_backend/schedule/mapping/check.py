@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping as AbstractMapping
+
 from halide_backend.errors import IllegalPlan
 from halide_backend.program.loop_program import LoopProgram, Reduction, Scan
 from halide_backend.schedule.device import Cpu, Device
-from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.knobs import Choices, Setting
 from halide_backend.schedule.mapping.choose import choose_mapping
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Role
@@ -19,17 +21,17 @@ _PRIORITIES = ("", "L1::no_allocate", "L2::evict_last")
 _MOST_REGISTERS = 255
 
 
-def check_mapping(program: LoopProgram, device: Device, mapping: Mapping) -> None:
+def check_mapping(program: LoopProgram, device: Device, mapping: Mapping, knobs: AbstractMapping[str, Setting]) -> None:
     """Check `mapping` for `program`, which has been prepared for `device`.
 
     It may give further values Funcs, and on a CPU say which of them are worth storing; Funcs that the rules find
-    necessary stay, with their roles, and tiling and transposition are those of the rules.
+    necessary stay, with their roles, and tiling and transposition are those of the rules for these settings of `knobs`.
 
     Raises:
         IllegalPlan: it does not fit.
         Unsupported: no mapping does.
     """
-    rules = choose_mapping(program, device, Choices())
+    rules = choose_mapping(program, device, Choices(knobs))
     roles, necessary = mapping.roles, rules.roles
     if len(roles) != len(mapping.funcs):
         _refuse("mapping", "a value has two roles", "name each position once")
