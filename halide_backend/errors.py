@@ -99,6 +99,10 @@ class IllegalPlan(HalideBackendError):
     """A plan that would give another result, or none; `where` names the step, knob or value."""
 
 
+class OldValueLost(IllegalPlan):
+    """A plan in which memory would be overwritten before it is read."""
+
+
 class KernelTextError(HalideBackendError):
     """The text of a kernel does not run, or does not define what a kernel text must define."""
 

@@ -119,6 +119,9 @@ KERNEL_CODES: dict[str, Code] = {
     "overwritten-memory-read-by-scatter": Code(
         "Memory that the kernel overwrites is read by a scatter, which runs after the other stores.", _APART
     ),
+    "overwritten-memory-read-apart": Code(
+        "Old values of overwritten memory would be read outside the loops that write it.", _APART
+    ),
     "no-legal-schedule": Code(
         "The schedule that the rules chose would give another result, or none; the detail names the step."
     ),

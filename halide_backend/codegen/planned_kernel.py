@@ -9,7 +9,7 @@ from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.cuda import source as cuda_source
 from halide_backend.codegen.kernel_text import render
 from halide_backend.codegen.source import write_algorithm
-from halide_backend.errors import IllegalPlan, Unsupported
+from halide_backend.errors import IllegalPlan, OldValueLost, Unsupported
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.cuda.choose import cuda_steps
@@ -66,7 +66,10 @@ def plan_kernel(
         if knobs:
             raise
         # What the rules can do for this program would be wrong; its nodes are compiled separately.
-        raise Unsupported("no-legal-schedule", f"{refusal.where}: {refusal.what}") from refusal
+        detail = f"{refusal.where}: {refusal.what}"
+        if isinstance(refusal, OldValueLost):
+            raise Unsupported("overwritten-memory-read-apart", detail) from refusal
+        raise Unsupported("no-legal-schedule", detail) from refusal
 
 
 def _as_planned(program: LoopProgram, form: LoopProgram, device: Device, plan: Plan) -> PlannedKernel:

@@ -124,6 +124,7 @@ WITHOUT_A_SAY = {
     "halide_backend",
     "halide_backend.autoload",
     "halide_backend.errors",
+    "halide_backend.refusals",
     "halide_backend.program",
     "halide_backend.schedule",
     *(f"halide_backend.workers{module}" for module in ("", ".serving", ".task")),

@@ -316,7 +316,7 @@ class Directives(Reader):
         loop = self._bounded(each)
         tiling, team = self.nests.tiling, self.nests.stages[each.func].role is Role.TEAM
         shared = tiling.side if team and tiling is not None and tiling.team is Team.COLUMNS else 1
-        if each.extent not in (1, shared) or loop.axis not in self.nests.row:
+        if each.extent not in (1, shared) or (self.nests.on_gpu and loop.axis not in self.nests.row):
             refuse(self.number, each, "a thread needs one point of the axes that blocks and threads share out")
         for nest in self.nests.of_func(each.func):
             whole = [

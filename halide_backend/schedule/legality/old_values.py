@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halide_backend.errors import OldValueLost
 from halide_backend.schedule.legality.nests import Nests, Place
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.stage import Role, Stage
@@ -18,7 +19,7 @@ def check_old_values(nests: Nests) -> None:
     iterations touch disjoint memory, if none of them needs the whole of an axis that another one writes a part of.
 
     Raises:
-        IllegalPlan: the steps do not guarantee this.
+        OldValueLost: the steps do not guarantee this.
     """
     for stage in nests.stages.values():
         if stage.role is Role.PRESERVED:
@@ -29,13 +30,13 @@ def _check(nests: Nests, stage: Stage, place: Place) -> None:
     outputs = nests.outputs
     if not place.consumer:
         if len(outputs) > 1:
-            refuse(place.number, place.step, f"{_APART}: another output may come first", _CURE)
+            refuse(place.number, place.step, f"{_APART}: another output may come first", _CURE, OldValueLost)
         return
     for output in outputs:
         child = nests.children.get(output.name)
         shares = child is not None and (child.consumer, child.var) == (place.consumer, place.var)
         if output.name != place.consumer and not shares:
-            refuse_func(output.name, _APART, _CURE)
+            refuse_func(output.name, _APART, _CURE, OldValueLost)
     reduced = {
         loop.axis
         for other in nests.stages.values()
@@ -45,4 +46,10 @@ def _check(nests: Nests, stage: Stage, place: Place) -> None:
     for nest, number in nests.around(place):
         crossing = [loop.name for loop in nest.loops[number:] if loop.axes & reduced]
         if crossing:
-            refuse(place.number, place.step, f"{_APART}: each step of {crossing[0]!r} needs what others write", _CURE)
+            refuse(
+                place.number,
+                place.step,
+                f"{_APART}: each step of {crossing[0]!r} needs what others write",
+                _CURE,
+                OldValueLost,
+            )

@@ -8,19 +8,25 @@ from halide_backend.errors import IllegalPlan
 from halide_backend.schedule.steps import Step
 
 
-def refuse(number: int, step: Step, why: str, cure: str = "leave this step out, or choose as the rules do") -> NoReturn:
+def refuse(
+    number: int,
+    step: Step,
+    why: str,
+    cure: str = "leave this step out, or choose as the rules do",
+    error: type[IllegalPlan] = IllegalPlan,
+) -> NoReturn:
     """Refuse step `number`, counted from 0.
 
     Raises:
-        IllegalPlan: always.
+        IllegalPlan: always, of the class `error`.
     """
-    raise IllegalPlan(why, where=f"step {number}, {step!r}", cure=cure)
+    raise error(why, where=f"step {number}, {step!r}", cure=cure)
 
 
-def refuse_func(func: str, why: str, cure: str) -> NoReturn:
+def refuse_func(func: str, why: str, cure: str, error: type[IllegalPlan] = IllegalPlan) -> NoReturn:
     """Refuse a plan in which a step for `func` is missing.
 
     Raises:
-        IllegalPlan: always.
+        IllegalPlan: always, of the class `error`.
     """
-    raise IllegalPlan(why, where=f"Func {func}", cure=cure)
+    raise error(why, where=f"Func {func}", cure=cure)

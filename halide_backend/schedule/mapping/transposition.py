@@ -58,13 +58,16 @@ def transposition(
     turned = frozenset(position for position, along in loads.items() if along == across)
     column = columns.pop()
     bits = max(_bits(program, position) for position in turned)
-    extents = [axis.extent for axis in program.axes if axis.name in (column, across)]
-    full = min(max(device.vector_bytes * 8 // bits, SIDE_LEAST), SIDE_LIMIT)
+    ends = [axis for axis in program.axes if axis.name in (column, across)]
+    extents = [axis.extent for axis in ends]
+    # No wider than the shorter axis, but for a tail.
+    limit = min(SIDE_LIMIT, max(SIDE_LEAST, 1 << (min(axis.hint for axis in ends) - 1).bit_length()))
+    full = min(max(device.vector_bytes * 8 // bits, SIDE_LEAST), limit)
     if all(isinstance(extent, int) and extent % full == 0 for extent in extents):
         side = choices.number(SIDE, full, "rows of a whole vector: lines of memory are read and written once")
     else:
         why = f"rows of {_ROW_BYTES} bytes: tiles with tails are written out several times"
-        side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, SIDE_LIMIT), why)
+        side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
     return Transposition(column, across, side), turned
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,10 +147,13 @@ def launch_and_run(count: int) -> None:
         arguments += own
         artifacts.append(kernels[function])
     loaded = [
-        pipeline._loaded(artifact, places, "halide_batch_0", number)
+        pipeline._loaded(artifact, places, dict.fromkeys(artifact.manifest["entries"], f"halide_batch_0__{number}"))
         for number, (artifact, places) in enumerate(zip(artifacts, positions, strict=True))
     ]
-    joint = pipeline._joined(loaded, artifacts, TARGET, "halide_batch_0")
+    shown: list[list[str]] = []
+    notes: Any = [SimpleNamespace(shown_as=shown.append) for _ in loaded]
+    joint = pipeline._joined(loaded, artifacts, TARGET, "halide_batch_0", notes)
+    assert shown == [["halide_batch_0__joint"]] * len(loaded)
     launcher.make_launcher("joint", joint, len(arguments) + 1)(*arguments, 0)
 
     codes = [complete(extract(a.object), "", TARGET.capability, a.manifest["threads"]) for a in artifacts]
