@@ -34,12 +34,13 @@ format: $(READY)  ## let ruff rewrite what lint would complain about
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY)  ## write the generated pages of docs/reference again
+reference: $(READY)  ## write the generated pages of docs/ again
 	$(BIN)/python -m halide_backend.inspection.options_page docs/reference/options.md
 	$(BIN)/python -m halide_backend.inspection.operations_page docs/reference/operations.md
 	$(BIN)/python -m halide_backend.inspection.refusals_page docs/reference/refusals.md
 	$(BIN)/python -m halide_backend.inspection.records_page docs/reference/records.md
 	$(BIN)/python -m halide_backend.inspection.steps_page docs/reference/schedule-steps.md
+	$(BIN)/python -m halide_backend.inspection.one_kernel_page docs/design/one-kernel.md
 
 matrix:  ## run the tests on every supported torch (2.11, 2.13, 2.15)
 	bash tests/matrix.sh

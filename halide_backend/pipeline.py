@@ -1,4 +1,4 @@
-"""The spine: the way of a kernel from Inductor's loops to a callable, one stage a line.
+"""The path of a kernel from Inductor's loops to a callable, through one layer after another.
 
     capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.Recordings
     plan      LoopProgram -> plan and kernel text    halide_backend.codegen.planned_kernel.plan_kernel

@@ -34,8 +34,8 @@ class Cpu:
 class Gpu:
     """A class of NVIDIA GPUs, by compute capability.
 
-    `sms` counts its multiprocessors, each of which runs up to `threads` threads that share `registers` 32-bit registers
-    and `shared_bytes` bytes of shared memory; `l2_bytes` is the second-level cache of all, `bandwidth` that of its
+    `sms` is the number of its SMs, each of which runs up to `threads` threads that share `registers` 32-bit registers
+    and `shared_bytes` bytes of shared memory; `l2_bytes` is the L2 cache of all, `bandwidth` that of its
     memory in bytes a second. Numbers are those of the largest data-centre or desktop product of the class (NVIDIA's
     tuning guides and data sheets).
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from halide_backend import cli, errors
-from halide_backend.inspection import operations_page, options_page, records_page, refusals_page
+from halide_backend.inspection import one_kernel_page, operations_page, options_page, records_page, refusals_page
 from kernels_cache import cli as cache_cli
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +36,13 @@ def test_the_page_of_refusals_is_current() -> None:
 def test_the_page_of_records_is_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path))
     assert (REFERENCE / "records.md").read_text() == records_page.page(), "run `make reference`"
+
+
+def test_the_page_of_one_kernel_is_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path))
+    page = one_kernel_page.page()
+    assert (ROOT / "docs" / "design" / "one-kernel.md").read_text() == page, "run `make reference`"
+    assert len(page.splitlines()) < 400
 
 
 def test_the_page_of_errors_lists_every_error_with_its_python_meaning() -> None:

@@ -12,7 +12,7 @@ from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, LoopKind
 from halide_backend.schedule.tiling import STEP, THREAD, Team, Tiling
 
-#: The Var of the warp's number if warps of a team have stretches of the row, of a word of memory, and the loop of a
+#: The Var of the warp's number if warps of a team have parts of the row, of a word of memory, and the loop of a
 #: kernel whose outputs have none.
 WARP_NUMBER, WORD, SINGLE = "w", "k", "z"
 
@@ -132,7 +132,7 @@ class TiledAxes:
         return Loop(THREAD, self.tiling.threads, THREAD, kind=LoopKind.THREAD)
 
     def _warps(self) -> list[Loop]:
-        """The loop over the warps of a team, if each has a stretch of the row."""
+        """The loop over the warps of a team, if each has a contiguous part of the row."""
         warps = Loop(WARP_NUMBER, self.tiling.warps, WARP_NUMBER, kind=LoopKind.WARP)
         return [warps] if self.tiling.warps > 1 else []
 

@@ -23,7 +23,7 @@ BLOCK, THREAD, PART = "block", "thread", "part"
 
 
 def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, threads: int, parts: int) -> None:
-    """Give the row of output `stage` to blocks of so many `threads`, each of which takes `parts` steps."""
+    """Map the row of output `stage` to blocks of `threads` threads, each of which does `parts` iterations."""
     order = write_out(steps, stage.name, stage.loops)
     rows, serial = kernel.rows(stage), [loop.name for loop in along_reduced(kernel, stage)]
     steps.append(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
@@ -34,7 +34,7 @@ def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, thread
     if parts == 1:
         steps += [
             Split(stage.name, fused, BLOCK, THREAD, threads),
-            # LLVM would join the two versions again, and cut vectors that are loaded in both to pieces.
+            # LLVM would merge the two versions again, and break up vectors that are loaded in both.
             NeverPartition(stage.name, BLOCK),
             GpuThreads(stage.name, (THREAD,)),
             GpuBlocks(stage.name, (BLOCK,)),

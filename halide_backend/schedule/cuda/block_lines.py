@@ -29,7 +29,7 @@ from halide_backend.schedule.tiling import STEP, THREAD, WARP, Tiling
 RESIDENCE = Knob("block_lines.residence", ("shared memory", "cache"), "where a line lies that is read several times")
 ELEMENTS = Knob("block_lines.elements", (1, 2, 4, 8), "adjacent elements that a thread loads and stores at a time")
 THREADS = Knob("block_lines.threads", (32, 64, 128, 256, 512, 1024), "threads of a line, which are a block")
-UNROLL = Knob("block_lines.unroll", (1, 2, 4, 8, 16), "steps of a thread through a line that are written out")
+UNROLL = Knob("block_lines.unroll", (1, 2, 4, 8, 16), "unroll factor of a thread's loop over a line")
 STORES = Knob("block_lines.stores", (1, 2, 4, 8), "the same where it stores, if the number of its steps is computed")
 
 #: Bytes of shared memory that a block has without an opt-in, on every GPU, and how many of them a line may have: the
@@ -39,7 +39,7 @@ _SHARED_BYTES, _LINE_BYTES = 48 << 10, 40 << 10
 #: Threads of a block per line: about 4 vectors each (measured on an H200; one vector each is a cliff).
 _THREAD_VECTORS, _FEWEST_THREADS, _MOST_THREADS = 4, 128, 512
 
-#: Steps of a thread that are written out where their number is computed.
+#: Unroll factor of a thread's loop over a line of dynamic extent.
 PART = "part"
 
 
@@ -68,7 +68,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     exchanged = (len(facts.reductions) + len(positional)) * threads * 8
     fits = kept + exchanged <= _SHARED_BYTES
     choices.require(THREADS, fits, f"{kept + exchanged} bytes of shared memory are more than {_SHARED_BYTES}")
-    unrolled = choices.number(UNROLL, 8, "loads of so many steps are in flight; not tuned")
+    unrolled = choices.number(UNROLL, 8, "that many loads are in flight; not tuned")
     chunk = last if elements > 1 else ""
     cut = replace(line, chunk=chunk, elements=elements, chunks=chunks, threads=threads)
     return replace(cut, computed=computed, unroll=unrolled)
@@ -128,12 +128,12 @@ def _output(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
 
 
 def _shares(kernel: TiledKernel, func: str, line: str) -> Iterator[Step]:
-    """Share out the loop `line` among the threads of a block; of computed ones several steps are written out."""
+    """Share the loop `line` among the threads of a block, and unroll it if its extent is dynamic."""
     threads = kernel.tiling.threads
     if not kernel.tiling.computed:
         yield Split(func, line, STEP, THREAD, threads)
         return
-    count = kernel.choices.number(STORES, 4, "loads of so many steps are in flight; not tuned")
+    count = kernel.choices.number(STORES, 4, "that many loads are in flight; not tuned")
     yield Split(func, line, STEP, "round", threads * count)
     yield Split(func, "round", PART, THREAD, threads)
     yield Unroll(func, PART)

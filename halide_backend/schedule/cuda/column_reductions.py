@@ -20,7 +20,9 @@ from halide_backend.schedule.tiling import WARP, Team, Tiling
 
 ELEMENTS = Knob("column_reductions.elements", (1, 2, 4, 8), "adjacent results of a thread")
 THREADS = Knob("column_reductions.threads", (32, 64, 128, 256, 512), "threads of a block")
-UNROLL = Knob("column_reductions.unroll", (1, 4, 8, 16, 32, 64), "steps written out, so that their loads are in flight")
+UNROLL = Knob(
+    "column_reductions.unroll", (1, 4, 8, 16, 32, 64), "unroll factor; the loads of that many iterations are in flight"
+)
 
 #: Points that a single thread may reduce; more of them belong to a team or to another backend.
 MOST_POINTS = 1 << 14
@@ -122,7 +124,7 @@ def _reduce(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
 
 
 def _round(kernel: TiledKernel, reduction: Stage) -> int:
-    """Steps of the innermost loop of a reduction that are written out."""
+    """Unroll factor of the innermost loop of a reduction."""
     loop = reduction.updates[0]
     if not loop.fixed:
         most, why = 16, "steps beyond the last whole round of a computed number have a branch each"

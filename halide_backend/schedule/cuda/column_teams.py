@@ -30,7 +30,7 @@ from halide_backend.schedule.tiling import THREAD, Team, Tiling
 APPLIES = Knob("column_teams.applies", (False, True), "several threads share a column")
 COLUMNS = Knob("column_teams.columns", (8, 16, 32), "adjacent columns of a block")
 THREADS = Knob("column_teams.threads", (8, 16, 32, 64), "threads of a column")
-UNROLL = Knob("column_teams.unroll", (1, 4, 8, 16), "steps of a thread that are written out")
+UNROLL = Knob("column_teams.unroll", (1, 4, 8, 16), "unroll factor of a thread's loop")
 
 #: Columns that fill a sector of memory with 32-bit numbers.
 _FEWEST_COLUMNS = 8

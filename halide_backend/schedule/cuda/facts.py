@@ -122,7 +122,8 @@ class Facts:
         return chunk_elements(self.program, axis, self.extents[axis])
 
     def loaded_bytes(self, tiling: Tiling, uses: int) -> list[int]:
-        """Bytes of an element of each load that runs along the line and flows into so many reductions and stores."""
+        """Bytes of an element of each load that runs along the line and flows into `uses` or more
+        reductions and stores."""
         return [self.element_bytes(load) for load in row_loads(self.program, tiling, uses)]
 
     def element_bytes(self, load: Load) -> int:

@@ -56,5 +56,5 @@ def plane(func: str, rows: Sequence[Loop], within: Sequence[str], block: int) ->
 
 
 def blocks(loop: Loop, name: str, steps: int) -> Loop:
-    """The loop `name` that is left of `loop` where each block takes so many `steps` of it."""
+    """The loop `name` that remains of `loop` if each block does `steps` iterations of it."""
     return replace(loop, name=name, extent=-(-loop.extent // steps))

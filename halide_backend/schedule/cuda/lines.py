@@ -10,7 +10,7 @@ from halide_backend.schedule.tiling import WARP, Tiling
 
 
 def points_of(facts: Facts, line: Tiling) -> int:
-    """Points of a line, typically so many if their number is computed."""
+    """Points of a line; a typical number if its extent is dynamic."""
     return math.prod(facts.hints[name] for name in line.inner)
 
 
@@ -25,5 +25,5 @@ def are_lines(facts: Facts, line: Tiling) -> bool:
 
 
 def may_share_a_warp(facts: Facts, line: Tiling, threads: int) -> bool:
-    """Whether teams of so many threads, fewer than a warp has, fill every warp: lanes that exchange must be there."""
+    """Whether teams of `threads` threads, fewer than a warp has, fill every warp: a shuffle needs all its lanes."""
     return all(facts.divides(WARP // threads, name) for name in line.row)

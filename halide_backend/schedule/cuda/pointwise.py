@@ -22,7 +22,7 @@ from halide_backend.schedule.tiling import Team, Tiling
 
 ELEMENTS = Knob("pointwise.elements", (1, 2, 4, 8, 16), "adjacent elements that a thread loads and stores at a time")
 THREADS = Knob("pointwise.threads", (32, 64, 128, 256, 512, 1024), "threads of a block")
-PARTS = Knob("pointwise.steps", (1, 2, 4, 8), "steps of a thread, all written out, each for so many adjacent elements")
+PARTS = Knob("pointwise.steps", (1, 2, 4, 8), "iterations of a thread, all unrolled, each for its adjacent elements")
 
 #: Bytes of the widest memory instruction.
 VECTOR = VECTOR_BITS // 8
@@ -34,12 +34,13 @@ BLOCK = 128
 #: of two matrices of 4099 x 2001 floats 37.7 us with 128 threads, 36.5 us with 256; one load: 42.8 us and 43.3 us).
 BLOCK_OF_SINGLES = 256
 
-#: Loads of single elements that a thread has under way at most: more take turns in its registers (measured: normalising
+#: Loads of single elements that a thread has in flight at most: more compete for its registers (measured: normalising
 #: groups of 84 x 32 x 55 x 55 floats, five loads for an element, 33.8 us in eight steps, 32.8 us in four).
 MOST_LOADS = 24
 
-#: Bytes that a thread stores at least, in up to so many steps: an H200 starts 1,600 blocks in a microsecond, whatever
-#: they do (measured: 65,472 blocks that store 4 bytes a thread 41.6 us, 117,247 that store 16 bytes 72.4 us).
+#: Bytes that a thread stores at least, in at most MOST_PARTS iterations: an H200 starts 1,600 blocks in a
+#: microsecond, whatever they do (measured: 65,472 blocks that store 4 bytes a thread 41.6 us, 117,247 that store 16
+#: bytes 72.4 us).
 THREAD_BYTES, MOST_PARTS = 32, 8
 
 #: Waves of threads, each as many as the GPU runs at once: with fewer, threads had better not take several steps
@@ -110,8 +111,8 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 
 def parts_of_a_thread(points: int, stored: int, device: Gpu, reads: int = 1) -> int:
-    """Of so many `points`, each of which stores `stored` bytes and has `reads` loads by element, how many one thread
-    does."""
+    """How many of `points` points one thread computes, if each stores `stored` bytes and has `reads` loads of single
+    elements."""
     parts = min(max(1, THREAD_BYTES // stored), MOST_PARTS)
     enough = ENOUGH_WAVES * device.sms * device.threads
     while parts > 1 and (points < parts * enough or parts * reads > MOST_LOADS):

@@ -46,7 +46,7 @@ _MOST_REGISTERS, _OTHER_REGISTERS = 255, 14
 #: CUDA's limit, and threads with which walking is as good as holding a line that nothing uses twice.
 _MOST_THREADS_OF_A_BLOCK, _MOST_THREADS = 1024, 512
 
-#: Elements of a line that one thread may have: all its steps are written out, and Halide's time grows with them.
+#: Elements of a line that one thread may have: all its iterations are unrolled, and Halide's time grows with them.
 MOST_ELEMENTS = 64
 
 
@@ -63,7 +63,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if facts.loaded_bytes(line, uses=2):
         applies, why = True, "what is used several times is loaded once"
     elif not applies:
-        why = "through long lines whose numbers are used once threads had better walk"
+        why = "long lines whose elements are used once are better looped over"
     if not choices.flag(APPLIES, applies, why):
         return None
     elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the line")
@@ -81,7 +81,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 
 
 def _team(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
-    """The team for a line in chunks of so many elements, and why it has so many threads."""
+    """The team for a line in chunks of `elements` elements, and the reason for its number of threads."""
     chunks = points_of(facts, line) // elements
     team = replace(line, team=Team.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
     threads, why = WARP, f"the lanes of a warp hold up to {_LANE_WORDS} words each"
@@ -105,12 +105,12 @@ def _excess(facts: Facts, team: Tiling) -> str:
     if team.steps * together > room:
         return f"a thread would hold {team.steps * together} words in {room} registers"
     if (count := team.steps * team.elements) > MOST_ELEMENTS:
-        return f"a thread would have {count} elements, all written out; {MOST_ELEMENTS} are the most"
+        return f"a thread would have {count} elements, all unrolled; {MOST_ELEMENTS} are the most"
     return ""
 
 
 def _words(facts: Facts, line: Tiling, elements: int, uses: int) -> list[int]:
-    """Words of a chunk of each load that so many reductions and stores use."""
+    """Words of a chunk of each load, for loads with `uses` or more reductions and stores."""
     return [max(elements * size, 4) // 4 for size in facts.loaded_bytes(line, uses)]
 
 
@@ -140,7 +140,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 
 def give_outputs(found: list[Step], kernel: TiledKernel, teams: int) -> None:
-    """Give every output to blocks of so many `teams`, all steps of a thread written out."""
+    """Map every output to blocks of `teams` teams, all iterations of a thread unrolled."""
     for stage in kernel.outputs:
         order = write_out(found, stage.name, stage.loops)
         rows = rows_of_teams(found, kernel, stage)

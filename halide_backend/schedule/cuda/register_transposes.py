@@ -92,7 +92,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     for number, name in enumerate(("along", *rest)):
         found.append(Fuse(output.name, block, name, f"block{number}"))
         block = f"block{number}"
-    # LLVM would join the versions of inner and last blocks again, and cut vectors that both load to pieces.
+    # LLVM would merge the versions of inner and last blocks again, and break up vectors that both load.
     found += [GpuBlocks(output.name, (block,)), NeverPartition(output.name, block)]
     for stage in kernel.graph.stages:
         if stage.role in (Role.STAGED_LOAD, Role.PACKED):

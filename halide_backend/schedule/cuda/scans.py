@@ -1,4 +1,4 @@
-"""Scans on CUDA: the threads of a team hold their line in registers, each warp a stretch of it."""
+"""Scans on CUDA: the threads of a team hold their line in registers, each warp a contiguous part of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_WARPS = 32
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Teams that hold their lines, each of their warps a stretch of it.
+    """Teams that hold their lines, each of their warps a contiguous part of it.
 
     Raises:
         Unsupported: the threads of a block cannot hold a line, its memory is not adjacent, or there are other loops.
@@ -122,7 +122,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 
 def _scanned(stage: Stage, parent: Stage) -> tuple[Step, ...]:
-    """Compute `stage` where each thread of output `parent` begins, all of its loops written out.
+    """Compute `stage` where each thread of output `parent` begins, all of its loops unrolled.
 
     The steps of an update are outermost: exchanges that do not wait for one another lie side by side.
     """

@@ -23,7 +23,7 @@ from halide_backend.schedule.tiling import Team, Tiling
 
 ELEMENTS = Knob("scatters.elements", (1, 2, 4), "adjacent numbers that a thread adds to memory in one instruction")
 THREADS = Knob("scatters.threads", (32, 64, 128, 256, 512), "threads of a block")
-PARTS = Knob("scatters.steps", (1, 2, 4, 8), "steps of a thread, all written out")
+PARTS = Knob("scatters.steps", (1, 2, 4, 8), "iterations of a thread, all unrolled")
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:

@@ -36,7 +36,7 @@ class Levels:
 
 
 def levels(kernel: TiledKernel, teams: int) -> Levels:
-    """The loops of a kernel with so many `teams` in a block."""
+    """The loops of a kernel with `teams` teams in a block."""
     rows = kernel.rows(kernel.parent)
     row = innermost(rows).name if len(rows) == 1 or are_fixed(rows) else "i"
     step = STEP if kernel.runs_along_line(kernel.parent) else THREAD
@@ -63,7 +63,7 @@ def rows_of_teams(steps: list[Step], kernel: TiledKernel, stage: Stage) -> list[
 def give_to_teams(
     steps: list[Step], kernel: TiledKernel, stage: Stage, rows: Sequence[Loop], order: Sequence[str], teams: int = 1
 ) -> None:
-    """Give `rows` to blocks of so many `teams`; `order` are the loops of a thread, innermost first."""
+    """Map `rows` to blocks of `teams` teams; `order` are the loops of a thread, innermost first."""
     own = [loop.name for loop in stage.loops if loop.kind in (LoopKind.THREAD, LoopKind.WARP)]
     threads = tuple(own or [THREAD])
     steps.append(Reorder(stage.name, (*order, *threads, *(loop.name for loop in rows))))

@@ -1,4 +1,4 @@
-"""Steps of a CUDA thread that are written out one after another, so that their loads are in flight together."""
+"""Unrolled iterations of a CUDA thread, whose loads are in flight at the same time."""
 
 from __future__ import annotations
 

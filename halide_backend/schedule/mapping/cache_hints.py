@@ -13,15 +13,13 @@ from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.chunks import element_bytes, row_loads, typical_extents
 from halide_backend.schedule.tiling import Team, Tiling
 
-#: What a kernel moves, in sizes of the second-level cache, of which nothing that a kernel before it left there survives
+#: Bytes that a kernel has to move, in sizes of the L2, so that nothing of what the kernel before it left there survives
 #: (128 MB, found with the 60 MB of an H200).
 _OVERFLOWING = Fraction(128, 60)
 
 _NONE, _STREAMED, _REPLACED = "none", "L1::no_allocate", "L2::evict_last"
 
-HINT = Knob(
-    "loads.hint", (_NONE, _STREAMED, _REPLACED), "what the caches are to do with what is loaded, as PTX calls it"
-)
+HINT = Knob("loads.hint", (_NONE, _STREAMED, _REPLACED), "cache hint of loads, as PTX calls it")
 
 
 def priority_of_loads(program: LoopProgram, tiling: Tiling, device: Gpu, choices: Choices) -> str:
@@ -32,14 +30,14 @@ def priority_of_loads(program: LoopProgram, tiling: Tiling, device: Gpu, choices
         IllegalPlan: a requested hint is none of the knob's values.
     """
     if _is_streamed(program, tiling):
-        hint = choices.choose(HINT, _STREAMED, "lines are read once and gone: sums of float32 rows are 5 to 8 % faster")
+        hint = choices.choose(HINT, _STREAMED, "lines are read once: sums of float32 rows are 5 to 8 % faster")
     elif _is_replaced(program, tiling, device):
         why = (
             "replaces more than the cache holds: rms_norm of 8192 x 4096 floats 0.995 of Triton's speed, without 0.959"
         )
         hint = choices.choose(HINT, _REPLACED, why)
     else:
-        why = "stores as much as it loads: 8192 x 2048 floats + floats 50.1 us, past the first-level cache 53.1 us"
+        why = "stores as much as it loads: 8192 x 2048 floats + floats 50.1 us, bypassing the L1 53.1 us"
         hint = choices.choose(HINT, _NONE, why)
     return "" if hint == _NONE else str(hint)
 

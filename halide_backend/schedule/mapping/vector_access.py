@@ -83,8 +83,8 @@ class WordAccess:
         return next((window for window in windows if window is not None), None)
 
     def _window(self, load: Load, buffer: Buffer, unit: int) -> WordLoad | None:
-        """The units of so many bits, vectors or words, that a chunk lies in whose elements are a few apart, begin
-        within a unit, or run backwards."""
+        """The aligned units of `unit` bits (vectors or words) that contain a chunk whose elements have a small stride,
+        begin within a unit, or run backwards."""
         tiling = self._tiling
         symbol = AxisSymbol(tiling.chunk)
         index = sympy.expand(load.index)
