@@ -139,23 +139,23 @@ def test_a_forked_child_is_not_held_up() -> None:
 
 
 def test_frames_of_a_stack_trace() -> None:
-    trace = """  File "/home/me/model.py", line 12, in forward
+    trace = """  File "/models/model.py", line 12, in forward
     x = self.norm(x)
-  File "/home/me/no text.py", line 3, in norm
-  File "/home/me/other.py", line 4, in <lambda>
+  File "/models/no text.py", line 3, in norm
+  File "/models/other.py", line 4, in <lambda>
     return x * 2"""
     found = [(frame.file, frame.line, frame.function, frame.text) for frame in Origin("mul", "aten.mul", trace).frames]
     assert found == [
-        ("/home/me/model.py", 12, "forward", "x = self.norm(x)"),
-        ("/home/me/no text.py", 3, "norm", ""),
-        ("/home/me/other.py", 4, "<lambda>", "return x * 2"),
+        ("/models/model.py", 12, "forward", "x = self.norm(x)"),
+        ("/models/no text.py", 3, "norm", ""),
+        ("/models/other.py", 4, "<lambda>", "return x * 2"),
     ]
     assert Origin("mul", "aten.mul", "").line is None
 
 
 def test_a_line_is_the_users_own() -> None:
     torchs = Path(str(importlib.util.find_spec("torch").origin)).parent / "nn" / "functional.py"  # type: ignore[union-attr]
-    user = '  File "/home/me/model.py", line 12, in forward\n    y = F.gelu(x)\n'
+    user = '  File "/models/model.py", line 12, in forward\n    y = F.gelu(x)\n'
     inside = f'  File "{torchs}", line 3, in gelu\n    return x * phi\n'
     lines = [Origin("mul", "aten.mul", trace).line for trace in (user + inside, user, inside)]
     assert [line.line for line in lines if line is not None] == [12, 12, 3]

@@ -341,3 +341,14 @@ def test_what_has_no_blocks_would_run_on_the_processor() -> None:
     out = Stage("out", Role.OUTPUT, LOOPS)
     found = refusal(StageGraph((out,), ("x0", "x1")), [], Tiling(Team.THREAD, row=("x0", "x1")))
     assert found is not None and "the processor would compute it" in found.what
+
+
+def test_a_step_that_legality_does_not_know_is_refused() -> None:
+    class Unheard(Step):
+        pass
+
+    try:
+        with pytest.raises(IllegalPlan, match="nothing is known of what this step may do"):
+            check(kernel(), [Unheard("out")])
+    finally:
+        del Step.kinds["Unheard"]

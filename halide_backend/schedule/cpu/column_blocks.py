@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop_along, same_loops, vectors
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, has, loop_along, same_loops, vectors
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.steps import ComputeWith, Parallel, Reorder, Split, Step
+from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step
 
 COLUMNS = Knob("column_blocks.columns", (128, 256, 512, 1024, 2048), "columns of a block with accumulators")
 
@@ -24,25 +24,19 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     others = [axis for axis in row if axis != column]
     lanes = kernel.lanes(parent.bits)
     block = _block(kernel, column, others, lanes)
-    shared, grain = _tasks(kernel, column, others)
+    tasks = _tasks(kernel, column, others)
     steps: list[Step] = []
     for stage in kernel.outputs:
         inner = [loop.name for loop in parent.loops if loop.axis not in row and has(stage, loop.axis)]
         vector = vectors(stage.name, f"{column}_i", block, lanes)
+        outer = tasks.cut(stage.name, reversed(others))
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
             *vector.steps,
+            *outer.steps,
+            Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *outer.loops)),
+            *tasks.shared(stage.name),
         ]
-        outer: list[str] = []
-        for axis in reversed(others):
-            if axis == shared and grain > 1:
-                steps.append(Split(stage.name, axis, f"{axis}_t", f"{axis}_r", grain))
-                outer += [f"{axis}_r", f"{axis}_t"]
-            else:
-                outer.append(axis)
-        steps.append(Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *outer)))
-        if shared:
-            steps.append(Parallel(stage.name, f"{shared}_t" if grain > 1 else shared))
     var = f"{column}_b"
     if not kernel.reduces and all(same_loops(stage, parent) for stage in kernel.outputs):
         var = f"{column}_i_o"
@@ -50,15 +44,15 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     return Nest(tuple(steps), Level(parent.name, var))
 
 
-def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> tuple[str, int]:
-    """The loop whose steps the threads share, "" for none, and how many of them make one task."""
+def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
+    """A loop around the blocks that threads share, or that over the blocks."""
     if not kernel.parallel:
-        return "", 1
+        return Tasks()
     shared = next((axis for axis in others if loop_along(kernel.parent, axis).extent >= 4), None)
     if shared is None:
-        return f"{column}_b", 1
+        return Tasks(f"{column}_b")
     extent = loop_along(kernel.parent, shared).extent
-    return shared, kernel.grain(extent, kernel.work // extent)
+    return Tasks(shared, kernel.grain(extent, kernel.work // extent))
 
 
 def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int:

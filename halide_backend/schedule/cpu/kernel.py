@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,7 @@ from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import Split, Step, Vectorize
+from halide_backend.schedule.steps import Parallel, Split, Step, Vectorize
 
 #: Operations below which starting threads costs more than it saves (about 2.5 us of serial work).
 PARALLEL_WORK = 20_000
@@ -116,18 +117,52 @@ class CpuKernel:
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """A loop that was cut into vectors: the `steps` that did it, and its `loops` now, innermost first."""
+class Cut:
+    """Loops that were cut: the `steps` that did it, and the `loops` there are now, innermost first."""
 
     steps: tuple[Step, ...]
-    loops: tuple[str, str]
+    loops: tuple[str, ...]
 
 
-def vectors(func: str, var: str, extent: int, lanes: int, update: int | None = None) -> Vectors:
+def vectors(func: str, var: str, extent: int, lanes: int, update: int | None = None) -> Cut:
     """Cut loop `var` of `extent` steps into vectors of `lanes` elements, fewer if it is shorter."""
     width = min(lanes, 1 << max(extent - 1, 0).bit_length())
     outer, inner = f"{var}_o", f"{var}_v"
-    return Vectors((Split(func, var, outer, inner, width, update), Vectorize(func, inner, update)), (inner, outer))
+    return Cut((Split(func, var, outer, inner, width, update), Vectorize(func, inner, update)), (inner, outer))
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What threads share: the steps of the loop along `axis`, "" for none, of which `grain` make one task."""
+
+    axis: str = ""
+    grain: int = 1
+
+    @property
+    def inner(self) -> str:
+        """The loop along the axis inside a task, or the whole of it."""
+        return f"{self.axis}_r" if self.grain > 1 else self.axis
+
+    @property
+    def outer(self) -> str:
+        """The loop over tasks."""
+        return f"{self.axis}_t" if self.grain > 1 else self.axis
+
+    def cut(self, func: str, axes: Iterable[str]) -> Cut:
+        """Cut the loops of `func` along `axes`, innermost first, into tasks."""
+        steps: list[Step] = []
+        loops: list[str] = []
+        for axis in axes:
+            if axis == self.axis and self.grain > 1:
+                steps.append(Split(func, axis, self.outer, self.inner, self.grain))
+                loops += [self.inner, self.outer]
+            else:
+                loops.append(axis)
+        return Cut(tuple(steps), tuple(loops))
+
+    def shared(self, func: str) -> list[Step]:
+        """Steps that share the tasks of `func` among threads."""
+        return [Parallel(func, self.outer)] if self.axis else []
 
 
 def has(stage: Stage, axis: str) -> bool:

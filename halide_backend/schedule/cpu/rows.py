@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, loop_along, vectors
-from halide_backend.schedule.steps import ComputeWith, Parallel, Reorder, Split, Step
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, loop_along, vectors
+from halide_backend.schedule.steps import ComputeWith, Reorder, Step
 
 
 def rows(kernel: CpuKernel) -> Nest:
     """The rows of all outputs in one loop nest."""
     parent, row = kernel.parent, kernel.row
     work = max(1, kernel.work // math.prod(loop_along(parent, axis).extent for axis in row))
-    chosen, grain = _parallel_axis(kernel, work)
+    tasks = _tasks(kernel, work)
     steps: list[Step] = []
     for stage in kernel.outputs:
         inner = [loop for loop in stage.loops if loop.axis not in row]
@@ -21,29 +21,21 @@ def rows(kernel: CpuKernel) -> Nest:
             vector = vectors(stage.name, inner[0].name, inner[0].extent, kernel.lanes(stage.bits))
             steps += vector.steps
             order += [*vector.loops, *(loop.name for loop in inner[1:])]
-        for axis in reversed(row):
-            if axis == chosen and grain > 1:
-                steps.append(Split(stage.name, axis, f"{axis}_t", f"{axis}_r", grain))
-                order += [f"{axis}_r", f"{axis}_t"]
-            else:
-                order.append(axis)
-        steps.append(Reorder(stage.name, tuple(order)))
-        if chosen:
-            steps.append(Parallel(stage.name, f"{chosen}_t" if grain > 1 else chosen))
-    last = row[-1]
-    level = Level(parent.name, f"{last}_r" if grain > 1 and chosen == last else last)
+        cut = tasks.cut(stage.name, reversed(row))
+        steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
+    level = Level(parent.name, tasks.inner if tasks.axis == row[-1] else row[-1])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     return Nest(tuple(steps), level)
 
 
-def _parallel_axis(kernel: CpuKernel, work: int) -> tuple[str, int]:
-    """The row axis that threads share, and how many of its steps make one task; a row has `work` operations."""
+def _tasks(kernel: CpuKernel, work: int) -> Tasks:
+    """The row axis that threads share; a row has `work` operations."""
     if not kernel.parallel:
-        return "", 1
+        return Tasks()
     row, parent = kernel.row, kernel.parent
     chosen = next((axis for axis in row if loop_along(parent, axis).extent >= 8), None)
     if chosen is None:
         chosen = max(row, key=lambda axis: loop_along(parent, axis).extent)
     below = row[row.index(chosen) + 1 :]
     inside = work * math.prod(loop_along(parent, axis).extent for axis in below)
-    return chosen, kernel.grain(loop_along(parent, chosen).extent, inside)
+    return Tasks(chosen, kernel.grain(loop_along(parent, chosen).extent, inside))

@@ -61,7 +61,12 @@ class Directives(Reader):
 
     @singledispatchmethod
     def take(self, each: step.Step) -> None:
-        raise NotImplementedError(type(each))
+        refuse(
+            self.number,
+            each,
+            "nothing is known of what this step may do",
+            "use those of docs/reference/schedule-steps.md",
+        )
 
     @take.register
     def _(self, each: step.Split) -> None:
