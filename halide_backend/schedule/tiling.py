@@ -30,7 +30,8 @@ class Tiling:
 
     For `Team.TILE` and `Team.PATCH` the `inner` axes are the one that reads run along and the one that writes do. A
     block of a TILE has `lines` elements of the first by `side` chunks of the second, a thread of a PATCH `lines`
-    elements of the first by one chunk of the second. A block of COLUMNS has `side` points of the row's axis along which
+    elements of the first by one chunk of the second. The row's last axis of REGISTERS is padded to a multiple of
+    `side` lines, those of a warp, if that is not 0. A block of COLUMNS has `side` points of the row's axis along which
     memory is adjacent, with `threads` for each.
 
     Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may be `short`.

@@ -78,12 +78,14 @@ class TiledAxes:
         return pieces(self.extents[name], self.tiling.cuts.get(name, 1))
 
     def exceeds(self, name: str) -> bool:
-        """Whether whole squares go beyond the end of the axis `name`."""
+        """Whether whole squares, or warps of short lines, go beyond the end of the axis `name`."""
         return not is_multiple(self.chunks(name), self._square(name))
 
     def _square(self, name: str) -> int:
-        """Steps along the axis `name` that belong to a square, 1 if nothing does."""
+        """Steps along the axis `name` that belong to a square, or to a warp of lines; 1 if nothing does."""
         tiling = self.tiling
+        if tiling.team is Team.REGISTERS and (name,) == tiling.row[-1:]:
+            return tiling.side or 1
         if tiling.team is not Team.TILE or name not in tiling.inner:
             return 1
         return tiling.side if name == tiling.inner[1] else tiling.lines

@@ -68,7 +68,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     rule = max(wide, default=_FEWEST_COLUMNS)
     side = choices.number(COLUMNS, rule, "the most that leave a block for each SM")
     choices.require(COLUMNS, facts.divides(side, along), f"{side} columns do not divide the axis")
-    rule = max(8, min(_THREADS // side, 1 << (points // _STEPS).bit_length() - 1, 64))
+    rule = max(8, min(_THREADS // side, 1 << max(points // _STEPS, 1).bit_length() - 1, 64))
     threads = choices.number(THREADS, rule, f"{_THREADS} threads of a block, with {_STEPS} steps or more")
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
     exchanged = (len(facts.reductions) + positions) * side * threads * 8

@@ -262,12 +262,16 @@ class _Block:
                 return -a
             case "abs", [a]:
                 return np.abs(a)
+            case "copysign", [sign, a]:
+                return np.copysign(a, sign)
             case "ex2", [a]:
                 return np.exp2(a)
             case "lg2", [a]:
                 return np.log2(a)
             case "rcp", [a]:
                 return (1 / a).astype(a.dtype)
+            case "bfe", [a, begin, length]:
+                return a >> (begin & 255) & (np.array(1, a.dtype) << (length & 255)) - np.array(1, a.dtype)
             case "shl" | "shr", [a, _]:
                 by = self.get(operands[1], "u32").astype(a.dtype)
                 kept = by < a.itemsize * 8
