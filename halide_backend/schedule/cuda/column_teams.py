@@ -38,8 +38,9 @@ _FEWEST_COLUMNS = 8
 #: Threads of a block unless columns are short, and the steps that each has at least.
 _THREADS, _STEPS = 512, 8
 
-#: Threads of each SM that fill a GPU: see column_reductions.py.
-_BUSY = 993
+#: Threads of each SM that fill a GPU (see column_reductions.py), and that keep enough loads in flight if each reduces a
+#: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load.
+_BUSY, _LOADING = 993, 128
 
 #: CUDA's limits of every block.
 _MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
@@ -57,11 +58,11 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         return None
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.row))
     positions = sum(reduction.position is not None for reduction in facts.reductions)
-    few = number < _BUSY * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
-    # Inductor splits sums over few columns.
-    applies, why = bool(positions) and few, "threads that have a column each are enough, or the reduction is split"
+    busy = _BUSY if positions else _LOADING
+    applies = number < busy * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
+    why = "threads that have a column each are enough"
     if applies:
-        why = f"{number} threads would have {points} points each, of an arg-reduction, which is not split"
+        why = f"{number} threads would have {points} points each"
     if not choices.flag(APPLIES, applies, why):
         return None
     wide = [count for count in (32, 16) if facts.divides(count, along) and number // count >= facts.device.sms]
