@@ -13,6 +13,7 @@ import halide_backend
 from halide_backend import config
 from halide_backend.build.llvm.transposed_tiles import with_direct_transpositions
 from halide_backend.build.target import Target
+from halide_backend.inspection.compiled import compile_for
 
 BYTES = {"i8": 1, "i16": 2, "float": 4, "double": 8}
 TILES = [("i8", 16), ("i8", 32), ("i16", 8), ("i16", 16), ("i16", 32), ("float", 4), ("float", 8), ("float", 16)]
@@ -127,7 +128,7 @@ def test_kernels_have_these_tiles(dtype: torch.dtype, target: str) -> None:
     torch._dynamo.reset()
     x = torch.randint(-99, 99, (5, 64, 96)).to(dtype)
     with config.patch(target=target):
-        compiled = torch.compile(lambda x: x.transpose(1, 2).contiguous(), options={"cpu_backend": "halide_backend"})
+        compiled = compile_for("halide_backend", lambda x: x.transpose(1, 2).contiguous())
         assert torch.equal(compiled(x), x.transpose(1, 2).contiguous())
     record = halide_backend.records()[-1]
     side = next(choice.setting for choice in record.plan.choices if choice.knob.name == "transposes.side")
