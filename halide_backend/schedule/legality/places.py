@@ -35,7 +35,6 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
             _check_inlined(nests, stage)
         else:
             _check_repetition(nests, stage, place)
-            _check_users(nests, stage, place)
     for func, place in nests.stored.items():
         _check_storage(nests, func, place)
     for number, step in enumerate(steps):
@@ -79,37 +78,6 @@ def _check_inlined(nests: Nests, stage: Stage) -> None:
     refuse_func(
         stage.name, why.get(stage.role, "it would be computed anew for every use"), "say where: ComputeAt", error
     )
-
-
-def _check_users(nests: Nests, stage: Stage, place: Place) -> None:
-    # Of old values old_values.py knows more: where they are read decides what they are.
-    if place.consumer and stage.role not in (Role.PRESERVED, Role.SNAPSHOT):
-        outside = sorted(user for user in nests.users(stage.name) if not _is_inside(nests, user, place))
-        if outside:
-            why = f"{', '.join(outside)} needs it too, outside of the loop {place.var!r} of {place.consumer}"
-            refuse(place.number, place.step, why, "compute it further outside, or the others inside")
-
-
-def _is_inside(nests: Nests, func: str, place: Place) -> bool:
-    """Whether all loops of `func` that are its own are inside of the loop at `place`, or it has that loop."""
-    if func == place.consumer:
-        return True
-    if func in nests.children:
-        return _has_loop(nests, func, place)
-    own = nests.computed.get(func)
-    return own is not None and any(
-        _has_loop(nests, nest.stage.name, place) and level <= (nest.find(place.var) or 0)
-        for nest, level in nests.around(own)
-    )
-
-
-def _has_loop(nests: Nests, func: str, place: Place) -> bool:
-    """Whether the loop at `place` is one of `func`, or one that outputs computed together have in common."""
-    child = nests.children.get(func)
-    if child is None or func == place.consumer:
-        return func == place.consumer
-    parent = nests.nests[child.consumer, None]
-    return child.consumer == place.consumer and (parent.find(place.var) or 0) >= (parent.find(child.var) or 0)
 
 
 def _check_repetition(nests: Nests, stage: Stage, place: Place) -> None:
