@@ -97,7 +97,7 @@ def load_kernel(
         for artifact, places, note in zip(built, positions, notes):
             entries = artifact.manifest.get("entries", ())
             names = [entry_name(name, launches + k) for k in range(len(entries))]
-            found.append(_loaded(artifact, places, dict(zip(entries, names))))
+            found.append(loaded(artifact, places, dict(zip(entries, names))))
             note.loaded(names or [name])
             launches += len(entries)
         return _joined(found, built, target, name, notes) if together else found
@@ -153,7 +153,7 @@ def _joined(
     ]
 
 
-def _loaded(artifact: Artifact, positions: tuple[int, ...], entries: Mapping[str, str]) -> launcher.Pipeline:
+def loaded(artifact: Artifact, positions: tuple[int, ...], entries: Mapping[str, str]) -> launcher.Pipeline:
     """The artifact in this process, whose launches `entries` maps to their names."""
     code: LoadedKernel = load_object(artifact.object, f"{artifact.entry}_argv", launcher.native().symbols())
     manifest = artifact.manifest
