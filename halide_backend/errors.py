@@ -103,6 +103,14 @@ class OldValueLost(IllegalPlan):
     """A plan in which memory would be overwritten before it is read."""
 
 
+class ScheduleError(HalideBackendError):
+    """A schedule that the user asked for cannot be used; it is raised and its kernel never delegated."""
+
+
+class ScheduleFileError(ScheduleError):
+    """A schedule file that cannot be read or written, or is of a newer version."""
+
+
 class KernelTextError(HalideBackendError):
     """The text of a kernel does not run, or does not define what a kernel text must define."""
 

@@ -70,7 +70,7 @@ class _Writer:
             tuple(self.lines),
             tuple(inputs),
             tuple(outputs),
-            StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row)),
+            StageGraph(tuple(self.stages), tuple(axis.name for axis in program.outer)),
         )
 
     # -- names and loops ---------------------------------------------------------------------------------------

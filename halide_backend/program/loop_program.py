@@ -252,7 +252,7 @@ class Size:
 class LoopProgram:
     """A whole kernel.
 
-    `row` holds the axes that are outermost and common to all nests: the level at which stages can be shared. It is
+    `outer` holds the axes that are outermost and common to all nests: the level at which stages can be shared. It is
     found from the index expressions, never from a position or an equal extent.
     """
 
@@ -262,7 +262,7 @@ class LoopProgram:
     values: tuple[Value, ...]
     stores: tuple[Store, ...]
     checks: tuple[Check, ...]
-    row: tuple[Axis, ...]
+    outer: tuple[Axis, ...]
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -278,7 +278,7 @@ class LoopProgram:
         return tuple(found.values())
 
     def __str__(self) -> str:
-        lines = [f"row ({', '.join(map(str, self.row))})"]
+        lines = [f"outer ({', '.join(map(str, self.outer))})"]
         lines += [f"in  {b.name}: {b.dtype}[{b.extent}]{' mutated' * b.mutated}" for b in self.inputs]
         lines += [f"size {size.name}: {size.value}" for size in self.sizes]
         lines += [f"out {b.name}: {b.dtype}[{b.extent}]{' mutated' * b.mutated}" for b in self.outputs]

@@ -47,6 +47,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--output", default="halide-trials.jsonl", metavar="FILE", help="trials (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="go on from the trials that FILE holds")
+    parser.add_argument(
+        "--schedules", default="", metavar="FILE", help="write what is faster than the rules to FILE, as schedules"
+    )
     parser.add_argument("--report", default="", metavar="FILE", help="write a page about the session, as HTML")
     parser.add_argument("--list", action="store_true", help="print the kernels and do not tune them")
     parser.add_argument(
@@ -84,5 +87,6 @@ def _run(asked: argparse.Namespace) -> int:
         output=asked.output,
         resume=asked.resume,
         report=asked.report,
+        schedules=asked.schedules,
     )
     return run.show(request) if asked.list else run.tune(request)

@@ -16,6 +16,7 @@ from halide_backend.sources import sources_digest
 from halide_backend.tune import trial_log
 from halide_backend.tune.capture import records_of
 from halide_backend.tune.compilation import Compilation
+from halide_backend.tune.keeping import Kept
 from halide_backend.tune.measurement.measurer import Measurer
 from halide_backend.tune.progress import HEADINGS, JUSTIFY, TableProgress, row
 from halide_backend.tune.report import page
@@ -51,6 +52,7 @@ class Request:
     output: str = "halide-trials.jsonl"
     resume: bool = False
     report: str = ""
+    schedules: str = ""
     equally: bool = False
 
 
@@ -102,7 +104,7 @@ def tuned(request: Request, kernels: list[TunableKernel]) -> list[Tuned]:
     ):
         session = Session(device, measurer, compilation, conditions, log, earlier)
         search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
-        found = session.run(kernels, search, progress, lambda each: None)
+        found = session.run(kernels, search, progress, Kept(device, request.schedules).keep)
     if request.report:
         Path(request.report).write_text(page(found, device))
     if session.trouble is not None:

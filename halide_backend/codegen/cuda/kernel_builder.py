@@ -29,10 +29,10 @@ class KernelBuilder:
         self.loads: dict[int, str] = {}
         self.known: dict[object, str] = {}
         self.counters: dict[str, int] = {}
-        self.team_made = self._team_made()
+        self.reduced_by_group = self._reduced_by_group()
 
-    def _team_made(self) -> set[int]:
-        """Values that depend on what a team reduced."""
+    def _reduced_by_group(self) -> set[int]:
+        """Values that depend on what a thread group reduced."""
         found: set[int] = set()
         for position, value in enumerate(self.program.values):
             own = isinstance(value.attribute, Reduction) and self.tiling.shares_lines

@@ -1,4 +1,4 @@
-"""Reductions: by a thread alone, or by the threads of a team, each its share and then together."""
+"""Reductions: by a thread alone, or by the threads of a group, each its share and then together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halide_backend.codegen.cuda.text import call_text, tuple_text
 from halide_backend.codegen.index_text import index_text
 from halide_backend.program.loop_program import Reduction, Value
 from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage, rvar
-from halide_backend.schedule.tiling import STEP, Team
+from halide_backend.schedule.tiling import STEP, TilingKind
 
 
 def write_reduction(builder: KernelBuilder, position: int, value: Value, text: str, roots: Sequence[int]) -> str:
@@ -20,7 +20,7 @@ def write_reduction(builder: KernelBuilder, position: int, value: Value, text: s
     kind = reduction.kind
     (operand,) = value.operands
     axes = {axis.name for axis in reduction.axes}.union(*(builder.program.values[root].axes for root in roots))
-    loops = builder.axes.loops(axes, team=not builder.team_made.isdisjoint(roots))
+    loops = builder.axes.loops(axes, group=not builder.reduced_by_group.isdisjoint(roots))
     text = f"reductions.encode({kind!r}, {text})"
     encoded = builder.fresh(f"{kind}_operand")
     builder.func(encoded, Role.INLINE, loops, text, builder.calls_of(roots))
@@ -32,8 +32,8 @@ def write_reduction(builder: KernelBuilder, position: int, value: Value, text: s
     candidate = builder.fresh(f"{kind}_position")
     key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
     text = f"reductions.candidate({kind!r}, {key}, {total}, {index_text(reduction.position)})"
-    # The best key is a value of the team: in a warp every lane has its own copy.
-    loops = builder.axes.loops(axes, team=True)
+    # The best key is a value of the group: in a warp every lane has its own copy.
+    loops = builder.axes.loops(axes, group=True)
     builder.func(candidate, Role.INLINE, loops, text, [encoded, best])
     first, builder.calls[position] = _reduce(builder, f"{kind}_first", "min", candidate, loops, reduction, value)
     return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
@@ -49,15 +49,15 @@ def _reduce(
     value: Value,
 ) -> tuple[str, str]:
     """Write the reduction of Func `operand`; returns the text of its result, and the Func that has it."""
-    if builder.tiling.team is Team.THREAD:
+    if builder.tiling.kind is TilingKind.THREAD:
         return _reduce_alone(builder, stem, kind, operand, loops, reduction, value)
     tiling = builder.tiling
     region = builder.fresh("r")
-    steps = index_text(builder.axes.row_steps)
+    steps = index_text(builder.axes.line_steps)
     builder.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
     step = Loop(f"{region}$y", tiling.steps, STEP, not tiling.computed, LoopKind.STEP)
     updates = (Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT), step)
-    lines, places = builder.axes.share(f"{region}[1]", f"{region}[0]")
+    lines, places = builder.axes.thread_coordinates(f"{region}[1]", f"{region}[0]")
     builder.lines += lines
     kept = [builder.axes.thread, *builder.axes.loops(value.axes)]
     partial, names = builder.fresh(stem), [loop.name for loop in kept]
@@ -68,15 +68,15 @@ def _reduce(
         element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
     stage = Stage(partial, Role.REDUCTION, tuple(kept), calls=(operand,), updates=updates, operator=kind)
     _define(builder, stage, own, start, element)
-    whole = f"{partial}_team"
-    if tiling.team is Team.REGISTERS:
-        number = sum(stage.role is Role.TEAM for stage in builder.stages)
-        text = f"reductions.across_team({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
-        return builder.func(whole, Role.TEAM, kept, text, [partial]), whole
-    if tiling.team is Team.COLUMNS:
-        builder.func(whole, Role.TEAM, kept, f"hl.Expr({own})", [partial])
+    whole = f"{partial}_group"
+    if tiling.kind is TilingKind.REGISTERS:
+        number = sum(stage.role is Role.GROUP_REDUCTION for stage in builder.stages)
+        text = f"reductions.across_group({kind!r}, hl.Expr({own}), {tiling.threads}, {number})"
+        return builder.func(whole, Role.GROUP_REDUCTION, kept, text, [partial]), whole
+    if tiling.kind is TilingKind.COLUMNS:
+        builder.func(whole, Role.GROUP_REDUCTION, kept, f"hl.Expr({own})", [partial])
         return f"reductions.across_threads({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
-    builder.func(whole, Role.TEAM, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
+    builder.func(whole, Role.GROUP_REDUCTION, kept, f"reductions.across_warp({kind!r}, hl.Expr({own}))", [partial])
     return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
 
 

@@ -1,4 +1,4 @@
-"""A scan as Funcs in the registers of the threads that hold its row."""
+"""A scan as Funcs in the registers of the threads that hold its line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def beside_scans(program: LoopProgram, position: int) -> str:
 
 
 class _Stages:
-    """The Funcs of one scan, each over the loops of the threads that hold the row.
+    """The Funcs of one scan, each over the loops of the threads that hold the line.
 
     A thread scans its chunks, the lanes of a warp scan the totals of these. What comes before a chunk is made of the
     lanes before, of the totals of the warp's steps before, and of what the warps before have in all.

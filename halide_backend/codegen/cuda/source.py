@@ -2,7 +2,7 @@
 
 The text is the CPU's but for three things. An axis that is cut into chunks is two Vars, `x1_e` within the chunk and
 `x1_c` for the chunk's number, and `x1` is the expression over both. Loads and stores along it move words through Funcs
-of their own. A reduction by a team is a partial result for each thread, then what the team makes of these.
+of their own. A reduction by a thread group is a partial result for each thread, then what the group makes of these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Sc
 from halide_backend.program.precision import constants, rounded_indices
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.schedule.mapping.mapping import Mapping
-from halide_backend.schedule.mapping.vector_access import WordAccess
+from halide_backend.schedule.mapping.vector_access import VectorAccess
 from halide_backend.schedule.stage import Loop, LoopKind, Role, StageGraph
 from halide_backend.schedule.tiling import Tiling
 
@@ -55,7 +55,7 @@ class _Writer(KernelBuilder):
         self.written: set[int] = set()
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
         self.buffers = {b.name: b for b in (*program.inputs, *program.outputs)}
-        self.words = WordAccess(program, tiling)
+        self.words = VectorAccess(program, tiling)
         self.constants = constants(program)
         self.indices = rounded_indices(program)
         self.checks = sinks_of_checks(program)
@@ -75,7 +75,7 @@ class _Writer(KernelBuilder):
             kind = "words" if loads and ELEMENT[buffer.dtype][1] != 32 else "source"
             self.lines.append(f"{buffer.name} = memory.{kind}(ARGUMENTS[{number}])")
         outputs = tuple(self._output(store) for store in program.stores)
-        graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.row))
+        graph = StageGraph(tuple(self.stages), tuple(axis.name for axis in program.outer))
         return Algorithm(
             tuple(self.lines),
             (*arguments, *sizes),
@@ -118,7 +118,7 @@ class _Writer(KernelBuilder):
         self.lines.append(f"t{position} = {text}")
         self.written.add(position)
         role = self.roles.get(position)
-        if role is Role.TILE:
+        if role is Role.SHARED_TILE:
             self._tile(position, value)
         elif role is not None:
             stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
@@ -130,7 +130,7 @@ class _Writer(KernelBuilder):
         if position in self.indices:
             # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
             value = replace(value, dtype="int32")
-        loops = self.axes.loops(value.axes, team=position in self.team_made)
+        loops = self.axes.loops(value.axes, group=position in self.reduced_by_group)
         # A constant is computed once, on the host.
         library = "ops.portable" if position in self.constants else "ops"
         return value_text(self.program, value, [loop.name for loop in loops], library=library)
@@ -141,12 +141,12 @@ class _Writer(KernelBuilder):
         assert isinstance(load, Load)
         dtype = self.buffers[load.buffer].dtype
         stored = f"{load.buffer}[{index_text(load.index)}]"
-        self._keep(position, load.buffer, Role.TILE, stored, bits=ELEMENT[dtype][1])
+        self._keep(position, load.buffer, Role.SHARED_TILE, stored, bits=ELEMENT[dtype][1])
         self.lines.append(f"t{position} = {converted(value, f't{position}')}")
 
     def _keep(self, position: int, stem: str, role: Role, text: str = "", **facts: object) -> None:
         """Make a Func of a value that is written already, or of the `text` that it is made from."""
-        loops = self.axes.loops(self.program.values[position].axes, team=position in self.team_made)
+        loops = self.axes.loops(self.program.values[position].axes, group=position in self.reduced_by_group)
         name = self.fresh(stem)
         read = self.func(name, role, loops, text or f"t{position}", self.calls_of([position]), **facts)
         self.calls[position] = name
@@ -238,7 +238,7 @@ class _Writer(KernelBuilder):
         self.declare(WORD)
         value, packed = f"{store.buffer}_value", f"{store.buffer}_words"
         axes = {self.tiling.chunk}.union(*(self.program.values[root].axes for root in roots))
-        loops = self.axes.loops(axes, team=not self.team_made.isdisjoint(roots))
+        loops = self.axes.loops(axes, group=not self.reduced_by_group.isdisjoint(roots))
         self.func(value, Role.INLINE, loops, text, self.calls_of(roots))
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
         body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"

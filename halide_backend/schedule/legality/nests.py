@@ -73,7 +73,7 @@ class Nests:
     """All nests of a kernel, its call graph, and where its Funcs lie; steps change it one after another."""
 
     stages: dict[str, Stage]
-    row: tuple[str, ...]
+    outer: tuple[str, ...]
     tiling: Tiling | None
     nests: dict[tuple[str, int | None], Nest] = field(default_factory=dict)
     computed: dict[str, Place] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Nests:
     @staticmethod
     def of(graph: StageGraph, tiling: Tiling | None) -> Nests:
         """Halide's default loops, of Funcs that are written for the `tiling` of a GPU, or for a CPU."""
-        nests = Nests({stage.name: stage for stage in graph.stages}, graph.row, tiling)
+        nests = Nests({stage.name: stage for stage in graph.stages}, graph.outer, tiling)
         for stage in graph.stages:
             nests.add(stage)
         return nests
