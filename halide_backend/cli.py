@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from halide_backend.bench import command as bench
 from halide_backend.errors import HalideBackendError
 from halide_backend.opinfo import command as opinfo
+from halide_backend.tune import command as tune
 
 EXIT_CODES = """\
 exit codes:
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     opinfo.add(commands)
     bench.add(commands)
+    tune.add(commands)
     return parser
 
 

@@ -187,7 +187,7 @@ def _linked(
     for number, (artifact, places) in enumerate(zip(artifacts, positions)):
         entries = artifact.manifest.get("entries", ())
         names = [entry_name(name, launches + k) for k in range(len(entries))]
-        found.append(_loaded(artifact, places, dict(zip(entries, names))))
+        found.append(loaded(artifact, places, dict(zip(entries, names))))
         launches += len(entries)
         if notes:
             notes[number].loaded(names or [name])
@@ -246,7 +246,7 @@ def _joined(
     ]
 
 
-def _loaded(artifact: Artifact, positions: tuple[int, ...], entries: Mapping[str, str]) -> launcher.Pipeline:
+def loaded(artifact: Artifact, positions: tuple[int, ...], entries: Mapping[str, str]) -> launcher.Pipeline:
     """The artifact in this process, whose launches `entries` maps to their names."""
     code: LoadedKernel = load_object(artifact.object, f"{artifact.entry}_argv", launcher.native().symbols())
     manifest = artifact.manifest
