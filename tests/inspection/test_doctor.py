@@ -21,6 +21,7 @@ TITLES = [
     "target",
     "threads",
     "cache directory",
+    "schedules",
     "registration",
     "compiles without a compiler",
     "C++ compiler",
