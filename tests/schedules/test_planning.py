@@ -122,7 +122,7 @@ def test_lengths_are_classed_by_powers_of_four(hint: int, least: int, most: int)
         replace(s, nest=replace(s.nest, iteration=tuple(replace(axis, hint=hint) for axis in s.nest.iteration)))
         for s in program.stores
     )
-    resized = replace(program, stores=stores, row=tuple(replace(axis, hint=hint) for axis in program.row))
+    resized = replace(program, stores=stores, outer=tuple(replace(axis, hint=hint) for axis in program.outer))
     found = size_class(resized)
     assert {(each.least, each.most) for each in found} == {(least, most)}
     assert fits(found, resized) and fits((), resized)
