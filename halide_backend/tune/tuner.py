@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from halide_backend.codegen.planned_kernel import PlannedKernel
 from halide_backend.errors import NothingToTune
-from halide_backend.tune.compilation import Candidate, Compilation
+from halide_backend.tune.compilation import Candidate, Compilation, text_key
 from halide_backend.tune.measurement.contest import Contest, Contestant, Measured
 from halide_backend.tune.measurement.measurer import Failed, Measurer
 from halide_backend.tune.measurement.sequential_test import Interval
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.proposer import Proposer
-from halide_backend.tune.space import RULES, Settings, Space
+from halide_backend.tune.space import RULES, Settings, Space, repaired
 from halide_backend.tune.trial import Outcome, Trial
 from halide_backend.tune.tunable_kernel import TunableKernel
 
@@ -123,10 +123,13 @@ class Tuner:
                 continue
             best = trial if trial.won else best
             self.history.add(replace(trial, won=False))
-        if best is not None:
-            again = self._planned(best.settings)
-            if again is not None:
-                self._end(self._trial(again))
+        again = self._planned(best.settings) if best is not None and self._is_possible(best.settings) else None
+        for trial in trials:
+            # What has the text of an earlier trial is not measured again.
+            if self._is_possible(trial.settings):
+                self._texts.add(text_key(self.space.kernel(trial.settings).text))
+        if again is not None:
+            self._end(self._trial(again))
 
     def confirmed(self) -> Interval | None:
         """The rules' time over the incumbent's, measured completely in a process of its own; None if it fails there or
@@ -150,6 +153,10 @@ class Tuner:
             pending = self._planned(settings)
             if pending is not None:
                 self._pending.append(pending)
+
+    def _is_possible(self, settings: Settings) -> bool:
+        """Whether rules of this version still make a kernel of them."""
+        return settings == repaired(self.space, settings)
 
     def _planned(self, settings: Settings) -> _Pending | None:
         """A candidate that is compiled from now on; None if it was measured before, under other settings."""
