@@ -103,6 +103,10 @@ class OldValueLost(IllegalPlan):
     """A plan in which memory would be overwritten before it is read."""
 
 
+class UnusedKnob(IllegalPlan):
+    """A setting of a knob that no rule of the kernel asks for; `where` is its key."""
+
+
 class ScheduleError(HalideBackendError):
     """A schedule that the user asked for cannot be used; it is raised and its kernel never delegated."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from halide_backend.schedule.knobs import Setting
@@ -35,6 +36,12 @@ class ScheduleEntry:
     origin: str = ""
     name: str = ""
     place: str = field(default="", compare=False)
+
+    @property
+    def identity(self) -> str:
+        """A digest of the kernels that it is for: program, device and sizes."""
+        sizes = [(each.axis, each.least, each.most) for each in self.sizes]
+        return hashlib.sha256(repr((self.program, self.device, sizes)).encode()).hexdigest()
 
     @property
     def title(self) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
-from halide_backend.errors import IllegalPlan
+from halide_backend.errors import IllegalPlan, UnusedKnob
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.serialization import digest
 from halide_backend.schedule.device import Device
-from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.knobs import Choices, Setting
 from halide_backend.schedule.mapping.choose import choose_mapping
+from halide_backend.schedule.mapping.mapping import Mapping as KernelMapping
 from halide_backend.schedule.mapping.prepared import prepared
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.size_class import fits, size_class
+
+T = TypeVar("T")
 
 
 def plan_entry(program: LoopProgram, device: Device, entry: ScheduleEntry) -> PlannedKernel:
@@ -27,19 +31,41 @@ def plan_entry(program: LoopProgram, device: Device, entry: ScheduleEntry) -> Pl
     """
     check_is_for(program, device, entry)
     if entry.steps is None:
-        return plan_kernel(program, device, dict(entry.knobs))
-    choices = Choices(dict(entry.knobs))
-    mapping = choose_mapping(prepared(program, device), device, choices)
-    settings = dict(choices.settings)
-    if others := [key for key, _ in entry.knobs if key not in settings and not _names_one_of(key, settings)]:
-        raise IllegalPlan(
-            "this knob chooses steps, if anything, and the entry has its own; only knobs of the mapping count",
-            where=others[0],
-            cure="leave the knob out, or the steps",
-        )
+        return _with_needed(lambda knobs: plan_kernel(program, device, knobs), dict(entry.knobs), program, device)
+    mapping, choices = _with_needed(lambda knobs: _mapping(program, device, knobs), dict(entry.knobs), program, device)
     funcs = tuple((mapping.roles | dict(entry.funcs)).items())
     plan = Plan(replace(mapping, funcs=funcs), entry.steps, choices.found, choices.settings)
     return plan_kernel(program, device, plan=plan)
+
+
+def _with_needed(
+    make: Callable[[Mapping[str, Setting]], T], knobs: Mapping[str, Setting], program: LoopProgram, device: Device
+) -> T:
+    """What `make` makes of `knobs` without those that nobody asks for because of the others: whoever edits a line of a
+    file that lists all knobs as the rules set them need not know which these are.
+    """
+    try:
+        return make(knobs)
+    except UnusedKnob as error:
+        rules = dict(plan_kernel(program, device).plan.knobs)
+        if error.where not in knobs or rules.get(error.where) != knobs[error.where]:
+            raise
+        needed = {key: setting for key, setting in knobs.items() if key != error.where}
+    return _with_needed(make, needed, program, device)
+
+
+def _mapping(program: LoopProgram, device: Device, knobs: Mapping[str, Setting]) -> tuple[KernelMapping, Choices]:
+    choices = Choices(knobs)
+    mapping = choose_mapping(prepared(program, device), device, choices)
+    try:
+        choices.check_all_used()
+    except UnusedKnob as error:
+        raise UnusedKnob(
+            "this knob chooses steps, if anything, and the entry has its own; only knobs of the mapping count",
+            where=error.where,
+            cure="leave the knob out, or the steps",
+        ) from None
+    return mapping, choices
 
 
 def check_is_for(program: LoopProgram, device: Device, entry: ScheduleEntry) -> None:
@@ -93,8 +119,3 @@ def _makes(program: LoopProgram, device: Device, entry: ScheduleEntry, plan: Pla
     except IllegalPlan:
         return False
     return made.steps == plan.steps and made.mapping == plan.mapping
-
-
-def _names_one_of(key: str, settings: Mapping[str, object]) -> bool:
-    """Whether `key` is a knob that `settings` have for some Funcs or axes."""
-    return any(setting.partition("@")[0] == key for setting in settings)

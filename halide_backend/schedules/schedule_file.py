@@ -42,7 +42,7 @@ _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*schedule[ \t]*\]\]", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Comments:
-    """What a file says of an entry to whoever reads it: lines `above` it, and text behind each of its `knobs`, by key;
+    """What a file says of an entry to whoever reads it: lines `above` it, and a line above each of its `knobs`, by key;
     `steps` are what the rules make of the knobs.
     """
 
@@ -153,15 +153,15 @@ def _lines(entry: ScheduleEntry, comments: Comments) -> Iterator[str]:
     if entry.steps is not None:
         yield from ("steps = [", *(f"    {_quoted(repr(step))}," for step in entry.steps), "]")
     elif comments.steps:
-        yield "# The rules make these steps of the knobs below. To write steps yourself, remove the # before them,"
-        yield "# and the knobs that choose steps."
+        yield "# The rules make these steps of the knobs below. To change the steps themselves, remove the # before them."
         yield from ("# steps = [", *(f"#     {_quoted(step)}," for step in comments.steps), "# ]")
     if entry.knobs:
         said = dict(comments.knobs)
         yield "[schedule.knobs]"
         for key, setting in entry.knobs:
-            comment = f"  # {said[key]}" if said.get(key) else ""
-            yield f"{_quoted(key)} = {_quoted(setting) if isinstance(setting, str) else json.dumps(setting)}{comment}"
+            if said.get(key):
+                yield f"# {said[key]}"
+            yield f"{_quoted(key)} = {_quoted(setting) if isinstance(setting, str) else json.dumps(setting)}"
 
 
 def _entry(table: object, place: str) -> ScheduleEntry:

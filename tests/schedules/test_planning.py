@@ -100,6 +100,21 @@ def test_a_knob_that_is_gone_is_refused() -> None:
     assert caught.value.where == "rule.gone"
 
 
+def test_knobs_that_another_one_makes_needless_may_stay_as_the_rules_set_them() -> None:
+    """A file lists all knobs; who switches threads off in it need not remove how much one of them does."""
+    program, device, kernel = planned("softmax")
+    entry = entry_of(program, device, kernel.plan)
+    settings = dict(entry.knobs)
+    assert settings["parallel.threads"] is True and "parallel.task_work" in settings
+    alone = replace(entry, knobs=tuple({**settings, "parallel.threads": False}.items()))
+    assert plan_entry(program, device, alone).text == plan_kernel(program, device, {"parallel.threads": False}).text
+    # What somebody has changed shall not be without effect.
+    edited = replace(entry, knobs=tuple({**settings, "parallel.threads": False, "parallel.task_work": 1000}.items()))
+    with pytest.raises(IllegalPlan, match="no rule") as caught:
+        plan_entry(program, device, edited)
+    assert caught.value.where == "parallel.task_work"
+
+
 def test_an_entry_of_another_program_device_or_size_is_refused() -> None:
     program, device, kernel = planned("softmax")
     entry = entry_of(program, device, kernel.plan)
