@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -87,7 +88,7 @@ class Tuner:
         rules = space.kernel(RULES)
         self._rules = self._incumbent = self._compiled(rules)
         self._texts = {self._rules.key}
-        measured = self._hold(self._rules, again=True)
+        measured = self._against_itself()
         self.seconds = statistics.median(measured.incumbent)
         interval = Interval.of(measured.ratios)
         baseline = replace(
@@ -96,7 +97,7 @@ class Tuner:
             incumbent=measured.incumbent,
             gain=1.0,
             low=interval.low,
-            high=interval.high,
+            high=_finite(interval.high),
             cold=measured.cold,
         )
         self._end(baseline)
@@ -193,8 +194,7 @@ class Tuner:
                 incumbent=measured.incumbent,
                 gain=interval.median * self.history.gain,
                 low=interval.low,
-                # JSON has no infinity.
-                high=min(interval.high, 1e9),
+                high=_finite(interval.high),
                 won=measured.better,
                 cold=measured.cold,
             )
@@ -228,8 +228,8 @@ class Tuner:
             raise self._untunable(f"the rules' kernel does not compile: {built.reason}")
         return built[0]
 
-    def _hold(self, candidate: Contestant, *, again: bool) -> Measured:
-        measured = self._measurer.hold(self._contest(candidate, complete=again), self.kernel.name)
+    def _against_itself(self) -> Measured:
+        measured = self._measurer.hold(self._contest(self._rules), self.kernel.name)
         if isinstance(measured, Failed):
             raise self._untunable(f"the rules' kernel cannot be measured ({measured.outcome.value}): {measured.reason}")
         if measured.wrong:
@@ -257,3 +257,8 @@ class Tuner:
             conditions.l2_bytes,
             complete,
         )
+
+
+def _finite(bound: float) -> float:
+    """JSON has no infinity; 0 stands for no bound on either side."""
+    return bound if math.isfinite(bound) else 0.0

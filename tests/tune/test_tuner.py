@@ -14,6 +14,7 @@ from halide_backend.errors import HalideBackendError, NothingToTune, TrialLogErr
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device
 from halide_backend.schedules import schedule_file
+from halide_backend.schedules.tuned_store import tuned_store
 from halide_backend.tune.compilation import Candidate, Compilation, text_key
 from halide_backend.tune.keeping import Kept
 from halide_backend.tune.measurement.contest import Contest, Contestant, Measured
@@ -191,7 +192,10 @@ def session(device: Device, log: TrialLog, seconds: Callable[[str], float] = ser
     return Session(device, measurer, compilation, Conditions(device.name), log, Recorded())
 
 
-def test_a_session_tunes_what_takes_most_time_first(row_sums: Made, device: Device, tmp_path: Path) -> None:
+def test_a_session_tunes_what_takes_most_time_first(
+    row_sums: Made, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path / "cache"))
     kernels = [TunableKernel("rare", row_sums(64, 512)), TunableKernel("often", row_sums(64, 256), count=9)]
     watched, kept = Watched(), Kept(device, str(tmp_path / "schedules" / "new.toml"))
     with TrialLog(tmp_path / "log") as log:
@@ -206,6 +210,7 @@ def test_a_session_tunes_what_takes_most_time_first(row_sums: Made, device: Devi
     assert len(recorded.trials) == sum(len(each.trials) for each in found)
     entries = schedule_file.read(tmp_path / "schedules" / "new.toml")
     assert {entry.program for entry in entries} == {kernel.digest for kernel in kernels}
+    assert set(tuned_store().entries()) == set(entries)
     assert all(dict(entry.knobs)["parallel.threads"] is False and "tuned" in entry.origin for entry in entries)
 
 
@@ -276,7 +281,7 @@ def test_a_real_contest_tells_fast_from_slow_and_right_from_wrong(doubled: Made,
     text = Space(program, device).kernel(RULES).text
     added = "t1 = ops.add(t0, t0)"
     # Operands are less than 100, so that the work changes nothing, which no compiler knows.
-    work = "h = t1\n    for k in range(80): h = h * h + k\n    t1 = t1 ^ (h & (t0 >> 20))"
+    work = "h = t1\n    for k in range(80): h = (h ^ (h >> 3)) * 5 + k\n    t1 = t1 ^ (h & (t0 >> 20))"
     texts = (text, text.replace(added, f"{added}\n    {work}"), sabotaged(text, "wrong"))
     with Compilation(Target.host(), workers=1) as compilation, Measurer() as measurer:
         built = [compilation.begin(each, "k").wait() for each in texts]
