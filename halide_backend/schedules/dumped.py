@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from halide_backend import __version__
 from halide_backend.build.artifacts import worker_pool
 from halide_backend.build.target import Target
 from halide_backend.errors import ScheduleFileError
@@ -21,6 +22,8 @@ from halide_backend.schedule.plan import Plan
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.planning import entry_of, plan_entry
 from halide_backend.schedules.schedule_file import Comments, write
+
+_ORIGIN = f"dumped by halide_backend {__version__}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def dump_documents(
         if not fnmatch.fnmatch(kernel.name, kernels) and not serialization.digest(kernel.program).startswith(kernels):
             continue
         entry = entry_of(
-            kernel.program, kernel.device, kernel.plan, origin="edited", name=kernel.name, with_steps=with_steps
+            kernel.program, kernel.device, kernel.plan, origin=_ORIGIN, name=kernel.name, with_steps=with_steps
         )
         if not any(each.identity == entry.identity for each in comments):
             comments[entry] = _comments(kernel, entry)

@@ -153,7 +153,7 @@ def _lines(entry: ScheduleEntry, comments: Comments) -> Iterator[str]:
     if entry.steps is not None:
         yield from ("steps = [", *(f"    {_quoted(repr(step))}," for step in entry.steps), "]")
     elif comments.steps:
-        yield "# The rules make these steps of the knobs below. To change the steps themselves, remove the # before them."
+        yield "# The rules make these steps of the knobs below. To change the steps, remove the # before them."
         yield from ("# steps = [", *(f"#     {_quoted(step)}," for step in comments.steps), "# ]")
     if entry.knobs:
         said = dict(comments.knobs)
