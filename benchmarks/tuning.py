@@ -5,8 +5,8 @@
     python benchmarks/tuning.py evaluate SCHEDULES.toml [--json FILE] [--threads 2] [--device cpu] [--only TEXT ...]
 
 `capture` compiles every case once and writes the records of its kernels. `tune` searches, all kernels for equal times,
-with operands in the caches where they fit, as the suite times them, and prints what `halide-backend tune` does; trials go
-to SCHEDULES.toml.trials.jsonl. `evaluate` compiles every case twice in a fresh process, with the rules and with the
+with operands in the caches where they fit, as the suite times them, and prints what `halide-backend tune` does; trials
+go to SCHEDULES.toml.trials.jsonl. `evaluate` compiles every case twice in a fresh process, with the rules and with the
 schedules, times both in turns, and prints the geometric means of the gains: of all cases, and of the ten that are
 furthest from their roofline with the rules. The machine has to be quiet.
 """

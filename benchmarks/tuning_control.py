@@ -2,7 +2,7 @@
 
     python benchmarks/tuning_control.py --runs 200 --json benchmarks/results/tuning-control.json
 
-Each run compiles the rules' kernel of one program twice, as two texts, and holds a complete sequential test between them.
+Each run compiles the rules' kernel of one program twice, as two texts, and holds a sequential test between them.
 """
 
 from __future__ import annotations
@@ -68,10 +68,8 @@ def main() -> None:
                     "won": measured.better,
                 }
             )
-    wins = sum(bool(each["won"]) for each in found)
-    print(
-        f"{wins} false winners in {len(found)} runs; {sum(len_ for len_ in (int(str(e['pairs'])) for e in found)) / len(found):.1f} pairs a run"
-    )
+    wins, pairs = sum(bool(each["won"]) for each in found), sum(int(str(each["pairs"])) for each in found)
+    print(f"{wins} false winners in {len(found)} runs, {pairs / len(found):.1f} pairs a run")
     if asked.json:
         Path(asked.json).write_text(
             json.dumps({**machine.facts(), "threads": asked.threads, "wins": wins, "runs": found}, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""Kernels of several kinds in one program, for `halide-backend tune`: rows, columns, a transpose, a gather, pointwise."""
+"""Kernels of several kinds for `halide-backend tune`: rows, columns, a transpose, a gather, pointwise."""
 
 from __future__ import annotations
 

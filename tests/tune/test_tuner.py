@@ -262,7 +262,11 @@ def test_a_budget_is_kept(row_sums: Made, device: Device, tmp_path: Path) -> Non
     kernels = [TunableKernel(f"k{k}", row_sums(64, 128 * k)) for k in (1, 2, 3)]
     with TrialLog(tmp_path / "log") as log:
         found = session(device, log).run(kernels, Search("hill-climb", 1e-6), Watched(), print)
-    assert [len(each.trials) for each in found] == [1, 1, 1]
+        assert [len(each.trials) for each in found] == [1]
+        watched = Watched()
+        (tuned,) = session(device, log).run(kernels, Search("hill-climb", 1e-6), watched, print)
+    assert tuned.kernel is kernels[0] and tuned.confirmed is None
+    assert ["before its turn" in reason.what for reason in watched.reasons] == [True, True]
 
 
 def test_effects_and_curves_are_those_of_the_trials() -> None:
