@@ -26,6 +26,7 @@ from halide_backend.build.llvm.code_generation import emit_assembly, emit_object
 from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
+from halide_backend.build.llvm.transposed_tiles import with_direct_transpositions
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
 from halide_backend.build.ptx.instructions import Module
@@ -269,7 +270,7 @@ def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Targe
     finally:
         os.close(file)
     ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
-    return with_element_alignment(without_single_lane_stores(ir)), promote
+    return with_direct_transpositions(with_element_alignment(without_single_lane_stores(ir))), promote
 
 
 class _Text:

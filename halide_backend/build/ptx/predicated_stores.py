@@ -1,9 +1,10 @@
 """Stores that take place in part, or not at all: Halide has no such thing where a region has to be a box.
 
-A kernel marks what it stores (`kernel_library.cuda.intrinsics.kept` and `begun`) by a call of a function that does not
-exist, whose second argument says whether the value is stored, or how much of it. Every register that holds some of a
-marked value gets a companion register, which is written wherever it is. So a store finds what was said on the way that
-the thread has taken, however the compiler has merged its branches. The call itself becomes a move elsewhere.
+A kernel marks what it stores (`predicated` and `partial` in `kernel_library/cuda/memory.py`) by a call of a function
+that does not exist, whose second argument says whether the value is stored, or how much of it. Every register that
+holds some of a marked value gets a companion register, which is written wherever it is. So a store finds what was said
+on the way that the thread has taken, however the compiler has merged its branches. The call itself becomes a move
+elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from halide_backend.build.ptx.calls import BEGUN, KEPT, Call, calls
+from halide_backend.build.ptx.calls import PARTIAL, PREDICATED, Call, calls
 from halide_backend.build.ptx.instructions import Module, Statement, address, edited, elements, registers
 from halide_backend.build.ptx.instructions import statements as parsed
 from halide_backend.errors import HalideCompileError
@@ -31,7 +32,7 @@ _Carriers: TypeAlias = Mapping[str, frozenset[str]]
 
 
 def with_predicated_stores(module: Module, name: str) -> Module:
-    """`module` with the stores predicated of what KEPT and BEGUN mark.
+    """`module` with the stores predicated of what PREDICATED and PARTIAL mark.
 
     Raises:
         HalideCompileError: a marked value goes anywhere but into stores of its own.
@@ -41,7 +42,7 @@ def with_predicated_stores(module: Module, name: str) -> Module:
 
 
 def _predicated(statements: tuple[Statement, ...], name: str) -> tuple[Statement, ...]:
-    marks = [call for call in calls(statements) if call.function.startswith((KEPT, BEGUN))]
+    marks = [call for call in calls(statements) if call.function.startswith((PREDICATED, PARTIAL))]
     if not marks:
         return statements
     called = {number for call in marks for number in range(call.begin, call.end)}
@@ -124,9 +125,9 @@ def _unknown(name: str) -> HalideCompileError:
 
 def _store(statement: Statement, function: str, said: str, number: int) -> str:
     """What takes the place of the store `statement`, the `number`-th of its kernel, of what `function` marks."""
-    if function.startswith(KEPT):
+    if function.startswith(PREDICATED):
         return f"{{ .reg .pred kept; setp.ne.b32 kept, {said}, 0;\n\t@kept {statement.text} }}"
-    bits, width = int(function.removeprefix(BEGUN)), int(statement.opcode.rpartition(".")[2][1:])
+    bits, width = int(function.removeprefix(PARTIAL)), int(statement.opcode.rpartition(".")[2][1:])
     values = elements(statement.operands[1])
     count = len(values) * width // bits
     text = [

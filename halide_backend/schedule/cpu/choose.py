@@ -51,14 +51,14 @@ def _stage(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
     if stage.role in (Role.SERIAL, Role.SNAPSHOT):
         return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
     if stage.role is Role.REDUCTION:
-        return _reduction(kernel, stage, level if kernel.graph.row else None)
+        return _reduction(kernel, stage, level if kernel.graph.outer else None)
     if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None:
         return stored(kernel, stage, level)
     return []
 
 
 def _reduction(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
-    over = [loop.axis for loop in stage.updates]
+    over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     if kernel.contiguous not in over and stage.loops:
         return reduce_columns(kernel, stage, level)
     return reduce_in_lanes(

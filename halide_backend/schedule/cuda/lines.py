@@ -1,11 +1,11 @@
-"""Lines: the adjacent points that a kernel reduces, or scans, for each point of its row, where a team shares them."""
+"""Lines: adjacent points that a thread group reduces, or scans, for each outer point of a kernel."""
 
 from __future__ import annotations
 
 import math
 
 from halide_backend.schedule.cuda.facts import Facts
-from halide_backend.schedule.mapping.chunks import is_a_line
+from halide_backend.schedule.mapping.chunks import is_contiguous_over
 from halide_backend.schedule.tiling import WARP, Tiling
 
 
@@ -21,25 +21,25 @@ def is_computed(facts: Facts, line: Tiling) -> bool:
 
 def are_lines(facts: Facts, line: Tiling) -> bool:
     """Whether every output has one value for a line, or its line lies in memory in that order."""
-    return all(is_a_line(layout, line.inner, facts.extents) for layout in facts.layouts.values())
+    return all(is_contiguous_over(layout, line.inner, facts.extents) for layout in facts.layouts.values())
 
 
 def may_share_a_warp(facts: Facts, line: Tiling, threads: int) -> bool:
-    """Whether teams of `threads` threads, fewer than a warp has, fill every warp: a shuffle needs all its lanes."""
-    return bool(line.row) and all(facts.divides(WARP // threads, name) for name in line.row)
+    """Whether groups of `threads` threads, fewer than a warp has, fill every warp: a shuffle needs all its lanes."""
+    return bool(line.outer) and all(facts.divides(WARP // threads, name) for name in line.outer)
 
 
 def warp_of_lines(facts: Facts, line: Tiling, threads: int) -> int:
-    """Lines of a warp up to whose multiple the row is padded so that teams of `threads` threads fill every warp; 1 if
-    they do so as it is, 0 if they cannot: only the last axis of the row is padded, where blocks are cut from it."""
+    """Lines of a warp up to whose multiple the last outer axis is padded so that groups of `threads` threads fill every
+    warp; 1 if they do so as it is, 0 if they cannot, since blocks have several lines along another axis."""
     if threads >= WARP or may_share_a_warp(facts, line, threads):
         return 1
-    return WARP // threads if line.row and line.row[-1] == _cut_axis(facts, line) else 0
+    return WARP // threads if line.outer and line.outer[-1] == _cut_axis(facts, line) else 0
 
 
 def _cut_axis(facts: Facts, line: Tiling) -> str:
-    """The axis of the row along which blocks have several lines, if its extent is static: that which comes first in the
+    """The outer axis along which blocks have several lines, if its extent is static: that which comes first in the
     memory of the largest output."""
     largest = max(facts.layouts.values(), key=lambda layout: math.prod(facts.hints[n] for n in layout.variables))
-    axis = next((name for name in largest.variables if name in line.row), "")
-    return "" if not axis or any(facts.is_dynamic(name) for name in line.row) else axis
+    axis = next((name for name in largest.variables if name in line.outer), "")
+    return "" if not axis or any(facts.is_dynamic(name) for name in line.outer) else axis

@@ -67,7 +67,7 @@ def transposition(
     if all(isinstance(extent, int) and extent % full == 0 for extent in extents):
         side = choices.number(SIDE, full, "rows of a whole vector: lines of memory are read and written once")
     else:
-        why = f"rows of {_ROW_BYTES} bytes: tiles with tails are written out several times"
+        why = f"rows of {_ROW_BYTES} bytes: Halide writes tiles with tails several times"
         side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
     return Transposition(column, across, side), turned
 

@@ -46,7 +46,7 @@ def multiplied_and_summed(groups: int, rows: int, columns: int, dtype: str) -> L
             Store("out_ptr1", columns * x0.symbol + x1.symbol, 4, Nest((x0, x1))),
         ),
         checks=(),
-        row=(x0, x1),
+        outer=(x0, x1),
     )
 
 
@@ -79,4 +79,4 @@ def test_threads_share_few_columns(groups: int, rows: int, columns: int) -> None
     """334 x 32 columns of 3136 points had 5,344 threads."""
     x = small(groups, rows, columns)
     kernels = check_values(lambda x: (x.sum(1), x.amax(1), x.var(1)), x, tolerance=1e-6)
-    assert all("Team.COLUMNS" in kernel.text for kernel in kernels)
+    assert all("TilingKind.COLUMNS" in kernel.text for kernel in kernels)

@@ -16,7 +16,7 @@ from halide_backend.errors import IllegalPlan
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.legality.check import check as check_plan
 from halide_backend.schedule.stage import StageGraph
-from halide_backend.schedule.tiling import Team
+from halide_backend.schedule.tiling import TilingKind
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: torch.softmax(x, -1),
@@ -29,7 +29,7 @@ def planned(function: Callable[[Tensor], Tensor], x: Tensor, threads: int) -> Pl
     (program,) = programs_of(function, (x,))
     kernel = plan_kernel(program, device_of(TARGET), {"register_lines.threads": threads})
     assert kernel.plan.mapping.tiling is not None
-    assert (kernel.plan.mapping.tiling.team, kernel.plan.mapping.tiling.threads) == (Team.REGISTERS, threads)
+    assert (kernel.plan.mapping.tiling.kind, kernel.plan.mapping.tiling.threads) == (TilingKind.REGISTERS, threads)
     return kernel
 
 
@@ -69,7 +69,7 @@ def test_the_axis_that_memory_goes_on_along_is_padded(needs_intrinsics: None) ->
 
     x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
     kernel = planned(function, x, 2)
-    assert kernel.plan.mapping.tiling is not None and kernel.plan.mapping.tiling.row == ("x0", "x1")
+    assert kernel.plan.mapping.tiling is not None and kernel.plan.mapping.tiling.outer == ("x0", "x1")
     assert "x1 = hl.min(x1_p, 4)" in kernel.text
     check(kernel, function, x)
 
