@@ -4,7 +4,7 @@ It is a directed acyclic graph of `Value`s over named loop axes. A value is a pu
 it; a reduction value removes axes; a `Store` writes a value to memory, once for every point of its `Nest`. Nothing
 here says in which order anything is computed: that is the schedule's business.
 
-`capture/` builds it, `codegen/source.py` writes it down as Halide. It imports neither torch nor halide.
+`capture/` builds it, `codegen/` writes it down as Halide. It imports neither torch nor halide.
 """
 
 from __future__ import annotations

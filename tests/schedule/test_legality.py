@@ -113,6 +113,34 @@ def refusal(graph: StageGraph, steps: Sequence[Step], tiling: Tiling | None = No
     return None
 
 
+def test_a_loop_around_all_users_is_legal() -> None:
+    assert refusal(kernel(), (AT, ComputeAt("value", "out", "x0"))) is None
+    assert refusal(kernel(), (AT, ComputeAt("value", "total", "r$x"))) is not None
+
+
+def test_a_func_that_is_needed_outside_of_its_loop_is_refused() -> None:
+    # Halide refuses it as well, but in a worker and without the step: seed 300486 of the random programs.
+    found = refusal(kernel(), (ROOT, ComputeAt("value", "out", "x0")))
+    assert found is not None and found.what == "total needs it too, outside of the loop 'x0' of out"
+    through_inlined = replace(Stage("twice", Role.INLINE, LOOPS), calls=("value",))
+    value, total, out = kernel().stages
+    graph = StageGraph((value, through_inlined, replace(total, calls=("twice",)), out), ("x0",))
+    found = refusal(graph, (ROOT, ComputeAt("value", "out", "x0")))
+    assert found is not None and found.what.startswith("total needs it too")
+    assert refusal(graph, (AT, ComputeAt("value", "out", "x0"))) is None
+
+
+@pytest.mark.parametrize(("var", "legal"), [("x0", True), ("x1", False)])
+def test_outputs_computed_together_have_their_common_loops(var: str, legal: bool) -> None:
+    shared = Stage("value", Role.SHARED, LOOPS)
+    outputs = [Stage(name, Role.OUTPUT, LOOPS, ("value",)) for name in ("first", "second")]
+    steps = (ComputeWith("second", "first", "x0"), ComputeAt("value", "first", var))
+    found = refusal(StageGraph((shared, *outputs), ("x0", "x1")), steps)
+    assert (found is None) is legal
+    if found is not None:
+        assert found.what == "second needs it too, outside of the loop 'x1' of first"
+
+
 def test_old_values_in_a_shared_loop_are_legal() -> None:
     steps = (ComputeAt("old", "first", "x0"), ComputeWith("second", "first", "x0"))
     assert refusal(pair(), steps) is None

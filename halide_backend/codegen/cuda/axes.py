@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from halide_backend.codegen.axes import Axes, inner_first, outer_first, var
 from halide_backend.codegen.index_text import factor_text, index_text
 from halide_backend.errors import Unsupported
 from halide_backend.program.extents import ceil_div, is_multiple, product
@@ -20,13 +21,12 @@ WARP_NUMBER, WORD, SINGLE = "w", "k", "z"
 CHUNK, INSIDE = "c", "ci"
 
 
-class TiledAxes:
+class TiledAxes(Axes):
     """The axes of `program` as `tiling` cuts them."""
 
     def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
+        super().__init__(program)
         self.tiling = tiling
-        self.extents = {axis.name: axis.extent for axis in program.axes}
-        self._hints = {axis.name: axis.hint for axis in program.axes}
         self._sizes = {size.value: size.name for size in program.sizes}
 
     def definitions(self) -> list[str]:
@@ -43,7 +43,7 @@ class TiledAxes:
                 # Beyond the line's end the last chunk is read again; nothing of it is used.
                 lines.append(f"{INSIDE} = hl.min({CHUNK}, {tiling.chunks - 1})")
                 places = unflatten(INSIDE, self._coordinates())
-        for name in inner_first(self.extents)[::-1]:
+        for name in outer_first(self.extents):
             number = f"{name}_c" if name in tiling.cuts else name
             if self.has_tail(name):
                 # Beyond the end the last one is taken again; nothing of it is used.
@@ -98,7 +98,7 @@ class TiledAxes:
         steps = self._steps(axis, self.extents[axis])
         if isinstance(steps, int):
             return Loop(name, steps, axis)
-        typical = self._steps(axis, self._hints[axis])
+        typical = self._steps(axis, self.hints[axis])
         assert isinstance(typical, int)
         return Loop(name, typical, axis, fixed=False)
 
@@ -202,16 +202,6 @@ class TiledAxes:
         tiling = self.tiling
         chunks = {THREAD: 1, STEP: tiling.threads, WARP_NUMBER: tiling.threads * tiling.steps}
         return tiling.elements * chunks[loop.name] if loop.name in chunks else 1
-
-
-def var(name: str) -> str:
-    """The statement that defines a Var."""
-    return f'{name} = hl.Var("{name}")'
-
-
-def inner_first(axes: Iterable[str]) -> list[str]:
-    """Axis names, innermost first: they are numbered from the outermost on."""
-    return sorted(set(axes), key=lambda name: int(name[1:]), reverse=True)
 
 
 def unflatten(number: str, coordinates: Sequence[tuple[str, Extent]]) -> dict[str, str]:

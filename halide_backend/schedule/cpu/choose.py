@@ -58,7 +58,7 @@ def _stage(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
 
 
 def _reduction(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
-    over = [loop.axis for loop in stage.updates]
+    over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     if kernel.contiguous not in over and stage.loops:
         return reduce_columns(kernel, stage, level)
     return reduce_in_lanes(

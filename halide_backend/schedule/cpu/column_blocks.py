@@ -13,6 +13,9 @@ from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step
 
 COLUMNS = Knob("column_blocks.columns", (128, 256, 512, 1024, 2048), "columns of a block with accumulators")
 
+#: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
+_BLOCKS = 8
+
 
 def column_blocks(kernel: CpuKernel) -> Nest | None:
     """The outputs in blocks of columns, where memory runs along an outer axis, or there is no inner one."""
@@ -65,6 +68,7 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int
         each = max(1, kernel.work // (extent * points))
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces:
-        why = "2 KiB of float32 accumulators stay in L1 beside the rows that stream through"
-        wanted = min(wanted, kernel.choices.number(COLUMNS, 512, why))
+        most = kernel.device.l1_bytes // 64
+        why = f"wide enough to read rows in runs, {most} float32 accumulators fill a sixteenth of L1"
+        wanted = kernel.choices.number(COLUMNS, max(lanes, min(most, max(wanted, extent // _BLOCKS))), why)
     return max(lanes, -(-min(wanted, extent) // lanes) * lanes)

@@ -30,6 +30,9 @@ TERMS = 256
 #: stays below 3.
 RUNNING_TERMS = 32
 
+#: Steps of a loop from which a vector, if only a part of a register, takes them at once.
+_SHORTEST = 4
+
 #: Operators for which Halide has a horizontal vector instruction; the floating-point ones would run in strict order.
 _HORIZONTAL = frozenset({"min", "max"})
 
@@ -56,7 +59,7 @@ class _Lanes:
         self.operator = stage.operator
         self._place(stage.name)
         loop = next(loop for loop in stage.updates if loop.axis == along)
-        if loop.extent < lanes:
+        if loop.extent < _SHORTEST:
             # A short loop has no room for accumulators, and one accumulator alone rounds as often as there are terms.
             loop = max(stage.updates, key=lambda other: other.extent)
         others = [other for other in stage.updates if other is not loop]
@@ -81,8 +84,11 @@ class _Lanes:
         else:
             return func, loop, others
         self.steps.append(RFactor(func, chunks.name, "chunk", partial))
-        # The parts are themselves many: they are added up in lanes as well.
-        self._accumulate(func, chunks, [])
+        if chunks.extent >= self.lanes:
+            # The parts are themselves many: they are added up in lanes as well.
+            self._accumulate(func, chunks, [])
+        else:
+            self._cascade(func, 1, [chunks])
         self._place(partial)
         if parallel:
             self.steps += [Parallel(partial, "chunk", update=0)]
@@ -98,8 +104,10 @@ class _Lanes:
 
     def _width(self, loop: Loop) -> int:
         """Accumulators side by side along `loop`."""
-        if loop.extent < self.lanes:
+        if loop.extent < _SHORTEST:
             return 1
+        if loop.extent < self.lanes:
+            return 1 << (loop.extent.bit_length() - 1)
         why = "hides the latency of an addition: 4 cycles, 1 or 2 issued in each"
         vectors = self._choices.number(VECTORS, 4, why, at=self._name)
         return self.lanes * vectors if loop.extent >= self.lanes * vectors * 2 else self.lanes

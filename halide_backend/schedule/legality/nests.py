@@ -153,6 +153,21 @@ class Nests:
         together = [name for name, place in self.children.items() if place.consumer == func]
         return set().union(*(self.needs(name) for name in (func, *together)))
 
+    def users(self, func: str) -> set[str]:
+        """The Funcs in whose loops `func` is called: those that call it, or have it inlined."""
+        found, stack, seen = set(), [func], {func}
+        while stack:
+            current = stack.pop()
+            for stage in self.stages.values():
+                if current not in stage.calls or stage.name in seen:
+                    continue
+                seen.add(stage.name)
+                if stage.name in self.computed or stage.role in (Role.OUTPUT, Role.SCATTER):
+                    found.add(stage.name)
+                else:
+                    stack.append(stage.name)
+        return found
+
     def has_more(self, func: str) -> bool:
         """Whether a Func may have more points than its loops say, because it, or one that needs it, is shifted."""
         return any(stage.shifted and func in self.needs(stage.name) for stage in self.stages.values())
