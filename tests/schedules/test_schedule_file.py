@@ -184,14 +184,16 @@ def test_what_was_there_stays_if_nothing_can_be_written(tmp_path: Path, monkeypa
     path = tmp_path / "a.toml"
     write(path, [ENTRY])
 
-    def full(descriptor: int) -> None:
+    def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ScheduleFileError, match="No space left"):
-        write(path, [])
-    assert read(path) == (ENTRY,)
-    assert os.listdir(tmp_path) == ["a.toml"]
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, full)
+            with pytest.raises(ScheduleFileError, match="No space left"):
+                write(path, [])
+        assert read(path) == (ENTRY,)
+        assert os.listdir(tmp_path) == ["a.toml"]
     with pytest.raises(ScheduleFileError, match="cannot be written"):
         write(tmp_path / "none" / "a.toml", [ENTRY])
 
