@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("source", metavar="SOURCE", help="MODEL.py, module:function, RECORDS.json or TRIALS.jsonl")
     parser.add_argument(
-        "--budget", type=_seconds, default=600.0, metavar="TIME", help="90s, 10m or 1h in all (default: 10m)"
+        "--budget", type=seconds, default=600.0, metavar="TIME", help="90s, 10m or 1h in all (default: 10m)"
     )
     parser.add_argument("--kernels", default="*", metavar="PATTERN", help="names or digests of kernels (default: all)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
@@ -60,7 +60,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.set_defaults(run=_run)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A time of the command line, "90s", "10m" or "1.5h"; a number alone is seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; 90s, 10m and 1h are")

@@ -10,6 +10,7 @@ from halide_backend.schedule.device import Device
 from halide_backend.schedules import schedule_file
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.planning import entry_of
+from halide_backend.schedules.tuned_store import tuned_store
 from halide_backend.tune.tuned import Tuned
 
 
@@ -21,7 +22,7 @@ class Kept:
     """
 
     def __init__(self, device: Device, path: str = "") -> None:
-        """Prepare; `path` names a schedule file that is written anew with each entry, "" for none."""
+        """Prepare; `path` names a schedule file that is written anew with each entry, besides this machine's store."""
         self.entries: list[ScheduleEntry] = []
         self._device = device
         self._path = path
@@ -37,6 +38,7 @@ class Kept:
         day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         origin = f"tuned {day}, {found.gain:.2f} times the rules' speed"
         self.entries.append(entry_of(kernel.program, self._device, plan, origin=origin, name=kernel.name))
+        tuned_store().put(self.entries[-1])
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             schedule_file.write(self._path, self.entries)

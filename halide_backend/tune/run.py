@@ -102,6 +102,7 @@ def tuned(request: Request, kernels: list[TunableKernel]) -> list[Tuned]:
         Measurer(cores=measuring) as measurer,
         TableProgress(sys.stderr) as progress,
     ):
+        measurer.start()
         session = Session(device, measurer, compilation, conditions, log, earlier)
         search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
         found = session.run(kernels, search, progress, Kept(device, request.schedules).keep)

@@ -96,7 +96,12 @@ class Session:
             raise NothingToTune("there is no time to tune in", where="--budget", cure="give it a minute, --budget 1m")
         ends_at = time.monotonic() + search.seconds
         known = [Known(program_features(program), self._trials(d)) for d, program in self._earlier.programs.items()]
-        tuners = [tuner for kernel in kernels if (tuner := self._tuner(kernel, search, known, watcher)) is not None]
+        tuners: list[Tuner] = []
+        for kernel in kernels:
+            if tuners and time.monotonic() >= ends_at:
+                watcher.left_out(kernel, NothingToTune("the budget was used up before its turn"))
+            elif (tuner := self._tuner(kernel, search, known, watcher)) is not None:
+                tuners.append(tuner)
         if not tuners:
             raise NothingToTune("none of the kernels can be tuned", cure="the lines before this one say why")
         tuners.sort(key=_weight, reverse=True)

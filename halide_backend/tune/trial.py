@@ -34,7 +34,8 @@ class Trial:
         samples, incumbent: seconds of one call, of this kernel and of the incumbent, taken in turns.
         against: settings of the incumbent.
         gain: the rules' time over this kernel's, 0 unless it was measured: the median of the ratios of samples, times
-            the incumbent's own gain. low, high: the bounds between which the median ratio to the incumbent lies.
+            the incumbent's own gain. low, high: the bounds between which the median ratio to the incumbent lies, 0
+            where there are too few samples for one.
         won: whether it has become the incumbent.
         compile_seconds: time that the compile worker took.
         cold: whether operands were out of the caches when calls began. threads: threads of the kernel.

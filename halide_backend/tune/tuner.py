@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -10,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from halide_backend.codegen.planned_kernel import PlannedKernel
 from halide_backend.errors import NothingToTune
-from halide_backend.tune.compilation import Candidate, Compilation
+from halide_backend.tune.compilation import Candidate, Compilation, text_key
 from halide_backend.tune.measurement.contest import Contest, Contestant, Measured
 from halide_backend.tune.measurement.measurer import Failed, Measurer
 from halide_backend.tune.measurement.sequential_test import Interval
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.proposer import Proposer
-from halide_backend.tune.space import RULES, Settings, Space
+from halide_backend.tune.space import RULES, Settings, Space, repaired
 from halide_backend.tune.trial import Outcome, Trial
 from halide_backend.tune.tunable_kernel import TunableKernel
 
@@ -87,7 +88,7 @@ class Tuner:
         rules = space.kernel(RULES)
         self._rules = self._incumbent = self._compiled(rules)
         self._texts = {self._rules.key}
-        measured = self._hold(self._rules, again=True)
+        measured = self._against_itself()
         self.seconds = statistics.median(measured.incumbent)
         interval = Interval.of(measured.ratios)
         baseline = replace(
@@ -96,7 +97,7 @@ class Tuner:
             incumbent=measured.incumbent,
             gain=1.0,
             low=interval.low,
-            high=interval.high,
+            high=_finite(interval.high),
             cold=measured.cold,
         )
         self._end(baseline)
@@ -123,10 +124,13 @@ class Tuner:
                 continue
             best = trial if trial.won else best
             self.history.add(replace(trial, won=False))
-        if best is not None:
-            again = self._planned(best.settings)
-            if again is not None:
-                self._end(self._trial(again))
+        again = self._planned(best.settings) if best is not None and self._is_possible(best.settings) else None
+        for trial in trials:
+            # What has the text of an earlier trial is not measured again.
+            if self._is_possible(trial.settings):
+                self._texts.add(text_key(self.space.kernel(trial.settings).text))
+        if again is not None:
+            self._end(self._trial(again))
 
     def confirmed(self) -> Interval | None:
         """The rules' time over the incumbent's, measured completely in a process of its own; None if it fails there or
@@ -150,6 +154,10 @@ class Tuner:
             pending = self._planned(settings)
             if pending is not None:
                 self._pending.append(pending)
+
+    def _is_possible(self, settings: Settings) -> bool:
+        """Whether rules of this version still make a kernel of them."""
+        return settings == repaired(self.space, settings)
 
     def _planned(self, settings: Settings) -> _Pending | None:
         """A candidate that is compiled from now on; None if it was measured before, under other settings."""
@@ -186,8 +194,7 @@ class Tuner:
                 incumbent=measured.incumbent,
                 gain=interval.median * self.history.gain,
                 low=interval.low,
-                # JSON has no infinity.
-                high=min(interval.high, 1e9),
+                high=_finite(interval.high),
                 won=measured.better,
                 cold=measured.cold,
             )
@@ -221,8 +228,8 @@ class Tuner:
             raise self._untunable(f"the rules' kernel does not compile: {built.reason}")
         return built[0]
 
-    def _hold(self, candidate: Contestant, *, again: bool) -> Measured:
-        measured = self._measurer.hold(self._contest(candidate, complete=again), self.kernel.name)
+    def _against_itself(self) -> Measured:
+        measured = self._measurer.hold(self._contest(self._rules), self.kernel.name)
         if isinstance(measured, Failed):
             raise self._untunable(f"the rules' kernel cannot be measured ({measured.outcome.value}): {measured.reason}")
         if measured.wrong:
@@ -250,3 +257,8 @@ class Tuner:
             conditions.l2_bytes,
             complete,
         )
+
+
+def _finite(bound: float) -> float:
+    """JSON has no infinity; 0 stands for no bound on either side."""
+    return bound if math.isfinite(bound) else 0.0

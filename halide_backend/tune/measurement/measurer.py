@@ -71,6 +71,14 @@ class Measurer:
         self._worker.close()
         self._workers.close()
 
+    def start(self) -> None:
+        """Start the server now: it imports torch.
+
+        Raises:
+            WorkerNotStarted: it does not start.
+        """
+        self._workers.start()
+
     def renew(self) -> None:
         """Let the next contest have a process of its own."""
         self._worker.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from halide_backend.tune.measurement.agreement import disagreement
 from halide_backend.tune.measurement.contest import Contest, Contestant, Measured
 from halide_backend.tune.measurement.operands import Operands
 from halide_backend.tune.measurement.sequential_test import LOOKS, Verdict, verdict
+
+#: Seconds between reports, and of rest after each.
+_REPORTED_S, _REST_S = 0.5, 0.005
 
 #: Kernels that stay loaded: the rules', and those that were incumbents.
 _LOADED = 32
@@ -118,10 +122,12 @@ class Measuring:
         self, contest: Contest, incumbent: Callable[[], float], candidate: Callable[[], float], report: Report
     ) -> Measured:
         assert self._bench is not None
+        # It ends what the report before has begun, too.
         incumbent(), candidate()
         theirs: list[float] = []
         ours: list[float] = []
         said = Verdict.UNDECIDED
+        reported = time.monotonic()
         while len(ours) < LOOKS[-1] and (contest.complete or said is Verdict.UNDECIDED):
             # A B B A: neither always follows the other, nor stands always first.
             if len(ours) % 2:
@@ -130,6 +136,10 @@ class Measuring:
             else:
                 theirs.append(incumbent() * 1e-6)
                 ours.append(candidate() * 1e-6)
-            report(len(ours))
+            if time.monotonic() - reported > _REPORTED_S:
+                report(len(ours))
+                # Whoever reads it may need one of the cores; a kernel whose thread waits for it is not slow.
+                time.sleep(_REST_S)
+                reported = time.monotonic()
             said = verdict([a / b for a, b in zip(theirs, ours)])
         return Measured(tuple(ours), tuple(theirs), said is Verdict.BETTER, self._bench.cold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,9 @@ from halide_backend.tune.measurement.operands import Operands
 
 #: Bytes that are written to empty the caches: twice the last one, where the system tells its size.
 _LEAST_FLUSHED, _MOST_FLUSHED = 64 << 20, 512 << 20
+
+#: Seconds of one part of a sample, parts of a sample, and seconds after which no other part begins.
+_PART_S, _PARTS, _LONGEST_S = 0.002, 5, 0.02
 
 #: Operands of a GPU kernel that stay in its caches: launches of one CUDA graph.
 _LAUNCHES = 8
@@ -38,7 +42,8 @@ class Flush:
 def on_cpu(
     kernel: Callable[..., Any], arguments: Sequence[Any], operands: Operands, flush: Flush | None
 ) -> timing.Sampler:
-    """Microseconds of a call: with `flush` of one call after it, otherwise the mean of as many as fill 10 ms."""
+    """Microseconds of a call: with `flush` of one call after it, otherwise of as many as fill 10 ms: the median of some
+    parts of that time, because one moment in which a thread has to wait for its core may be longer than all calls."""
     given = tuple(arguments)
     if flush is not None:
 
@@ -50,15 +55,24 @@ def on_cpu(
             return (time.perf_counter() - begin) * 1e6
 
         return cold
-    warm = timing.calls(kernel, given)
-    if not operands.updates:
-        return warm
+    kernel(*given)
+    begin = time.perf_counter()
+    kernel(*given)
+    count = max(1, int(_PART_S / max(time.perf_counter() - begin, 1e-7)))
 
-    def restored() -> float:
+    def warm() -> float:
         operands.restore(updated_only=True)
-        return warm()
+        seconds = []
+        for _ in range(_PARTS):
+            begin = time.perf_counter()
+            for _ in range(count):
+                kernel(*given)
+            seconds.append(time.perf_counter() - begin)
+            if sum(seconds) > _LONGEST_S:
+                break
+        return statistics.median(seconds) * 1e6 / count
 
-    return restored
+    return warm
 
 
 def on_gpu(kernel: Callable[..., Any], arguments: Sequence[Any], operands: Operands, *, cold: bool) -> timing.Sampler:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from halide_backend.tune.search.history import History
-from halide_backend.tune.space import Settings
+from halide_backend.tune.space import Settings, neighbours
 from halide_backend.tune.trial import Trial
 
-#: Attempts at settings that nobody has proposed before; then a space counts as exhausted.
+#: Attempts at settings that nobody has proposed before; then a space is looked through from end to end.
 ATTEMPTS = 64
 
 
@@ -27,5 +27,9 @@ class Proposer(Protocol):
 
 
 def first_new(history: History, draw: Callable[[], Settings]) -> Settings | None:
-    """The first of some draws that is new."""
-    return next((drawn for drawn in (draw() for _ in range(ATTEMPTS)) if history.is_new(drawn)), None)
+    """The first of some draws that is new; if there is none the first neighbour of a trial that is."""
+    for drawn in (draw() for _ in range(ATTEMPTS)):
+        if history.is_new(drawn):
+            return drawn
+    near = (settings for trial in history.measured for settings in neighbours(history.space, trial.settings))
+    return next((settings for settings in near if history.is_new(settings)), None)

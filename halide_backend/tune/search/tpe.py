@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from halide_backend.errors import MissingExtra
+from halide_backend.schedule.knobs import Setting
 from halide_backend.tune.search.history import History
-from halide_backend.tune.search.proposer import ATTEMPTS
-from halide_backend.tune.space import Decision, Settings
+from halide_backend.tune.search.proposer import first_new
+from halide_backend.tune.space import Decision, Settings, random_settings
 from halide_backend.tune.trial import Trial
 
-#: Trials by chance before the first estimate.
-_BY_CHANCE = 6
+#: Trials by chance before the first estimate, and estimates that may repeat a trial in a row.
+_BY_CHANCE, _REPEATED = 6, 2
 
 
 class TreeParzen:
@@ -29,8 +31,9 @@ class TreeParzen:
             import optuna
         except ImportError as error:
             raise MissingExtra(
-                "optuna is not installed", where="--strategy tpe", cure="pip install 'halide-backend[tune]'"
+                f"optuna cannot be imported: {error}", where="--strategy tpe", cure="pip install 'halide-backend[tune]'"
             ) from error
+        self._source = random.Random(seed)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._failed = optuna.trial.TrialState.FAIL
         sampler = optuna.samplers.TPESampler(n_startup_trials=_BY_CHANCE, seed=seed)
@@ -39,22 +42,33 @@ class TreeParzen:
         self._asked: dict[Settings, Any] = {}
 
     def propose(self, history: History) -> Settings | None:
-        """What the estimate finds most promising."""
-        for _ in range(ATTEMPTS):
+        """What the estimate finds most promising; where that is known already, something by chance."""
+        for _ in range(_REPEATED):
             asked = self._study.ask()
-
-            def decide(decision: Decision, asked: Any = asked) -> Any:
-                # The values of one parameter must be the same in every trial.
-                return asked.suggest_categorical(f"{decision.key} {decision.values}", decision.values)
-
-            settings = history.space.walk(decide)
-            known = history.trial(settings)
+            settings = self._walk(history, asked)
             if history.is_new(settings):
                 self._asked[settings] = asked
                 return settings
             # It has to learn that it was here before, or it would ask again and again.
-            self._tell(asked, known)
-        return None
+            self._tell(asked, history.trial(settings))
+        drawn = first_new(history, lambda: random_settings(history.space, self._source))
+        if drawn is not None:
+            wanted = dict(drawn)
+            parameters: dict[str, Any] = {}
+
+            def follow(decision: Decision) -> Setting:
+                setting = wanted.get(decision.key, decision.rule)
+                parameters[_name(decision)] = setting
+                return setting
+
+            history.space.walk(follow)
+            self._study.enqueue_trial(parameters)
+            self._asked[drawn] = self._study.ask()
+            self._walk(history, self._asked[drawn])
+        return drawn
+
+    def _walk(self, history: History, asked: Any) -> Settings:
+        return history.space.walk(lambda decision: asked.suggest_categorical(_name(decision), decision.values))
 
     def told(self, trial: Trial) -> None:
         """Tell the study."""
@@ -67,3 +81,8 @@ class TreeParzen:
             self._study.tell(asked, trial.gain)
         else:
             self._study.tell(asked, state=self._failed)
+
+
+def _name(decision: Decision) -> str:
+    """The values of one parameter must be the same in every trial."""
+    return f"{decision.key} {decision.values}"
