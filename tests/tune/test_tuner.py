@@ -40,8 +40,12 @@ class NoCompilation:
 
     at_once = 2
 
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
     def begin(self, text: str, name: str) -> Any:
         key = text_key(text)
+        self.begun.append(key)
 
         class Ready(Candidate):
             def wait(self) -> Any:
@@ -95,8 +99,8 @@ def tuner_of(program: LoopProgram, device: Device, measurer: MadeUpTimes, record
 
 
 def run(tuner: Tuner) -> list[Trial]:
-    while tuner.step() is not None:
-        pass
+    while not tuner.exhausted:
+        tuner.step()
     return tuner.history.trials
 
 
@@ -122,6 +126,8 @@ def test_settings_with_one_text_are_measured_once(row_sums: Made, device: Device
     tuner = tuner_of(row_sums(), device, measurer)
     run(tuner)
     keys = [contest.candidate.key for contest in measurer.contests]
+    compilation: Any = tuner._compilation
+    assert sorted(compilation.begun) == sorted(keys)
     assert len(keys) == len(set(keys)) and tuner.same > 0
 
 
