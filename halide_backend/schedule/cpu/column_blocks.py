@@ -11,7 +11,7 @@ from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, ha
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step
 
-COLUMNS = Knob("column_blocks.columns", (128, 256, 512, 1024, 2048), "columns of a block with accumulators")
+COLUMNS = Knob("column_blocks.columns", (16, 32, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators")
 
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
@@ -70,5 +70,6 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int
     if kernel.reduces:
         most = kernel.device.l1_bytes // 64
         why = f"wide enough to read rows in runs, {most} float32 accumulators fill a sixteenth of L1"
-        wanted = kernel.choices.number(COLUMNS, max(lanes, min(most, max(wanted, extent // _BLOCKS))), why)
+        enough = min(most, max(wanted, extent // _BLOCKS))
+        wanted = kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if n >= enough), most), why)
     return max(lanes, -(-min(wanted, extent) // lanes) * lanes)
