@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from halide_backend.codegen.algorithm import Algorithm
+from halide_backend.codegen.bfloat16_text import exact_text, stored_text
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.value_text import converted, element_text, value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, Status, known
+from halide_backend.program.bfloat16_values import bfloat16_values
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.func_cost import define
 from halide_backend.program.index import axes_of, values_of
@@ -51,6 +53,7 @@ class _Writer:
         self.calls: dict[int, str] = {}  # value -> the Func that holds it, or its reduction's result
         self.written: set[int] = set()
         self.counters: dict[str, int] = {}
+        self.bfloat16 = bfloat16_values(program)
         self.layouts = {store.buffer: output_layout(store, program) for store in program.stores}
 
     # -- the whole ---------------------------------------------------------------------------------------------
@@ -167,7 +170,8 @@ class _Writer:
         elif isinstance(value.attribute, Apply):
             self.lines.append(f"t{position} = {self._applied(value, value.attribute)}")
         else:
-            self.lines.append(f"t{position} = {value_text(self.program, value, sorted(value.axes))}")
+            text = exact_text(self.program, value, self.bfloat16) or value_text(self.program, value, sorted(value.axes))
+            self.lines.append(f"t{position} = {text}")
         if role is not None:
             axes = self._inner_first(value.axes)
             stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
@@ -285,7 +289,7 @@ class _Writer:
         if layout.scattered:
             self._scatter(store, layout, dtype)
         else:
-            text = f"ops.stored({dtype!r}, {self._reference(store.value)})"
+            text = stored_text(dtype, self._reference(store.value), exact=store.value in self.bfloat16)
             self.lines.append(f'{store.buffer} = hl.Func("{store.buffer}")')
             self.lines.append(f"{self._call(store.buffer, layout.variables)} = {text}")
             self._stage(store.buffer, Role.OUTPUT, layout.variables, [store.value], bits=ELEMENT[dtype][1])
