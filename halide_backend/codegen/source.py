@@ -8,6 +8,7 @@ from dataclasses import replace
 from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.bfloat16_text import exact_text, stored_text
 from halide_backend.codegen.index_text import index_text
+from halide_backend.codegen.turned_tiles import turned_tiles
 from halide_backend.codegen.value_text import converted, element_text, value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, Status, known
@@ -181,25 +182,22 @@ class _Writer:
 
     def _transposed(self, position: int, value: Value, load: Load) -> str:
         """The element of a transposed operand, out of a tile that is turned in registers."""
-        assert self.transposition is not None
-        column, across, side = self.transposition.column, self.transposition.across, self.transposition.side
         axes = self._inner_first(value.axes)
         bits = next(ELEMENT[buffer.dtype][1] for buffer in self.program.inputs if buffer.name == load.buffer)
         source = self._func(load.buffer, Role.INLINE, axes, element_text(self.program, value, load), [position])
-        names = [f"{source}_{number}" for number in range(side.bit_length())]
-        extents = ", ".join(index_text(self.axes[axis].extent) for axis in (column, across))
-        arguments = f'"{source}", {source}, [{", ".join(axes)}], {column}, {across}, ({extents}), {side}'
-        self.lines.append(f"{', '.join(names)} = memory.transposed({arguments})")
-        tiles = {axis: f"{axis} // {side}" for axis in (column, across)}
-        for name, needed in zip(names, [source, *names]):
-            loops = (
-                Loop("i", side, "i"),
-                Loop("j", side, "j"),
-                *(replace(loop, extent=1) for loop in self._loops(axes)),
-            )
-            self.stages.append(Stage(name, Role.STAGED_LOAD, loops, calls=(needed,), bits=bits, work=0))
-        self.calls[position] = names[-1]
-        return self._read(names[-1], [f"{column} % {side}", f"{across} % {side}", *axes], tiles)
+        self.calls[position], text = self._turned(source, axes, bits)
+        return text
+
+    def _turned(self, source: str, axes: list[str], bits: int) -> tuple[str, str]:
+        """The last of the Funcs that turn tiles of Func `source`, and the text of its element."""
+        assert self.transposition is not None
+        column, across = (
+            index_text(self.axes[a].extent) for a in (self.transposition.column, self.transposition.across)
+        )
+        tiles = turned_tiles(source, self._loops(axes), self.transposition, (column, across), bits)
+        self.lines.append(tiles.line)
+        self.stages += tiles.stages
+        return tiles.last, tiles.element
 
     def _applied(self, value: Value, application: Apply) -> str:
         """The operand's Func, called at other coordinates than its own."""
@@ -290,14 +288,24 @@ class _Writer:
             self._scatter(store, layout, dtype)
         else:
             text = stored_text(dtype, self._reference(store.value), exact=store.value in self.bfloat16)
-            self.lines.append(f'{store.buffer} = hl.Func("{store.buffer}")')
-            self.lines.append(f"{self._call(store.buffer, layout.variables)} = {text}")
-            self._stage(store.buffer, Role.OUTPUT, layout.variables, [store.value], bits=ELEMENT[dtype][1])
-            self._count_store(store, layout, ELEMENT[dtype][1])
+            self._plain_store(store, layout, text, ELEMENT[dtype][1])
         variables = ", ".join(layout.variables)
         shape = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
         self.lines.append(f"memory.target({store.buffer}, [{variables}], [{shape}])")
         return result
+
+    def _plain_store(self, store: Store, layout: OutputLayout, text: str, bits: int) -> None:
+        """The output whose elements of `bits` bits are `text`, as they are computed or in turned tiles."""
+        calls: list[str] = []
+        if self.transposition is not None and self.transposition.results:
+            axes = list(layout.variables)
+            source = self._func(f"{store.buffer}_value", Role.INLINE, axes, text, [store.value], bits=bits)
+            *calls, text = self._turned(source, axes, bits)
+        self.lines.append(f'{store.buffer} = hl.Func("{store.buffer}")')
+        self.lines.append(f"{self._call(store.buffer, layout.variables)} = {text}")
+        self._stage(store.buffer, Role.OUTPUT, layout.variables, [] if calls else [store.value], bits=bits)
+        self.stages[-1] = replace(self.stages[-1], calls=tuple(calls) or self.stages[-1].calls)
+        self._count_store(store, layout, bits)
 
     def _stride(self, stride: Extent) -> str:
         if isinstance(stride, int):
