@@ -43,3 +43,10 @@ def entries(target: str) -> dict[str, str]:
         "_target": " ".join(resolved.to_json().values()),
         "_sources": sources_digest(),
     }
+
+
+def schedules(function: str, files: tuple[str, ...], folder: str, tune: str) -> dict[str, str]:
+    """A key entry that changes with every schedule that could apply, by the values of the options that name them."""
+    from halide_backend.schedules.choice import Sources
+
+    return {"_schedules": Sources(function, files, folder, tune != "never").state()}

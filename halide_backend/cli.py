@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from halide_backend.bench import command as bench
 from halide_backend.errors import HalideBackendError
+from halide_backend.inspection import schedules_command
 from halide_backend.opinfo import command as opinfo
+from halide_backend.tune import command as tune
 
 EXIT_CODES = """\
 exit codes:
@@ -46,6 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     opinfo.add(commands)
     bench.add(commands)
+    tune.add(commands)
+    schedules_command.add(commands)
     return parser
 
 

@@ -52,8 +52,11 @@ def install(name: str) -> None:
 
             if not cache_key.applies():
                 return {}
+            schedules = cache_key.schedules(
+                self.schedule_function, self.schedule_files, self.schedule_folder, self.tune
+            )
             options: dict[str, Any] = super().save_config_portable(**selection)
-            return {**options, **cache_key.entries(self.target)}
+            return {**options, **cache_key.entries(self.target), **schedules}
 
     def _unknown(option_name: str) -> UnknownOptionError:
         return UnknownOptionError(f"there is no option {option_name!r}", where=name, cure=nearest(option_name, names))

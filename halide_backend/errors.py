@@ -103,6 +103,18 @@ class OldValueLost(IllegalPlan):
     """A plan in which memory would be overwritten before it is read."""
 
 
+class UnusedKnob(IllegalPlan):
+    """A setting of a knob that no rule of the kernel asks for; `where` is its key."""
+
+
+class ScheduleError(HalideBackendError):
+    """A schedule that the user asked for cannot be used; it is raised and its kernel never delegated."""
+
+
+class ScheduleFileError(ScheduleError):
+    """A schedule file that cannot be read or written, or is of a newer version."""
+
+
 class KernelTextError(HalideBackendError):
     """The text of a kernel does not run, or does not define what a kernel text must define."""
 
@@ -117,6 +129,10 @@ class LLVMCompileError(HalideBackendError):
 
 class WorkerCrashed(HalideBackendError):
     """A worker process died (signal, abort, out of memory) with a task, a kernel to compile for example."""
+
+
+class WorkerOutOfMemory(WorkerCrashed):
+    """A task needed more memory than it was allowed."""
 
 
 class WorkerNotStarted(HalideBackendError):
@@ -149,3 +165,19 @@ class KernelIndexError(HalideBackendError, IndexError):
 
 class KernelZeroDivisionError(HalideBackendError, ZeroDivisionError):
     """An integer division or remainder by zero inside a kernel."""
+
+
+class TrialLogError(HalideBackendError):
+    """A log of trials that cannot be read or written, was written by a newer version, or is in use."""
+
+
+class NothingToTune(HalideBackendError):
+    """There is no kernel that could be tuned: none was captured, none has the name, or there is no time for any."""
+
+
+class ScriptFailed(HalideBackendError):
+    """A program whose kernels are to be tuned raised an exception, or cannot be found."""
+
+
+class MissingExtra(HalideBackendError, ImportError):
+    """An optional package is needed and not installed."""

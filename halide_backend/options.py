@@ -28,14 +28,14 @@ class Option:
     """
 
     name: str
-    default: bool | int | float | str
+    default: bool | int | float | str | tuple[str, ...]
     meaning: str
     choices: tuple[str, ...] = ()
     minimum: float | None = None
 
     @property
     def type(self) -> type:
-        """Type of every value: bool, int, float or str."""
+        """Type of every value: bool, int, float, str, or tuple for one of texts."""
         return type(self.default)
 
     @property
@@ -44,15 +44,19 @@ class Option:
         return f"HALIDE_BACKEND_{self.name.upper()}"
 
     def check(self, value: Any) -> Any:
-        """Return `value`, an int as float where the option is a float.
+        """Return `value`, an int as float where the option is a float, and a list as a tuple where it is a tuple.
 
         Raises:
             HalideBackendError: the type is another, or the value is not allowed.
         """
         if self.type is float and type(value) is int:
             value = float(value)
+        if self.type is tuple and type(value) is list:
+            value = tuple(value)
         if type(value) is not self.type:
             allowed = f"must be of type {self.type.__name__}"
+        elif isinstance(value, tuple) and not all(isinstance(each, str) for each in value):
+            allowed = "must hold texts alone"
         elif self.choices and value not in self.choices:
             allowed = f"must be one of {', '.join(map(repr, self.choices))}"
         elif self.minimum is not None and isinstance(value, (int, float)) and not value >= self.minimum:
@@ -96,7 +100,11 @@ def _bool(text: str) -> bool:
     return names[text.lower()]
 
 
-_PARSERS: dict[type, Any] = {bool: _bool, int: int, float: float, str: str}
+def _texts(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(os.pathsep)))
+
+
+_PARSERS: dict[type, Any] = {bool: _bool, int: int, float: float, str: str, tuple: _texts}
 
 OPTIONS = (
     Option(
@@ -129,6 +137,37 @@ OPTIONS = (
         True,
         "Whether a kernel that this backend cannot compile is left to Inductor's own backend, with "
         "the reason recorded; otherwise it is an error.",
+    ),
+    Option(
+        "schedule_files",
+        (),
+        "Schedule files, the first that has a schedule for a kernel wins; in the environment with "
+        f"{os.pathsep!r} between them.",
+    ),
+    Option(
+        "schedule_folder",
+        "halide_schedules",
+        "Folder whose files *.toml are schedule files as well, looked through after schedule_files; "
+        "relative to the working directory, may be absent; empty means none.",
+    ),
+    Option(
+        "schedule_function",
+        "",
+        'Python function "module:function" that is asked before all files: called with program and '
+        "device, it returns a Plan or None.",
+    ),
+    Option(
+        "check_schedules",
+        True,
+        "Whether the first call of a kernel with a schedule of the user's compares its results with "
+        "those of the rules' kernel.",
+    ),
+    Option(
+        "tune",
+        "use",
+        "Tuned schedules: use applies those that were found on this machine or come with the package, "
+        "and searches for none; never leaves them out.",
+        choices=("use", "never"),
     ),
 )
 

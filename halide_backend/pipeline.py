@@ -1,7 +1,7 @@
 """The path of a kernel from Inductor's loops to a callable, through one layer after another.
 
     capture   scheduler nodes -> LoopProgram         halide_backend.capture.recording.Recordings
-    plan      LoopProgram -> plan and kernel text    halide_backend.codegen.planned_kernel.plan_kernel
+    plan      LoopProgram -> plan and kernel text    halide_backend.schedules.choice.schedule_kernel
     build     kernel text -> object (cached)         halide_backend.build.artifacts.get_or_compile
     launch    object -> callable                     halide_backend.launch.launcher.make_launcher
 
@@ -11,6 +11,8 @@ or, from Inductor's own cache, in another one: the kernel's text is all it has.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -22,14 +24,17 @@ from halide_backend.build.entry_names import entry_name, named
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.ptx.batching import JOINT
 from halide_backend.build.target import Target
-from halide_backend.codegen.planned_kernel import plan_kernel
-from halide_backend.errors import HalideBackendError
+from halide_backend.errors import HalideBackendError, ScheduleError
 from halide_backend.kernel_records.journal import Note, journal
 from halide_backend.kernel_records.record import KernelRecord
 from halide_backend.launch import launcher
+from halide_backend.launch.first_call import FirstCall
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.plan import Plan
+from halide_backend.schedules.choice import ScheduledKernel, Sources, schedule_kernel
+from halide_backend.schedules.tuned_store import tuned_store
+from halide_backend.schedules.usage import usage
 
 if TYPE_CHECKING:
     import torch
@@ -39,28 +44,56 @@ log = logging.getLogger("halide_backend")
 
 @dataclass(frozen=True)
 class Compilation:
-    """A kernel that is being built: its plan, the text it is built from, and for which machine."""
+    """A kernel that is being built: its plan, the text it is built from, and for which machine; and the schedule that
+    made it, if that is not the rules' own.
+    """
 
     plan: Plan
     text: str
     target: Target
     build: Build
+    scheduled: ScheduledKernel | None = None
 
     def again(self) -> Compilation:
         """The same for another kernel of equal program, for which nothing has to be looked up."""
         return replace(self, build=replace(self.build, asked_before=True))
+
+    def finished(self, name: str) -> Compilation:
+        """The same when it is built, as the kernel `name`. If a tuned schedule cannot be built, the rules' kernel takes
+        its place, with a warning.
+
+        Raises:
+            ScheduleError: a schedule of the user's cannot be built.
+            HalideBackendError: the rules' kernel cannot be built.
+        """
+        try:
+            self.build.artifact.result()
+            return self
+        except HalideBackendError as error:
+            scheduled = self.scheduled
+            if scheduled is None or (scheduled.rules is None and not scheduled.asked):
+                raise
+            if scheduled.asked:
+                raise ScheduleError(str(error), where=scheduled.schedule, cure="choose another schedule") from error
+            assert scheduled.rules is not None
+            usage.warn_once(scheduled.schedule, f"{scheduled.schedule}: it cannot be built and is left out: {error}")
+            rules = scheduled.rules
+        build = get_or_compile(rules.text, self.target, name=name, limits=_limits())
+        return Compilation(rules.plan, rules.text, self.target, build).finished(name)
 
 
 def compile_program(program: LoopProgram, name: str, device: torch.device) -> Compilation:
     """Write the kernel's text for `device` and ask for its artifact; returns at once.
 
     Raises:
+        ScheduleError: a schedule of the user's is illegal, or a file or function fails.
         Unsupported: the program has no Halide form, or no legal schedule.
     """
     target = current_target(device)
-    kernel = plan_kernel(program, device_of(target))
+    scheduled = schedule_kernel(program, device_of(target), name, _sources())
+    kernel = scheduled.kernel
     build = get_or_compile(kernel.text, target, name=name, limits=_limits())
-    return Compilation(kernel.plan, kernel.text, target, build)
+    return Compilation(kernel.plan, kernel.text, target, build, scheduled if scheduled.schedule else None)
 
 
 def start_workers() -> None:
@@ -75,15 +108,20 @@ def load_kernel(
     arity: int,
     device: torch.device | str = "cpu",
     together: bool = False,
+    schedules: Mapping[int, tuple[str, str, str]] | None = None,
+    written: Sequence[int] = (),
 ) -> Any:
     """The kernel `name` as a callable of `arity` arguments: tensors, and on a GPU the stream last.
 
     `pipelines` holds, for each Halide pipeline that one call runs, its text and which of the arguments it takes. All
     of them start to build at once; the first call waits for them. `together` says that none of them needs what another
-    one makes: a GPU runs as many as it can in one launch.
+    one makes: a GPU runs as many as it can in one launch. `schedules` has for each pipeline with a schedule of the
+    user's its `ScheduleEntry.identity`, where it comes from, and the text that the rules write, "" if that is the same
+    or there is none; `written` are the arguments that such a launch writes.
     """
     target = current_target(device)
     limits = _limits()
+    _sources().note(name, device_of(target).name)
     builds = [get_or_compile(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
     positions = [tuple(places) for _, places in pipelines]
     notes = [
@@ -93,18 +131,67 @@ def load_kernel(
 
     def resolve() -> list[launcher.Pipeline]:
         built = [build.artifact.result() for build in builds]
-        found, launches = [], 0
-        for artifact, places, note in zip(built, positions, notes):
-            entries = artifact.manifest.get("entries", ())
-            names = [entry_name(name, launches + k) for k in range(len(entries))]
-            found.append(_loaded(artifact, places, dict(zip(entries, names))))
-            note.loaded(names or [name])
-            launches += len(entries)
+        found = _linked(name, built, positions, notes)
         return _joined(found, built, target, name, notes) if together else found
 
-    if all(build.built is not None for build in builds):
-        return launcher.make_launcher(name, resolve(), arity)
-    return launcher.make_launcher(name, resolve, arity)
+    done = all(build.built is not None for build in builds)
+    kernel = launcher.make_launcher(name, resolve() if done else resolve, arity)
+    texts = [text for text, _ in pipelines]
+    return _checked(name, kernel, texts, positions, arity, target, schedules, written) if schedules else kernel
+
+
+def _checked(
+    name: str,
+    kernel: Any,
+    texts: Sequence[str],
+    positions: Sequence[tuple[int, ...]],
+    arity: int,
+    target: Target,
+    schedules: Mapping[int, tuple[str, str, str]],
+    written: Sequence[int],
+) -> Any:
+    """`kernel`, which compares itself with that of the rules when it is called first, unless that was done before."""
+    from halide_backend import config
+
+    for identity, _, _ in schedules.values():
+        usage.used(identity)
+    rules = list(texts)
+    for number, (_, _, text) in schedules.items():
+        rules[number] = text or texts[number]
+    if not config.check_schedules or rules == list(texts):
+        return kernel
+    check = hashlib.sha256(json.dumps([target.to_json(), texts, rules]).encode()).hexdigest()
+    if tuned_store().was_checked(check):
+        return kernel
+    name_of_rules = f"{name}_by_rules"
+    builds = [get_or_compile(text.lstrip("\n"), target, name=name_of_rules, limits=_limits()) for text in rules]
+
+    def resolve() -> list[launcher.Pipeline]:
+        return _linked(name_of_rules, [build.artifact.result() for build in builds], positions)
+
+    return FirstCall(
+        name,
+        ", ".join(title for _, title, _ in schedules.values()),
+        kernel,
+        launcher.make_launcher(name_of_rules, resolve, arity),
+        written,
+        lambda: tuned_store().remember_checked(check),
+    )
+
+
+def _linked(
+    name: str, artifacts: Sequence[Artifact], positions: Sequence[tuple[int, ...]], notes: Sequence[Note] = ()
+) -> list[launcher.Pipeline]:
+    """The artifacts in this process, under names that begin with `name`; told to their `notes`."""
+    found, launches = [], 0
+    for number, (artifact, places) in enumerate(zip(artifacts, positions)):
+        entries = artifact.manifest.get("entries", ())
+        names = [entry_name(name, launches + k) for k in range(len(entries))]
+        found.append(loaded(artifact, places, dict(zip(entries, names))))
+        launches += len(entries)
+        if notes:
+            notes[number].loaded(names or [name])
+    return found
 
 
 def _loading(name: str, position: int, text: str, target: Target, device: torch.device | str) -> KernelRecord:
@@ -134,6 +221,12 @@ def _limits() -> Limits:
     return Limits(config.compile_workers, config.compile_time_limit, config.compile_memory_limit_mb)
 
 
+def _sources() -> Sources:
+    from halide_backend import config
+
+    return Sources(config.schedule_function, config.schedule_files, config.schedule_folder, config.tune != "never")
+
+
 def _joined(
     pipelines: list[launcher.Pipeline], artifacts: list[Artifact], target: Target, name: str, notes: list[Note]
 ) -> list[launcher.Pipeline]:
@@ -153,7 +246,7 @@ def _joined(
     ]
 
 
-def _loaded(artifact: Artifact, positions: tuple[int, ...], entries: Mapping[str, str]) -> launcher.Pipeline:
+def loaded(artifact: Artifact, positions: tuple[int, ...], entries: Mapping[str, str]) -> launcher.Pipeline:
     """The artifact in this process, whose launches `entries` maps to their names."""
     code: LoadedKernel = load_object(artifact.object, f"{artifact.entry}_argv", launcher.native().symbols())
     manifest = artifact.manifest

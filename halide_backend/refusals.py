@@ -173,6 +173,9 @@ ERROR_CODES: dict[str, Code] = {
     "halide-compile-error": Code("Halide refuses the pipeline or its schedule.", _REPORT),
     "llvm-compile-error": Code("LLVM refuses the code that Halide wrote.", _REPORT),
     "worker-crashed": Code("The process that compiled the kernel died.", "Raise the option compile_memory_limit_mb."),
+    "worker-out-of-memory": Code(
+        "Compiling needed more memory than allowed.", "Raise the option compile_memory_limit_mb."
+    ),
     "worker-timeout": Code("Compiling took too long.", "Raise the option compile_time_limit."),
     "worker-not-started": Code("No process that compiles can be started.", "Run `halide-backend doctor`."),
     "unsupported-version-error": Code(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 from rich import box, progress
 from rich.console import Console
+from rich.live import Live
 from rich.table import Column, Table
+from rich.text import Text
 
 #: Characters of a line: what is wider was never meant to be read, and nothing is broken into two lines.
 _WIDEST = 10_000
@@ -88,3 +90,29 @@ class Progress:
 def _console(stream: TextIO, terminal: bool, width: int | None = None) -> Console:
     """A console that takes every text as it is, and colours nothing that is no terminal, whatever the environment."""
     return Console(file=stream, force_terminal=terminal, width=width, markup=False, highlight=False, emoji=False)
+
+
+class LiveText:
+    """Text below lines that stay, drawn anew as it changes; on what is no terminal only lines. A context manager."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._live = Live(console=_console(stream, stream.isatty()), refresh_per_second=4, transient=True)
+        self._shown = stream.isatty()
+
+    def __enter__(self) -> LiveText:
+        if self._shown:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._shown:
+            self._live.stop()
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Replace the text; it is asked for only if somebody sees it."""
+        if self._shown:
+            self._live.update(Text(text()))
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self._live.console.print(line, soft_wrap=True)

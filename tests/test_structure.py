@@ -20,15 +20,17 @@ MODULE_IDS = [path.relative_to(ROOT).as_posix() for path in MODULES]
 #: The way of a kernel, and below it what its stages are made of; a folder may import those that come after it, never
 #: one before it.
 STAGES = (
-    "graph_passes", "capture", "kernel_records", "codegen", "schedule", "build", "launch", "kernel_library", "program",
-    "workers",
+    "tune", "graph_passes", "capture", "schedules", "kernel_records", "codegen", "schedule", "build", "launch",
+    "kernel_library", "program", "workers",
 )  # fmt: skip
 #: What a folder never imports, not even inside a function or by way of another module.
 FREE_OF = {
     "halide_backend/capture": ("halide",),
     "halide_backend/kernel_library": ("torch",),
     "halide_backend/kernel_records": ("torch", "halide"),
+    "halide_backend/tune/search": ("torch", "halide"),
     "halide_backend/schedule": ("torch",),
+    "halide_backend/schedules": ("torch", "halide"),
     "halide_backend/build": ("torch",),
     "halide_backend/workers": ("torch", "halide", "llvmlite", "numpy", "sympy"),
     "kernels_cache": ("torch", "halide", "llvmlite", "numpy", "halide_backend"),
@@ -39,6 +41,8 @@ PRINTING = (
     "halide_backend/inspection/",
     "halide_backend/demonstration/",
     "halide_backend/opinfo/",
+    "halide_backend/tune/run.py",
+    "halide_backend/tune/comparison.py",
     "halide_backend/cli.py",
     "kernels_cache/cli.py",
 )

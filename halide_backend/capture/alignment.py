@@ -2,7 +2,7 @@
 
 On CPU Inductor merges the loops of each node on its own, so a pointwise node arrives as (R*C) beside its reduction
 sibling (R)(C). Here every node's loops are cut at the cumulative sizes that any other node has, so that equal stretches
-of iteration space become the same named `Axis` and `softmax` is one nest with one row.
+of iteration space become the same named `Axis` and `softmax` is one nest.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class NodeLoops:
 
 
 def align(nodes: Sequence[NodeLoops], *, divided: bool = False) -> tuple[tuple[AlignedLoops, ...], tuple[Axis, ...]]:
-    """Loops of each node over common axes, and the row: the outermost axes that all of them share.
+    """Loops of each node over common axes, and the outermost axes that all of them share.
 
     With `divided` a loop is also cut where an index divides its variable, so that the index has no division.
     """
@@ -181,9 +181,9 @@ def simplify(index: sympy.Expr, ranges: dict[sympy.Symbol, Extent]) -> sympy.Exp
 
 
 def _row(nests: Sequence[Nest]) -> tuple[Axis, ...]:
-    row = []
+    outer = []
     for axes in zip(*(nest.iteration for nest in nests)):
         if any(axis != axes[0] for axis in axes):
             break
-        row.append(axes[0])
-    return tuple(row)
+        outer.append(axes[0])
+    return tuple(outer)

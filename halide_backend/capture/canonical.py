@@ -66,7 +66,7 @@ def canonical(
     program = renaming.program(draft)
     extents = {buffer.extent for buffer in (*draft.inputs, *draft.outputs)}
     strides = {stride for store in draft.stores for stride in _strides(store)}
-    points = {_points(draft.axes), _points(draft.row)} if flattened else set()
+    points = {_points(draft.axes), _points(draft.outer)} if flattened else set()
     derived = [e for e in extents | strides | points if isinstance(e, sympy.Expr) and e not in sizes]
     # By the program's names, not by the graph's: the same kernel of another graph has the same order.
     derived.sort(key=lambda expression: str(renaming.expression(expression)))
@@ -202,5 +202,5 @@ class _Renaming:
             values=tuple(map(self.value, draft.values)),
             stores=tuple(map(self.store, draft.stores)),
             checks=tuple(Check(self.positions[c.condition], c.error, c.message) for c in draft.checks),
-            row=self.axes(draft.row),
+            outer=self.axes(draft.outer),
         )

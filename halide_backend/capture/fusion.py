@@ -27,7 +27,7 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
     """Why one kernel does not compute both, or None if it does: they have outermost axes in common, and read nothing
     elsewhere than they write it.
 
-    The scheduler has already checked dependencies; this is what one kernel with one row adds.
+    The scheduler has already checked dependencies; this is what one kernel with common outer axes adds.
     """
     for node in (first, second):
         if not is_loop(node):
@@ -54,11 +54,12 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
                 return None  # What follows a sum of everything would be a launch for a single number.
     except Unsupported as error:
         return error.refusal
-    if not recording.row:
+    if not recording.outer:
         return Refusal("fusion-without-common-outer-axis", "no outermost axis is common to all loops")
     if recording.scatters_reductions and not on_cuda:
         return Refusal(
-            "fusion-of-reduction-and-scatter", "a reduction would be computed for all rows at once, and by one core"
+            "fusion-of-reduction-and-scatter",
+            "a reduction would be computed for all outer points at once, and by one core",
         )
     return None
 

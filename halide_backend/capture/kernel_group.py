@@ -114,7 +114,7 @@ class KernelGroup:
         texts = [compilation.text for compilation in self.compilations]
         pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(texts, bound)]
         device = self.nodes[0].get_device()
-        body = _call_text(pipelines, len(arguments), device, self.together)
+        body = _call_text(pipelines, len(arguments), device, self.together, self._schedules_text(bound, arguments))
         name: str | None = wrapper.src_to_kernel.get(body)
         if name is None:
             fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
@@ -129,6 +129,27 @@ class KernelGroup:
             wrapper.write_get_raw_stream_header()
             wrapper.writeline(f"{name}({', '.join([*arguments, f'get_raw_stream({device.index})'])})")
         return name
+
+    def _schedules_text(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> str:
+        """What `load_kernel` is told of pipelines with schedules of the user's; "" if there are none."""
+        asked = {
+            number: compilation.scheduled
+            for number, compilation in enumerate(self.compilations)
+            if compilation.scheduled is not None and compilation.scheduled.asked
+        }
+        if not asked:
+            return ""
+        found = ""
+        for number, scheduled in asked.items():
+            rules = f"r'''\n{scheduled.rules.text}'''" if scheduled.rules is not None else "''"
+            found += f"    {number}: ({scheduled.identity!r}, {scheduled.schedule!r}, {rules}),\n"
+        outputs = {
+            name
+            for captured, names in zip(self.captured, bound)
+            for name in names[len(names) - len(captured.program.outputs) :]
+        }
+        written = tuple(position for position, name in enumerate(arguments) if name in outputs)
+        return f", schedules={{\n{found}}}, written={written!r}"
 
     def _arguments(self, captured: Captured) -> list[str]:
         """What the wrapper passes to one pipeline: its inputs, its sizes, its outputs."""
@@ -175,14 +196,18 @@ def _memory(captured: Iterable[Captured]) -> tuple[set[str], set[str]]:
 
 
 def _call_text(
-    pipelines: Sequence[tuple[str, tuple[int, ...]]], tensors: int, device: torch.device, together: bool
+    pipelines: Sequence[tuple[str, tuple[int, ...]]],
+    tensors: int,
+    device: torch.device,
+    together: bool,
+    schedules: str,
 ) -> str:
     parts = "".join(f"    (r'''\n{text}''', {places!r}),\n" for text, places in pipelines)
     # On a GPU the stream is one more argument.
     where = f"arity={tensors}" if device.type == "cpu" else f"arity={tensors + 1}, device={str(device)!r}"
     if together and len(pipelines) >= _FEWEST_TOGETHER:
         where += ", together=True"
-    return f"{where}, pipelines=[\n{parts}])"
+    return f"{where}, pipelines=[\n{parts}]{schedules})"
 
 
 def _still_needed(captured: Captured) -> set[str]:

@@ -69,6 +69,7 @@ class KernelNotes:
                 position=position,
                 program=captured.program,
                 plan=compilation.plan,
+                schedule=compilation.scheduled.schedule if compilation.scheduled is not None else "",
                 text=compilation.text,
                 target=compilation.target,
             )

@@ -100,7 +100,7 @@ class _OfLength:
             stores=tuple(
                 replace(s, nest=Nest(tuple(loops)), index=s.index.xreplace(placed)) for s in self.program.stores
             ),
-            row=nest.axes if self.program.row else (),
+            outer=nest.axes if self.program.outer else (),
         )
 
     def _buffer(self, buffer: Buffer) -> Buffer:

@@ -49,7 +49,7 @@ class ProgramBuilder:
     versions are one. `flattened` as of `canonical`.
     """
 
-    row: tuple[Axis, ...]
+    outer: tuple[Axis, ...]
     flattened: bool = False
     values: list[Value] = field(default_factory=list)
     indirect: dict[sympy.Symbol, int] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class ProgramBuilder:
             values=tuple(values),
             stores=tuple(kept.values()),
             checks=tuple(self.checks),
-            row=self.row,
+            outer=self.outer,
         )
         names = {memory: buffer.name for memory, buffer in zip(reads, inputs)}
         stored = {s.buffer: buffer.name for s, buffer in zip(kept.values(), outputs)}

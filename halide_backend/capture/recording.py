@@ -72,8 +72,8 @@ class Recording:
     _firsts: Mapping[str, str]
 
     @property
-    def row(self) -> tuple[Axis, ...]:
-        return self._recorded.builder.row
+    def outer(self) -> tuple[Axis, ...]:
+        return self._recorded.builder.outer
 
     @property
     def scatters_reductions(self) -> bool:
@@ -102,8 +102,8 @@ class Recording:
 
 
 def _record(group: Sequence[NodeLoops], *, on_cpu: bool) -> ProgramBuilder:
-    aligned, row = align(group, divided=not on_cpu)
-    builder = ProgramBuilder(row, flattened=not on_cpu)
+    aligned, outer = align(group, divided=not on_cpu)
+    builder = ProgramBuilder(outer, flattened=not on_cpu)
     for loops, over in zip(group, aligned):
         recorder = Recorder(builder, over.nest, corrects=on_cpu)
         with V.set_ops_handler(recorder):

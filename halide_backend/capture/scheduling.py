@@ -25,7 +25,7 @@ from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, 
 from halide_backend.capture.kernel_notes import KernelNotes
 from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
 from halide_backend.capture.recording import Recordings
-from halide_backend.errors import HalideBackendError
+from halide_backend.errors import HalideBackendError, ScheduleError
 from halide_backend.pipeline import Compilation, compile_program, start_workers
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.refusals import Refusal
@@ -110,6 +110,8 @@ class HalideScheduling(BaseScheduling):
         try:
             self._codegen(nodes)
             return
+        except ScheduleError:
+            raise
         except HalideBackendError as refusal:
             if len(nodes) == 1:
                 self._leave(node, refusal)
@@ -122,6 +124,8 @@ class HalideScheduling(BaseScheduling):
     def _codegen_alone(self, node: Any) -> None:
         try:
             self._codegen((node,))
+        except ScheduleError:
+            raise
         except HalideBackendError as refusal:
             self._leave(node, refusal)
 
@@ -136,7 +140,7 @@ class HalideScheduling(BaseScheduling):
             loops = (node for node in parts if is_loop(node))
             self._ahead = self._start_all(node for node in loops if _device_type(node) == self._device)
         captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else self._start(nodes)
-        compilation.build.artifact.result()
+        compilation = compilation.finished(_name_of(nodes))
         if self._together and not is_short(captured.program):
             self.flush()
         self._group_for(captured).commit(captured, compilation, self._waiting() if self._together else ())
@@ -195,8 +199,7 @@ class HalideScheduling(BaseScheduling):
         known = self._compilations.get((captured.program, device))
         if known is not None:
             return known.again()
-        name = f"halide_{get_fused_kernel_name(captured.nodes, 'original_aten')}"
-        compilation = compile_program(captured.program, name, device)
+        compilation = compile_program(captured.program, _name_of(captured.nodes), device)
         self._compilations[captured.program, device] = compilation
         return compilation
 
@@ -248,6 +251,10 @@ class HalideScheduling(BaseScheduling):
     def codegen_comment(self, node_schedule: Any, kernel_name: str | None = None) -> None:
         handle = set_kernel_post_grad_provenance_tracing(node_schedule, kernel_name or "")
         V.graph.wrapper_code.write_provenance_debug_handle(kernel_name, handle)
+
+
+def _name_of(nodes: Sequence[Any]) -> str:
+    return f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
 
 
 def _device_type(node: Any) -> str:

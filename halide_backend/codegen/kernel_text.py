@@ -20,7 +20,7 @@ from halide_backend.kernel_library.arguments import Input, Integer, Output, Size
 from halide_backend.schedule.apply import apply
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import *
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import TilingKind, Tiling
 
 ARGUMENTS = (
 {arguments}
@@ -35,7 +35,7 @@ def algorithm():
 
 STAGES = StageGraph((
 {stages}
-), row={row!r})
+), outer={outer!r})
 TILING = {tiling!r}
 
 SCHEDULE = (
@@ -72,7 +72,7 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
         outputs=f"[{', '.join(outputs)}]",
         funcs=f"{{{', '.join(f'{name!r}: {name}' for name in algorithm.funcs)}}}",
         stages=_lines(algorithm.stages.stages),
-        row=algorithm.stages.row,
+        outer=algorithm.stages.outer,
         tiling=tiling,
         steps=_lines(steps),
     )

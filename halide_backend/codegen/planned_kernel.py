@@ -6,9 +6,9 @@ from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 
 from halide_backend.codegen.algorithm import Algorithm
-from halide_backend.codegen.cuda import source as cuda_source
+from halide_backend.codegen.cpu.builder import CpuKernelBuilder
+from halide_backend.codegen.cuda.builder import CudaKernelBuilder
 from halide_backend.codegen.kernel_text import render
-from halide_backend.codegen.source import write_algorithm
 from halide_backend.errors import IllegalPlan, OldValueLost, Unsupported
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.cpu.choose import cpu_steps
@@ -83,9 +83,8 @@ def _checked(program: LoopProgram, algorithm: Algorithm, plan: Plan) -> PlannedK
 
 
 def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:
-    if mapping.tiling is None:
-        return write_algorithm(program, mapping)
-    return cuda_source.write_algorithm(program, mapping)
+    builder = CpuKernelBuilder if mapping.tiling is None else CudaKernelBuilder
+    return builder(program, mapping).write()
 
 
 def _choose_steps(graph: StageGraph, mapping: Mapping, device: Device, choices: Choices) -> tuple[Step, ...]:

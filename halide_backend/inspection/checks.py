@@ -153,6 +153,25 @@ def _cache() -> Check:
     return Check("cache directory", OK, finding)
 
 
+def _schedules() -> Check:
+    from halide_backend import config
+    from halide_backend.build.target import Target
+    from halide_backend.schedule.device import device_of
+    from halide_backend.schedules.packaged import packaged_schedules
+    from halide_backend.schedules.tuned_store import tuned_store
+    from halide_backend.schedules.user_files import entries_of, files_in
+
+    device = device_of(Target.level(config.target) if config.target else Target.host()).name
+    counts = {path: len(entries_of(path)) for path in (*config.schedule_files, *files_in(config.schedule_folder))}
+    counts["this machine"] = sum(1 for _ in tuned_store().entries())
+    for (_, packaged), entries in packaged_schedules().items():
+        name = f"the package for {packaged}"
+        counts[name] = counts.get(name, 0) + len(entries)
+    found = ", ".join(f"{number} of {where}" for where, number in counts.items())
+    left_out = "; tuned ones are left out (option tune)" if config.tune == "never" else ""
+    return Check("schedules", OK, f"this processor is of the class {device}; schedules: {found}{left_out}")
+
+
 def _registration() -> Check:
     import torch._inductor.compile_fx  # noqa: F401  the import that registers the backend
     from torch._inductor.codegen.common import device_codegens
@@ -218,6 +237,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "target": _target,
     "threads": _threads,
     "cache directory": _cache,
+    "schedules": _schedules,
     "registration": _registration,
     "compiles without a compiler": _proof,
     "C++ compiler": _cxx,

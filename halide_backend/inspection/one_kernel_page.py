@@ -60,7 +60,7 @@ the user's program, so that a kernel can be traced back to them ([records](../re
 `capture/` runs the loop bodies of the fused nodes under a handler that records instead of computing. The result is a
 `LoopProgram`: values over named axes, and stores. `v3`, the exponential, is read by the sum and by the division;
 whether it is stored in between or computed twice is not said here, and neither is any order. A reduction removes an
-axis: `v1` has one value for each `x0`. `row` names the outer axes that all stores share. The program is plain data
+axis: `v1` has one value for each `x0`. `outer` names the axes that all stores share. The program is plain data
 with a digest: equal programs in different models have the same one, and so the same plan and the same machine code.
 
 {program}
@@ -124,10 +124,10 @@ row is read from memory by the first loop and from the L1 cache by the second.
 ## On a GPU: the mapping
 
 For CUDA the same program goes the same way, with other rules. The rule `register_lines` applies: a row fits into the
-registers of a thread group (a *team*), here one warp. The tiling says how axes lie on threads: the 256 elements of a
-row are 64 chunks of four adjacent elements, and a thread has two of them; each of the four warps of a block has a row.
-Halide keeps a Func in registers only where its region is a box of constant extents, so the algorithm below is written
-for the tiling: `x1 = x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and its step `u` ([cuda.md](cuda.md)).
+registers of a thread group, here one warp. The tiling says how axes lie on threads: the 256 elements of a row are 64
+chunks of four adjacent elements, and a thread has two of them; each of the four warps of a block has a row. Halide
+keeps a Func in registers only where its region is a box of constant extents, so the algorithm below is written for
+the tiling: `x1 = x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and its step `u` ([cuda.md](cuda.md)).
 
 {gpu_mapping}
 
@@ -136,7 +136,7 @@ for the tiling: `x1 = x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and it
 ## Its algorithm and its steps
 
 A load is a Func of 32-bit words, four to a vector (`k`), which stay in registers: a row is read from memory once. Each
-thread reduces its own elements (`max_0`); `across_team` combines the results of the 32 lanes by shuffles, after which
+thread reduces its own elements (`max_0`); `across_group` combines the results of the 32 lanes by shuffles, after which
 all lanes have the maximum. There is no shared memory and no barrier. Before the store, values become words again. The
 statements for the sum are those for the maximum with another operator; they are left out here, and so are its steps.
 

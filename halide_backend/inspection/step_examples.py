@@ -82,7 +82,7 @@ def _program(values: list[Value], results: list[tuple[int, tuple[Axis, ...]]], r
         values=tuple(values),
         stores=tuple(stores),
         checks=(),
-        row=(_X0, _X1) if all(len(axes) == 2 for _, axes in results) else (_X0,),
+        outer=(_X0, _X1) if all(len(axes) == 2 for _, axes in results) else (_X0,),
         sizes=(),
     )
 

@@ -67,7 +67,7 @@ LEGAL: dict[type[Step], str] = {
     steps.Prefetch: "on a CPU, up to 1,024 steps ahead.",
     steps.ComputeWith: "for outputs whose loops from the outermost one down to this are the same.",
     steps.Bound: "with the number of points that the dimension has anyway.",
-    steps.BoundExtent: "with one point of an axis of the row, whose loops are all around the Func.",
+    steps.BoundExtent: "with one point of an outer axis, whose loops are all around the Func.",
     steps.GpuBlocks: "on a GPU, for every output; at most three loops, outermost.",
     steps.GpuThreads: (
         "on a GPU, for loops of constant length just inside the blocks: at most 1,024 threads in all. "

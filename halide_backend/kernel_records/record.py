@@ -50,6 +50,7 @@ class KernelRecord:
         delegation: why it is not this backend's; else None.
         program: what it computes; of a delegated kernel None if it could not be captured.
         plan: how it runs, with the rules' choices and their reasons.
+        schedule: where the plan comes from: file, line and origin, or "tuned here", ...; "" if the rules made it.
         text: what it is built from.
         target: the machine it is built for.
         key: digest of its cache key, by which the store's file is named; "" if it has no text.
@@ -76,6 +77,7 @@ class KernelRecord:
     delegation: Refusal | None = None
     program: LoopProgram | None = None
     plan: Plan | None = None
+    schedule: str = ""
     text: str = ""
     target: Target | None = None
     key: str = ""

@@ -1,4 +1,4 @@
-"""Producers read at other coordinates, written out: each `Apply` becomes a copy of its operand's values."""
+"""Producers read at other coordinates, inlined: each `Apply` becomes a copy of its operand's values."""
 
 from __future__ import annotations
 

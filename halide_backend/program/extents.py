@@ -19,8 +19,8 @@ def is_multiple(extent: Extent, of: int) -> bool:
     return all(factor.is_Integer and factor % of == 0 for factor in factors)
 
 
-def pieces(extent: Extent, of: int) -> Extent:
-    """How many pieces of `of` steps there are, the last of which may be short."""
+def ceil_div(extent: Extent, of: int) -> Extent:
+    """`extent` divided by `of`, rounded up."""
     if isinstance(extent, int):
         return -(-extent // of)
     return sympy.expand(extent / of) if is_multiple(extent, of) else FloorDiv(extent + (of - 1), of)

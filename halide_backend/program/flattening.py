@@ -1,4 +1,4 @@
-"""The axes of a dynamic row as one. Halide cannot fuse the loops of outputs that are computed together; of one output
+"""Outer axes of dynamic extents as one. Halide cannot fuse loops of outputs that are computed together; of one output
 it fuses them, but loses the bounds of what is computed inside, and puts a thread's vectors into local memory. And of
 the dimensions of a grid only one may be as long as a size that nobody knows."""
 
@@ -18,7 +18,7 @@ from halide_backend.program.store_layout import output_layout
 
 
 def flattened(program: LoopProgram) -> LoopProgram:
-    """`program` with one axis in place of several, if its row has several of which one is dynamic.
+    """`program` with one axis in place of several, if several are outermost and one of them is dynamic.
 
     The innermost axis of a kernel without reductions stays what it is where its extent is known: vectors lie along it.
     A program with one output that is not one line of memory along them stays as it is.
@@ -27,44 +27,44 @@ def flattened(program: LoopProgram) -> LoopProgram:
         Unsupported: of several outputs one is not one line of memory along them, or one of the axes is scanned.
     """
     reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
-    row = program.row
-    if row and isinstance(row[-1].extent, int) and not reduces:
-        row = row[:-1]
-    if len(row) < 2 or all(isinstance(axis.extent, int) for axis in row):
+    outer = program.outer
+    if outer and isinstance(outer[-1].extent, int) and not reduces:
+        outer = outer[:-1]
+    if len(outer) < 2 or all(isinstance(axis.extent, int) for axis in outer):
         return program
-    flattening = _Flattening(row)
+    flattening = _Flattening(outer)
     if len(program.stores) == 1:
         (store,) = program.stores
         if output_layout(store, program).scattered or not flattening.is_line(store):
             return program
     scans = [value.attribute.axes for value in program.values if isinstance(value.attribute, Scan)]
-    if not set(row).isdisjoint(itertools.chain(*scans)):
-        raise Unsupported("scan-of-dynamic-length", f"a scan over {', '.join(map(str, program.row))}")
+    if not set(outer).isdisjoint(itertools.chain(*scans)):
+        raise Unsupported("scan-of-dynamic-length", f"a scan over {', '.join(map(str, program.outer))}")
     return flattening.program(program)
 
 
 class _Flattening:
-    """`row`, outermost axis first, as one axis that has the name of the last."""
+    """`outer`, outermost axis first, as one axis that has the name of the last."""
 
-    def __init__(self, row: Sequence[Axis]) -> None:
+    def __init__(self, outer: Sequence[Axis]) -> None:
         hint = 1
-        for axis in row:
+        for axis in outer:
             hint *= axis.hint
-        self._names = {axis.name for axis in row}
-        self._axis = Axis(row[-1].name, product(axis.extent for axis in row), hint)
+        self._names = {axis.name for axis in outer}
+        self._axis = Axis(outer[-1].name, product(axis.extent for axis in outer), hint)
         number = self._axis.symbol
         self._digits: dict[sympy.Symbol, sympy.Expr] = {}
         weight: Extent = 1
         rest: sympy.Expr = number
-        for axis in reversed(row):
+        for axis in reversed(outer):
             quotient = number if weight == 1 else FloorDiv(number, sympy.sympify(weight))
-            self._digits[axis.symbol] = quotient if axis is row[0] else Mod(quotient, axis.extent)
-            if axis is not row[-1]:
+            self._digits[axis.symbol] = quotient if axis is outer[0] else Mod(quotient, axis.extent)
+            if axis is not outer[-1]:
                 rest -= weight * axis.symbol
             weight = product((weight, axis.extent))
-        # The last axis by the number and the others: they vanish from what runs along the whole row.
+        # The last axis by the number and the others: they vanish from what runs along all of them.
         self._last = {number: rest}
-        self._others = {axis.symbol for axis in row[:-1]}
+        self._others = {axis.symbol for axis in outer[:-1]}
 
     def index(self, index: sympy.Expr) -> sympy.Expr:
         line = self._line(index)
@@ -105,5 +105,5 @@ class _Flattening:
             program,
             values=tuple(map(self.value, program.values)),
             stores=tuple(map(self.store, program.stores)),
-            row=self.axes(program.row),
+            outer=self.axes(program.outer),
         )

@@ -26,8 +26,11 @@ class Definition:
     traffic: int = 0
 
 
-def define(program: LoopProgram, roots: Iterable[int], funcs: Mapping[int, str]) -> Definition:
-    """The definition of a Func whose value is made of the values `roots`; `funcs` says which values are Funcs."""
+def define(
+    program: LoopProgram, roots: Iterable[int], funcs: Mapping[int, str], loads: Mapping[int, str] | None = None
+) -> Definition:
+    """The definition of a Func that is made of the values `roots`; `funcs` says which values are Funcs, `loads` which
+    loads take their elements from one."""
     found = Definition()
     hints = {axis.name: axis.hint for axis in program.axes}
     seen: set[int] = set()
@@ -40,6 +43,8 @@ def define(program: LoopProgram, roots: Iterable[int], funcs: Mapping[int, str])
         if position in funcs:
             found.calls[funcs[position]] = None
             continue
+        if loads and position in loads:
+            found.calls[loads[position]] = None
         value = program.values[position]
         found.work += _WORK.get(value.operation, 1)
         if isinstance(value.attribute, Load):

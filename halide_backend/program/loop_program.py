@@ -4,7 +4,7 @@ It is a directed acyclic graph of `Value`s over named loop axes. A value is a pu
 it; a reduction value removes axes; a `Store` writes a value to memory, once for every point of its `Nest`. Nothing
 here says in which order anything is computed: that is the schedule's business.
 
-`capture/` builds it, `codegen/source.py` writes it down as Halide. It imports neither torch nor halide.
+`capture/` builds it, `codegen/` writes it down as Halide. It imports neither torch nor halide.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Size:
 class LoopProgram:
     """A whole kernel.
 
-    `row` holds the axes that are outermost and common to all nests: the level at which stages can be shared. It is
+    `outer` holds the axes that are outermost and common to all nests: the level at which stages can be shared. It is
     found from the index expressions, never from a position or an equal extent.
     """
 
@@ -262,7 +262,7 @@ class LoopProgram:
     values: tuple[Value, ...]
     stores: tuple[Store, ...]
     checks: tuple[Check, ...]
-    row: tuple[Axis, ...]
+    outer: tuple[Axis, ...]
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -278,7 +278,7 @@ class LoopProgram:
         return tuple(found.values())
 
     def __str__(self) -> str:
-        lines = [f"row ({', '.join(map(str, self.row))})"]
+        lines = [f"outer ({', '.join(map(str, self.outer))})"]
         lines += [f"in  {b.name}: {b.dtype}[{b.extent}]{' mutated' * b.mutated}" for b in self.inputs]
         lines += [f"size {size.name}: {size.value}" for size in self.sizes]
         lines += [f"out {b.name}: {b.dtype}[{b.extent}]{' mutated' * b.mutated}" for b in self.outputs]

@@ -38,7 +38,7 @@ from halide_backend.program.loop_program import (
 )
 
 #: Version of the JSON form.
-SCHEMA = 1
+SCHEMA = 2
 
 #: What `json.dumps` takes.
 Json: TypeAlias = Any
@@ -53,7 +53,7 @@ def to_json(program: LoopProgram) -> dict[str, Json]:
     return {
         "schema": SCHEMA,
         "axes": [{"name": a.name, "extent": _extent(a.extent), "hint": a.hint} for a in program.axes],
-        "row": _names(program.row),
+        "outer": _names(program.outer),
         "sizes": [_size(size) for size in program.sizes],
         "inputs": list(map(_buffer, program.inputs)),
         "outputs": list(map(_buffer, program.outputs)),
@@ -186,7 +186,7 @@ class _Reader:
             values=self._values(document["values"]),
             stores=tuple(map(self._store, document["stores"])),
             checks=tuple(Check(**check) for check in document["checks"]),
-            row=self._loops(document["row"]),
+            outer=self._loops(document["outer"]),
         )
 
     def _index(self, text: str) -> sympy.Expr:

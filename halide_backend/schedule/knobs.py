@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from halide_backend.errors import IllegalPlan
+from halide_backend.errors import IllegalPlan, UnusedKnob
 
 #: The value of a knob.
 Setting: TypeAlias = int | bool | str
@@ -104,11 +104,11 @@ class Choices:
         """Make sure that every request was for a knob of this kernel.
 
         Raises:
-            IllegalPlan: one was not.
+            UnusedKnob: one was not.
         """
         known = {name for choice in self._found.values() for name in (choice.key, choice.knob.name)}
         if unknown := sorted(self._requested.keys() - known):
-            raise IllegalPlan(
+            raise UnusedKnob(
                 "no rule of this kernel asks for this knob",
                 where=unknown[0],
                 cure=f"use one of {', '.join(sorted(self._found)) or 'none: this kernel has no knobs'}",

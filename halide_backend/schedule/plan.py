@@ -12,7 +12,7 @@ from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.steps import Step
 
 #: Version of the JSON form.
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclass(frozen=True)

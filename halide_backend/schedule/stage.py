@@ -14,10 +14,10 @@ class Role(Enum):
     PRESERVED = "preserved"  # the old value of memory that an output overwrites: read before any output is written
     SNAPSHOT = "snapshot"  # old values that are overwritten before they are read: all of them are read first
     STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile; on CUDA the words of a chunk
-    TILE = "tile"  # a strided load, to be copied into shared memory (CUDA)
+    SHARED_TILE = "shared_tile"  # a strided load, to be copied into shared memory (CUDA)
     SERIAL = "serial"  # a loop of as many steps as its data say: never part of a vector
     REDUCTION = "reduction"  # an initial value and one update over an RDom
-    TEAM = "team"  # what the threads of a team, or of a warp of it, make of their partial results (CUDA)
+    GROUP_REDUCTION = "group_reduction"  # of the partial results of a group's threads, or of a warp's (CUDA)
     SCAN = "scan"  # what a scan's threads have in registers: an update, if any, has serial or lockstep steps (CUDA)
     PACKED = "packed"  # the words of an output, gathered in registers (CUDA)
     OUTPUT = "output"
@@ -30,9 +30,9 @@ class LoopKind(Enum):
     AXIS = "axis"  # an axis of the program, or pieces of adjacent elements along it
     ELEMENT = "element"  # the elements of such a piece
     WORD = "word"  # the 32-bit words of such a piece
-    THREAD = "thread"  # the threads of a team, or of one warp of it
-    WARP = "warp"  # the warps of a team
-    STEP = "step"  # pieces that one thread of a team takes one after another
+    THREAD = "thread"  # the threads of a group, or of one warp of it
+    WARP = "warp"  # the warps of a thread group
+    STEP = "step"  # chunks that one thread of a group does one after another
     SINGLE = "single"  # nothing: one step, for an output without axes
 
 
@@ -109,10 +109,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class StageGraph:
-    """All Funcs of a kernel, producers before consumers, and the axes of its row, outermost first."""
+    """All Funcs of a kernel, producers before consumers, and the outer axes that all of them share, outermost first."""
 
     stages: tuple[Stage, ...]
-    row: tuple[str, ...]
+    outer: tuple[str, ...]
 
     def __getitem__(self, name: str) -> Stage:
         return next(stage for stage in self.stages if stage.name == name)

@@ -8,40 +8,41 @@ from enum import Enum
 #: Threads that exchange values without memory.
 WARP = 32
 
-#: The Var of a thread's number in its team or, if warps of a team have stretches of the row, in its warp; and the one
-#: of a thread's steps. Funcs that the writer gives to threads and those that a rule does have the same.
+#: Var of a thread's number: in its group or, if each warp of a group has a contiguous part of the line, in its warp.
+#: And the Var of a thread's iterations. Funcs that the kernel builder gives to threads use the same as those of rules.
 THREAD, STEP = "t", "u"
 
 
-class Team(Enum):
-    """Who computes one point of the row."""
+class TilingKind(Enum):
+    """Which threads compute one point of the outer axes, and where its line lies."""
 
     THREAD = "a thread"  # every thread on its own: pointwise kernels, sums over an outer axis
-    REGISTERS = "threads that hold the row"  # part of a warp, a warp, or all warps of a block
-    BLOCK = "a block"  # the row lies in the shared memory of a block, or is read again
+    REGISTERS = "registers of a thread group"  # part of a warp, a warp, or all warps of a block
+    BLOCK = "a block"  # the line lies in the shared memory of a block, or is read again
     COLUMNS = "threads of a block that has several columns"  # reductions over an outer axis, where columns are few
-    TILE = "a block of a square"  # transposes: what is read along one axis and written along another
-    PATCH = "a thread of a patch"  # the same where whole vectors lie along both axes
+    SHARED_TRANSPOSE = "a tile in shared memory"  # what is read along one axis and written along another
+    REGISTER_TRANSPOSE = "a tile in registers"  # the same where whole vectors lie along both axes
 
 
 @dataclass(frozen=True, repr=False)
 class Tiling:
-    """The program's axes by what runs along them, and the piece of memory that one thread takes at a time.
+    """The program's axes by what runs along them, and the elements that one thread moves at a time.
 
-    For `Team.TILE` and `Team.PATCH` the `inner` axes are the one that reads run along and the one that writes do. A
-    block of a TILE has `lines` elements of the first by `side` chunks of the second, a thread of a PATCH `lines`
-    elements of the first by one chunk of the second. A block of COLUMNS has `side` points of the row's axis along which
-    memory is adjacent, with `threads` for each.
+    The `outer` axes are divided among thread groups, the `inner` axes, which make a line, among the `threads` of a
+    group; both outermost axis first. Axis `chunk` ("" for none) is divided into chunks of `elements` adjacent elements,
+    of which the last may be `short`. A line has `chunks` of them; the threads of a group take turns at adjacent ones.
+    Where their number is `computed` from sizes when the kernel is called, `chunks` is a typical one, and a thread's
+    loop is unrolled by `unroll`. In a group of several `warps`, each of `threads` threads, each warp has a contiguous
+    part of the line.
 
-    Axis `chunk` ("" for none) is cut into chunks of `elements` adjacent elements, of which the last may be `short`.
-    `row` axes are shared out among teams, `inner` axes among the `threads` of a team, which has `chunks` chunks to do;
-    both outermost axis first. Where that number is `computed` from sizes when the kernel is called, `chunks` is a
-    typical one, and the steps of a thread come in rounds of `unroll`. The threads of a team take turns at adjacent
-    chunks; a team of several `warps`, each of so many threads, gives each of them a stretch of the row.
+    A transpose reads along the first of its two `inner` axes and writes along the second. A block's tile in shared
+    memory has `lines` elements of the first by `side` chunks of the second, a thread's tile in registers `lines`
+    elements of the first by one chunk of the second. Of COLUMNS a block has `side` points of the outer axis along which
+    memory is contiguous, and `threads` for each.
     """
 
-    team: Team
-    row: tuple[str, ...]
+    kind: TilingKind
+    outer: tuple[str, ...]
     inner: tuple[str, ...] = ()
     chunk: str = ""
     elements: int = 1
@@ -57,21 +58,21 @@ class Tiling:
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default: what a kernel text contains, and one text
         serves all computed lengths."""
-        hidden = ("team", "chunks") if self.computed else ("team",)
+        hidden = ("kind", "chunks") if self.computed else ("kind",)
         values = ((f, getattr(self, f.name)) for f in fields(self) if f.name not in hidden)
-        told = [f"{f.name}={value!r}" for f, value in values if f.default is MISSING or value != f.default]
-        return f"Tiling({', '.join([str(self.team), *told])})"
+        arguments = [f"{f.name}={value!r}" for f, value in values if f.default is MISSING or value != f.default]
+        return f"Tiling({', '.join([str(self.kind), *arguments])})"
 
     @property
     def cuts(self) -> dict[str, int]:
-        """The axes of which a thread has pieces of adjacent elements, and the elements of a piece."""
+        """The axes along which a thread has several adjacent elements, and how many."""
         found = {self.chunk: self.elements} if self.chunk else {}
-        return {**found, self.inner[0]: self.lines} if self.team is Team.PATCH else found
+        return {**found, self.inner[0]: self.lines} if self.kind is TilingKind.REGISTER_TRANSPOSE else found
 
     @property
     def shares_lines(self) -> bool:
-        """Whether several threads make one point of the row."""
-        return self.team in (Team.REGISTERS, Team.BLOCK, Team.COLUMNS)
+        """Whether several threads compute one point of the outer axes."""
+        return self.kind in (TilingKind.REGISTERS, TilingKind.BLOCK, TilingKind.COLUMNS)
 
     @property
     def steps(self) -> int:

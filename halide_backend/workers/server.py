@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halide_backend.errors import WorkerCrashed, WorkerNotStarted, WorkerTimeout
+from halide_backend.errors import WorkerCrashed, WorkerNotStarted, WorkerOutOfMemory, WorkerTimeout
 from halide_backend.workers.serving import OUT_OF_MEMORY
 from halide_backend.workers.task import Task
 
@@ -56,6 +56,11 @@ class Program:
     def crashed(self, task: Task, what: str, output: str = "") -> WorkerCrashed:
         """Return the error that a task came to a bad end."""
         return WorkerCrashed(f"{what}\n{output}".strip(), where=task.name, cure=self.crash_cure)
+
+    def out_of_memory(self, task: Task, output: str) -> WorkerOutOfMemory:
+        """Return the error that a task needs more memory than its limit."""
+        what = f"it needs more than the allowed {task.limits.memory >> 20} MB\n{output}".strip()
+        return WorkerOutOfMemory(what, where=task.name, cure=self.crash_cure)
 
     def late(self, task: Task, output: str) -> WorkerTimeout:
         """Return the error that a task's time is over."""
@@ -227,7 +232,7 @@ class Fork:
     def _error(self, task: Task, code: int, peak: int) -> WorkerCrashed | WorkerTimeout:
         program, output = self._server.program, self._output.tail()
         if code == OUT_OF_MEMORY or "bad_alloc" in output or "out of memory" in output.lower():
-            return program.crashed(task, f"it needs more than the allowed {task.limits.memory >> 20} MB", output)
+            return program.out_of_memory(task, output)
         if code == -signal.SIGALRM:
             return program.late(task, output)
         return program.crashed(task, f"its process {_how(code)}, at {peak} MB", output)

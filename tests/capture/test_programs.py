@@ -51,7 +51,7 @@ def test_rows_are_found_from_indices_not_from_extents(
 def test_softmax_is_one_nest_of_rows(compiled: Compile, programs: list[LoopProgram]) -> None:
     compiled(lambda x: torch.softmax(x, -1), torch.randn(64, 64))
     (program,) = programs
-    assert [axis.extent for axis in program.row] == [64]
+    assert [axis.extent for axis in program.outer] == [64]
     assert extents(program) == {"x0": 64, "x1": 64}
     kinds = [v.attribute.kind for v in program.values if isinstance(v.attribute, Reduction)]
     assert sorted(kinds) == ["max", "sum"]

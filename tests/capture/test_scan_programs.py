@@ -10,7 +10,7 @@ import torch
 from torch._inductor.scheduler import SchedulerNode
 
 from halide_backend.capture.recording import node_loops
-from halide_backend.codegen.source import write_algorithm
+from halide_backend.codegen.cpu.builder import CpuKernelBuilder
 from halide_backend.errors import Unsupported
 from halide_backend.program.loop_program import LoopProgram, Scan
 from halide_backend.program.uses import sinks_of
@@ -68,7 +68,7 @@ def test_different_combinations_are_different_programs(scan_programs: Programs) 
 def test_a_cpu_has_no_scans(scan_programs: Programs) -> None:
     (program,) = scan_programs(lambda x: x.cumsum(-1), torch.rand(6, 40))
     with pytest.raises(Unsupported, match="scan on a CPU"):
-        write_algorithm(program, Mapping())
+        CpuKernelBuilder(program, Mapping()).write()
 
 
 def test_split_scans_are_left_alone() -> None:

@@ -30,15 +30,15 @@ def numbered(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def transpositions(monkeypatch: pytest.MonkeyPatch) -> list[Transposition]:
     """What the mappings of kernels say that are planned from now on."""
     found: list[Transposition] = []
-    plan = pipeline.plan_kernel
+    schedule = pipeline.schedule_kernel
 
     def watched(*arguments: Any) -> Any:
-        kernel = plan(*arguments)
-        if kernel.plan.mapping.transposition is not None:
-            found.append(kernel.plan.mapping.transposition)
-        return kernel
+        scheduled = schedule(*arguments)
+        if scheduled.kernel.plan.mapping.transposition is not None:
+            found.append(scheduled.kernel.plan.mapping.transposition)
+        return scheduled
 
-    monkeypatch.setattr(pipeline, "plan_kernel", watched)
+    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
     return found
 
 

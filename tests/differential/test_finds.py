@@ -398,3 +398,14 @@ def test_mean_and_variance_near_the_smallest_numbers() -> None:
     variance, mean = torch.compile(torch.var_mean, backend="halide_backend")(x, 0)
     assert (float(variance), bool(variance.signbit())) == (0, False)
     assert float(mean) == pytest.approx(float(x.double().mean()), rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("count", [5, 127])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["exp", "exp2", "expm1", "sinh", "cosh"])
+def test_infinity_less_infinity_where_a_function_overflows(name: str, dtype: torch.dtype, count: int) -> None:
+    """Seed 700247: the last product of exp2 contracted with the subtraction, did not overflow, and -inf remained."""
+    x = torch.full((count,), 3000.0, dtype=dtype)
+    function: Callable[..., torch.Tensor] = getattr(torch, name)
+    compiled = torch.compile(lambda x, y: function(x) - y, backend="halide_backend")
+    assert compiled(x, torch.full_like(x, float("inf"))).isnan().all()

@@ -101,7 +101,7 @@ def test_a_mapping_that_does_not_fit_is_refused(
     [
         ("transpose_add", "cpu", {"transposes.side": 4}),
         ("softmax", "cuda", {"register_lines.threads": 16}),
-        ("column_argmax", "cuda", {"column_teams.columns": 16}),
+        ("column_argmax", "cuda", {"column_groups.columns": 16}),
     ],
 )
 def test_a_plan_with_knobs_of_its_mapping_is_used_after_a_journey_through_json(

@@ -21,6 +21,7 @@ TITLES = [
     "target",
     "threads",
     "cache directory",
+    "schedules",
     "registration",
     "compiles without a compiler",
     "C++ compiler",
@@ -46,7 +47,7 @@ def test_a_sound_installation_passes(tmp_path: Path) -> None:
     assert list(found) == TITLES
     assert {title for title, check in found.items() if check["state"] == checks.FAIL} == set()
     assert code == 0
-    assert "started: 1 compile workers, 0 other programs" in found[TITLES[8]]["finding"]
+    assert "started: 1 compile workers, 0 other programs" in found[TITLES[9]]["finding"]
     assert f"{tmp_path}/cache, mode 0700, 0 kernels" in found["cache directory"]["finding"]
     assert "libgomp" in found["threads"]["finding"]
     assert "host" not in found["target"]["finding"]

@@ -15,7 +15,7 @@ ENTRIES = dict(re.findall(r"^### (.+)\n((?:(?!#).*\n?)*)", GLOSSARY, re.MULTILIN
 #: What docs/design/system.md calls things that are this project's own, or Inductor's or Halide's in a sense of their
 #: own, read off that page by hand.
 NOUNS = {
-    *("scheduler node", "loop body", "program", "value", "axis", "nest", "store", "row", "check", "structure"),
+    *("scheduler node", "loop body", "program", "value", "axis", "nest", "store", "outer axes", "check", "structure"),
     *("Func", "stage", "algorithm", "schedule", "mapping", "step", "rule", "choice", "plan", "legality", "tiling"),
     *("device", "target", "word", "kernel", "pipeline", "kernel text", "kernel library", "artifact", "key", "launch"),
     *("launcher", "wrapper", "server", "worker", "template", "delegated", "refusal", "record", "journal"),

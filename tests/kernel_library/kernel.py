@@ -93,7 +93,7 @@ class Builder:
             values=tuple(self.values),
             stores=tuple(self.stores),
             checks=(),
-            row=row,
+            outer=row,
             sizes=(),
         )
 

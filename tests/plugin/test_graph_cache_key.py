@@ -65,6 +65,11 @@ def test_every_option_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
         "compile_memory_limit_mb": 1024,
         "target": "sse41",
         "delegate": False,
+        "schedule_files": ("some.toml",),
+        "schedule_folder": "elsewhere",
+        "schedule_function": "module:function",
+        "check_schedules": False,
+        "tune": "never",
     }
     assert set(others) == set(config.get_config_copy())
     keys = [config.save_config_portable(ignore_private_configs=False)]

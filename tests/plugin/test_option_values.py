@@ -22,7 +22,7 @@ def test_every_option_is_declared_as_described(described: Option) -> None:
     value = getattr(config, described.name)
     assert type(value) is described.type
     assert config.get_type(described.name) is described.type
-    assert inspect.get_annotations(config)[described.name] == described.type.__name__
+    assert inspect.get_annotations(config)[described.name].partition("[")[0] == described.type.__name__
     assert described.meaning.endswith(".") and len(described.meaning) > 20
     assert described.check(described.default) == described.default
     assert described.name in dir(config)
@@ -66,6 +66,9 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         ("compile_memory_limit_mb", 4096.0, "must be of type int"),
         ("target", "avx3", "must be one of '', 'sse41', 'avx2', 'avx512'"),
         ("delegate", 1, "must be of type bool"),
+        ("schedule_files", "a.toml", "must be of type tuple"),
+        ("schedule_files", ("a.toml", 3), "must hold texts alone"),
+        ("tune", "always", "must be one of 'use', 'never'"),
     ],
 )
 def test_a_wrong_value_is_refused_and_changes_nothing(name: str, value: Any, message: str) -> None:
@@ -100,6 +103,8 @@ def test_values_can_be_patched_set_and_restored() -> None:
         ("target", "avx2", "avx2"),
         ("delegate", "0", False),
         ("delegate", "TRUE", True),
+        ("schedule_files", "a.toml:b.toml", ("a.toml", "b.toml")),
+        ("schedule_files", "", ()),
     ],
 )
 def test_the_environment_sets_the_initial_value(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import sympy
 
 from halide_backend.codegen.index_text import factor_text, index_text
-from halide_backend.program.extents import is_multiple, pieces, product
+from halide_backend.program.extents import ceil_div, is_multiple, product
 from halide_backend.program.index import Select, SizeSymbol
 
 N, M = (SizeSymbol(name, nonnegative=True) for name in ("n0", "n1"))
@@ -22,11 +22,11 @@ def test_divisibility_is_proved_or_not_there() -> None:
 
 
 def test_pieces_cover_everything() -> None:
-    assert (pieces(24, 8), pieces(25, 8)) == (3, 4)
-    assert pieces(24 * N, 8) == 3 * N
+    assert (ceil_div(24, 8), ceil_div(25, 8)) == (3, 4)
+    assert ceil_div(24 * N, 8) == 3 * N
     for size in (0, 1, 7, 8, 9):
-        assert eval(index_text(pieces(N, 8)), {"n0": size}) == -(-size // 8)
-        assert eval(index_text(pieces(N * M, 8)), {"n0": size, "n1": 3}) == -(-3 * size // 8)
+        assert eval(index_text(ceil_div(N, 8)), {"n0": size}) == -(-size // 8)
+        assert eval(index_text(ceil_div(N * M, 8)), {"n0": size, "n1": 3}) == -(-3 * size // 8)
 
 
 def test_products_stay_numbers_where_they_are() -> None:

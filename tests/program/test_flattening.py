@@ -32,7 +32,7 @@ def program(*indices: sympy.Expr, outputs: int = 2) -> LoopProgram:
         values=values,
         stores=tuple(Store(f"out_ptr{k}", M * X0 + X1, k % len(values), Nest(AXES)) for k in range(outputs)),
         checks=(),
-        row=AXES,
+        outer=AXES,
     )
 
 
@@ -43,7 +43,7 @@ def at(index: sympy.Expr, **places: int) -> int:
 def test_indices_are_those_of_the_two_axes() -> None:
     indices = (M * X0 + X1, N * X1 + X0, X0, X1, X0 + X1)
     found = flattened(program(*indices))
-    (axis,) = found.row
+    (axis,) = found.outer
     assert (axis.extent, axis.hint) == (N * M, 35)
     assert found.stores[0].index == axis.symbol
     for before, value in zip(indices, found.values):
@@ -68,10 +68,10 @@ def test_a_line_is_seen_behind_a_remainder() -> None:
 
 
 def test_known_sizes_or_one_output_that_is_no_line_need_nothing() -> None:
-    static = replace(program(X0), row=(Axis("x0", 5, 5), Axis("x1", 7, 7)))
+    static = replace(program(X0), outer=(Axis("x0", 5, 5), Axis("x1", 7, 7)))
     assert flattened(static) is static
     alone = program(X0, outputs=1)
-    assert len(flattened(alone).row) == 1
+    assert len(flattened(alone).outer) == 1
     (store,) = alone.stores
     for index in (N * X1 + X0, 2 * M * X0 + X1, sympy.Symbol("j0", integer=True)):
         other = replace(alone, stores=(replace(store, index=index),))

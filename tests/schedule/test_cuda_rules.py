@@ -39,7 +39,7 @@ def row_sums(rows: int, columns: int, *, kept: bool = False) -> LoopProgram:
         values=tuple(values if kept else values[:2]),
         stores=(stored,),
         checks=(),
-        row=(x0,),
+        outer=(x0,),
     )
 
 

@@ -41,7 +41,7 @@ from halide_backend.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 ROWS, COLUMNS = Loop("x0", 64, "x0"), Loop("x1", 1000, "x1")
 LOOPS = (COLUMNS, ROWS)
@@ -68,21 +68,21 @@ def scatter() -> StageGraph:
     return StageGraph((Stage("out", Role.SCATTER, loops, updates=updates),), ())
 
 
-TILING = Tiling(Team.REGISTERS, row=("x0",), inner=("x1",), chunk="x1", elements=4, chunks=250, threads=32)
+TILING = Tiling(TilingKind.REGISTERS, outer=("x0",), inner=("x1",), chunk="x1", elements=4, chunks=250, threads=32)
 
 
-def team() -> StageGraph:
+def group() -> StageGraph:
     """A maximum that the 32 threads of a warp find together."""
     words, thread, step = Loop("k", 4, "k"), Loop("t", 32, "t"), Loop("u", 8, "u")
     load = Stage("load", Role.STAGED_LOAD, (words, thread, step, ROWS))
     updates = (Loop("r$x", 4, "e"), Loop("r$y", 8, "u"))
     part = Stage("part", Role.REDUCTION, (thread, ROWS), ("load",), updates, "max")
-    whole = Stage("whole", Role.TEAM, (thread, ROWS), ("part",))
+    whole = Stage("whole", Role.GROUP_REDUCTION, (thread, ROWS), ("part",))
     out = Stage("out", Role.OUTPUT, (words, thread, step, ROWS), ("whole", "load"))
     return StageGraph((load, part, whole, out), ("x0",))
 
 
-TEAM_STEPS: tuple[Step, ...] = (
+GROUP_STEPS: tuple[Step, ...] = (
     Vectorize("out", "k"),
     Unroll("out", "u"),
     Reorder("out", ("k", "u", "t", "x0")),
@@ -111,6 +111,34 @@ def refusal(graph: StageGraph, steps: Sequence[Step], tiling: Tiling | None = No
         assert found.where and found.cure
         return found
     return None
+
+
+def test_a_loop_around_all_users_is_legal() -> None:
+    assert refusal(kernel(), (AT, ComputeAt("value", "out", "x0"))) is None
+    assert refusal(kernel(), (AT, ComputeAt("value", "total", "r$x"))) is not None
+
+
+def test_a_func_that_is_needed_outside_of_its_loop_is_refused() -> None:
+    # Halide refuses it as well, but in a worker and without the step: seed 300486 of the random programs.
+    found = refusal(kernel(), (ROOT, ComputeAt("value", "out", "x0")))
+    assert found is not None and found.what == "total needs it too, outside of the loop 'x0' of out"
+    through_inlined = replace(Stage("twice", Role.INLINE, LOOPS), calls=("value",))
+    value, total, out = kernel().stages
+    graph = StageGraph((value, through_inlined, replace(total, calls=("twice",)), out), ("x0",))
+    found = refusal(graph, (ROOT, ComputeAt("value", "out", "x0")))
+    assert found is not None and found.what.startswith("total needs it too")
+    assert refusal(graph, (AT, ComputeAt("value", "out", "x0"))) is None
+
+
+@pytest.mark.parametrize(("var", "legal"), [("x0", True), ("x1", False)])
+def test_outputs_computed_together_have_their_common_loops(var: str, legal: bool) -> None:
+    shared = Stage("value", Role.SHARED, LOOPS)
+    outputs = [Stage(name, Role.OUTPUT, LOOPS, ("value",)) for name in ("first", "second")]
+    steps = (ComputeWith("second", "first", "x0"), ComputeAt("value", "first", var))
+    found = refusal(StageGraph((shared, *outputs), ("x0", "x1")), steps)
+    assert (found is None) is legal
+    if found is not None:
+        assert found.what == "second needs it too, outside of the loop 'x1' of first"
 
 
 def test_old_values_in_a_shared_loop_are_legal() -> None:
@@ -269,7 +297,7 @@ def test_outputs_together_have_the_same_loops() -> None:
 
 
 def test_a_warp_that_reduces_is_legal() -> None:
-    assert refusal(team(), TEAM_STEPS, TILING) is None
+    assert refusal(group(), GROUP_STEPS, TILING) is None
 
 
 @pytest.mark.parametrize(
@@ -292,8 +320,8 @@ def test_a_warp_that_reduces_is_legal() -> None:
     ],
 )
 def test_a_trap_of_a_gpu_is_refused(old: Step, new: Step | None, why: str) -> None:
-    steps = [new if step == old else step for step in TEAM_STEPS]
-    found = refusal(team(), [step for step in steps if step is not None], TILING)
+    steps = [new if step == old else step for step in GROUP_STEPS]
+    found = refusal(group(), [step for step in steps if step is not None], TILING)
     assert found is not None
     assert why in found.what or why in found.cure
 
@@ -302,19 +330,19 @@ def test_a_warp_of_which_some_lanes_are_missing_is_refused() -> None:
     tiling = replace(TILING, threads=8)
     stages = [
         replace(stage, loops=tuple(replace(loop, extent=8) if loop.name == "t" else loop for loop in stage.loops))
-        for stage in team().stages
+        for stage in group().stages
     ]
     graph = StageGraph(tuple(stages), ("x0",))
-    assert refusal(graph, TEAM_STEPS, tiling) is None
+    assert refusal(graph, GROUP_STEPS, tiling) is None
     split = Split("out", "x0", "block", "y", 3)
-    found = refusal(graph, [split if isinstance(step, Split) else step for step in TEAM_STEPS], tiling)
+    found = refusal(graph, [split if isinstance(step, Split) else step for step in GROUP_STEPS], tiling)
     assert found is not None and "only some threads" in found.what
 
 
 def test_fused_loops_beside_another_output_are_refused_on_a_gpu() -> None:
     loops = (Loop("x1", 40, "x1"), Loop("x0", 64, "x0"))
     first, second = (Stage(name, Role.OUTPUT, loops) for name in ("first", "second"))
-    tiling = Tiling(Team.THREAD, row=("x0", "x1"))
+    tiling = Tiling(TilingKind.THREAD, outer=("x0", "x1"))
 
     def steps(name: str) -> list[Step]:
         return [
@@ -333,13 +361,13 @@ def test_fused_loops_beside_another_output_are_refused_on_a_gpu() -> None:
 
 def test_a_vector_of_a_gpu_is_four_words() -> None:
     out = Stage("out", Role.OUTPUT, (Loop("x1", 4, "x1"), ROWS))
-    found = refusal(StageGraph((out,), ("x0",)), [Vectorize("out", "x1")], Tiling(Team.THREAD, row=("x0",)))
+    found = refusal(StageGraph((out,), ("x0",)), [Vectorize("out", "x1")], Tiling(TilingKind.THREAD, outer=("x0",)))
     assert found is not None and "adjacent words" in found.what
 
 
 def test_what_has_no_blocks_would_run_on_the_processor() -> None:
     out = Stage("out", Role.OUTPUT, LOOPS)
-    found = refusal(StageGraph((out,), ("x0", "x1")), [], Tiling(Team.THREAD, row=("x0", "x1")))
+    found = refusal(StageGraph((out,), ("x0", "x1")), [], Tiling(TilingKind.THREAD, outer=("x0", "x1")))
     assert found is not None and "the processor would compute it" in found.what
 
 

@@ -48,7 +48,7 @@ def test_there_are_steps() -> None:
         ({"schema": SCHEMA, "steps": [{"step": "Split"}], "mapping": {"funcs": {}}}, "step 0"),
         ({"schema": SCHEMA, "steps": []}, "plan"),
         ({"schema": SCHEMA, "steps": [], "mapping": {"funcs": {"0": "clever"}}}, "mapping"),
-        ({"schema": SCHEMA, "steps": [], "mapping": {"funcs": {}, "tiling": {"team": "a crowd"}}}, "mapping"),
+        ({"schema": SCHEMA, "steps": [], "mapping": {"funcs": {}, "tiling": {"kind": "a crowd"}}}, "mapping"),
     ],
 )
 def test_anything_else_is_refused(document: dict[str, Any], where: str) -> None:

@@ -15,6 +15,11 @@ from halide_backend.errors import LLVMCompileError
 #: Operations that LLVM may fuse; strict IR carries no other flags, so NaN, infinity and signed
 #: zero keep their meaning.
 _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
+#: By what `with_contraction` knows a product with two powers of two, which are made of integers.
+_NAME = r'%(?:[-\w.$]+|"[^"]*")'
+_INTEGER_SUM = re.compile(rf"^ *({_NAME}) = (?:add|sub) ")
+_BITCAST = re.compile(rf"^ *({_NAME}) = bitcast [^%]*({_NAME}) to ")
+_PRODUCT = re.compile(rf"^ *({_NAME}) = fmul [^%]*({_NAME}), ({_NAME})\s*$")
 _FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
 _REPORT = "Please report it with the kernel's text."
 
@@ -36,8 +41,29 @@ def for_processor(ir: str, target: Target) -> str:
 
 
 def with_contraction(ir: str) -> str:
-    """Allow products and sums to contract to FMA: the one liberty strict_float must not take."""
-    return _CONTRACTIBLE.sub(r"= \1 contract ", ir)
+    """Allow products and sums to contract to FMA: the one liberty strict_float must not take.
+
+    The last product of `times_power_of_two` is left alone, because it may overflow: exp(100) - inf is NaN, and of a
+    product that is not rounded -inf would remain.
+    """
+    sums: set[str] = set()  # integers, among them the bits of powers of two; and those as floats
+    powers: set[str] = set()
+    products: set[str] = set()
+    lines = []
+    for line in ir.splitlines(keepends=True):
+        scaled = False
+        if line.startswith("define"):
+            sums, powers, products = set(), set(), set()
+        elif found := _INTEGER_SUM.match(line):
+            sums.add(found[1])
+        elif (found := _BITCAST.match(line)) and found[2] in sums:
+            powers.add(found[1])
+        elif found := _PRODUCT.match(line):
+            name, left, right = found.groups()
+            products.add(name)
+            scaled = (left in products and right in powers) or (left in powers and right in products)
+        lines.append(line if scaled else _CONTRACTIBLE.sub(r"= \1 contract ", line))
+    return "".join(lines)
 
 
 def emit_object(ir: str, target: Target, name: str, *, promote: bool = False) -> bytes:

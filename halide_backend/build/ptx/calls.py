@@ -14,10 +14,10 @@ from halide_backend.build.ptx.range_reduction import REDUCTION
 
 #: What the names of functions begin with that mark an addend (`atomics`), and what is not always stored, or in part
 #: (`predicated_stores`).
-ADDEND, KEPT, BEGUN = "halide_backend_atomic_add_", "halide_backend_kept_b", "halide_backend_begun_b"
+ADDEND, PREDICATED, PARTIAL = "halide_backend_atomic_add_", "halide_backend_predicated_b", "halide_backend_partial_b"
 
-#: Functions by which the warps of a block publish, and wait for each other.
-PUBLISHING = ("halide_backend_publish", "halide_backend_publish_of")
+#: Functions by which the warps of a block store what the others read, and wait for each other.
+EXCHANGES = ("halide_backend_store_word", "halide_backend_store_word_if")
 
 #: Shared memory through which the warps of a block exchange, and its bytes for one exchange of up to 32 warps.
 EXCHANGE, EXCHANGE_BYTES = "exchange_between_warps", 128
@@ -55,19 +55,19 @@ _INSTRUCTIONS = {
     "halide_backend_bfloat16_pair": "cvt.rn.bf16x2.f32 {result}, {1}, {0};",
     "halide_backend_float16_pair": "cvt.rn.f16x2.f32 {result}, {1}, {0};",
     **{f"{ADDEND}{kind}": f"mov.b{64 if '64' in kind else 32} {{result}}, {{0}};" for kind in _ADDENDS},
-    **{f"{KEPT}{bits}": f"mov.b{bits} {{result}}, {{0}};" for bits in (32, 64)},
-    **{f"{BEGUN}{bits}": "mov.b32 {result}, {0};" for bits in (8, 16, 32)},
+    **{f"{PREDICATED}{bits}": f"mov.b{bits} {{result}}, {{0}};" for bits in (32, 64)},
+    **{f"{PARTIAL}{bits}": "mov.b32 {result}, {0};" for bits in (8, 16, 32)},
     # The first lane of each warp writes, and who has waited for all may read.
-    "halide_backend_publish": (
+    "halide_backend_store_word": (
         ".reg .b32 warp, lane, place; .reg .pred first; mov.u32 warp, %tid.x; and.b32 lane, warp, 31; "
         f"shr.u32 warp, warp, 5; {_STORED_BY_THE_FIRST_LANE}"
     ),
     # The same in blocks whose warps are lines of threads.
-    "halide_backend_publish_of": (
+    "halide_backend_store_word_if": (
         ".reg .b32 warp, lane, place; .reg .pred first; mov.u32 lane, %tid.x; mov.b32 warp, {2}; "
         f"{_STORED_BY_THE_FIRST_LANE}"
     ),
-    "halide_backend_published": (".reg .b32 place; mad.lo.u32 place, {1}, 4, {0}; ld.shared.b32 {result}, [place];"),
+    "halide_backend_load_word": (".reg .b32 place; mad.lo.u32 place, {1}, 4, {0}; ld.shared.b32 {result}, [place];"),
     # What was found wrong ends the kernel at its end: a branch before would keep loads from being made together.
     "halide_backend_trap_if": f"or.b32 {WRONG}, {WRONG}, {{1}}; mov.b32 {{result}}, {{0}};",
 }

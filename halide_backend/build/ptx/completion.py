@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halide_backend.build.ptx.atomics import with_atomics
-from halide_backend.build.ptx.calls import EXCHANGE, EXCHANGE_BYTES, PUBLISHING, WRONG, calls, without_calls
+from halide_backend.build.ptx.calls import EXCHANGE, EXCHANGE_BYTES, EXCHANGES, WRONG, calls, without_calls
 from halide_backend.build.ptx.convergence import check_convergence
 from halide_backend.build.ptx.instructions import Function, Module, Statement, edited, parse, statements
 from halide_backend.build.ptx.predicated_stores import with_predicated_stores
@@ -103,11 +103,11 @@ def _exchange_bytes(function: Function, name: str) -> int:
     Raises:
         HalideCompileError: some threads of a block may not come to an exchange, for which the others would wait.
     """
-    publishing = [call for call in calls(function.statements) if call.function in PUBLISHING]
-    if not publishing:
+    exchanges = [call for call in calls(function.statements) if call.function in EXCHANGES]
+    if not exchanges:
         return 0
-    places = [call.arguments[1].value for call in publishing]
-    branches = any(statement.operation == "bra" for statement in function.statements[: publishing[-1].begin])
+    places = [call.arguments[1].value for call in exchanges]
+    branches = any(statement.operation == "bra" for statement in function.statements[: exchanges[-1].begin])
     if branches or not all(place.isdecimal() for place in places):
         raise HalideCompileError("an exchange between warps behind a branch", where=f"kernel {name}", cure=_REPORT)
     return (max(map(int, places)) + 1) * EXCHANGE_BYTES

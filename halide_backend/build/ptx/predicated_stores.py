@@ -1,8 +1,8 @@
 """Stores that take place in part, or not at all: Halide has no such thing where a region has to be a box.
 
-A kernel marks what it stores (`algorithm.cuda.intrinsics.kept` and `begun`) by a call of a function that does not
-exist. Here the store is found into which the marked value flows, and made to depend on what the mark says. The call
-itself becomes a move elsewhere.
+A kernel marks what it stores (`predicated` and `partial` in `kernel_library/cuda/memory.py`) by a call of a function
+that does not exist. Here the store is found into which the marked value flows, and made to depend on what the mark
+says. The call itself becomes a move elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from halide_backend.build.ptx.calls import BEGUN, KEPT, calls
+from halide_backend.build.ptx.calls import PARTIAL, PREDICATED, calls
 from halide_backend.build.ptx.instructions import Module, Statement, address, edited, elements
 from halide_backend.errors import HalideCompileError
 
@@ -24,7 +24,8 @@ _STORE = re.compile(r"st\.global(?:\.v[24])?\.b(?P<bits>\d+)")
 
 @dataclass(frozen=True)
 class _Mark:
-    """`function` is KEPT or BEGUN with a number of bits, `operand` the second argument of its call into `result`."""
+    """`function` is PREDICATED or PARTIAL with a number of bits, `operand` the second argument of its call into
+    `result`."""
 
     function: str
     operand: str
@@ -36,7 +37,7 @@ _Marked: TypeAlias = tuple[_Mark, int]
 
 
 def with_predicated_stores(module: Module, name: str) -> Module:
-    """`module` with the stores predicated of what KEPT and BEGUN mark.
+    """`module` with the stores predicated of what PREDICATED and PARTIAL mark.
 
     Raises:
         HalideCompileError: a marked value goes anywhere but into stores of its own.
@@ -49,7 +50,7 @@ def _predicated(statements: tuple[Statement, ...], name: str) -> tuple[Statement
     marks = {
         call.result: _Mark(call.function, call.arguments[1].value, call.result)
         for call in calls(statements)
-        if call.function.startswith((KEPT, BEGUN))
+        if call.function.startswith((PREDICATED, PARTIAL))
     }
     if not marks:
         return statements
@@ -112,12 +113,12 @@ def _unknown(name: str) -> HalideCompileError:
 
 def _store(statement: Statement, mark: _Mark, number: int) -> str:
     """What takes the place of the store `statement`, the `number`-th of its kernel."""
-    if mark.function.startswith(KEPT):
+    if mark.function.startswith(PREDICATED):
         return (
             f"{{ .reg .b32 said; .reg .pred kept; mov.b32 said, {mark.operand}; setp.ne.b32 kept, said, 0;\n"
             f"\t@kept {statement.text} }}"
         )
-    bits, width = int(mark.function.removeprefix(BEGUN)), int(statement.opcode.rpartition(".")[2][1:])
+    bits, width = int(mark.function.removeprefix(PARTIAL)), int(statement.opcode.rpartition(".")[2][1:])
     values = elements(statement.operands[1])
     count = len(values) * width // bits
     text = [

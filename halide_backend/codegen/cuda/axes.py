@@ -1,32 +1,32 @@
-"""The Vars of a tiled program: which loops a Func has, and where a thread's share of a row lies."""
+"""The Vars of a tiled program: which loops a Func has, and where a thread's part of a line lies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from halide_backend.codegen.axes import Axes, inner_first, outer_first, var
 from halide_backend.codegen.index_text import factor_text, index_text
 from halide_backend.errors import Unsupported
-from halide_backend.program.extents import is_multiple, pieces, product
+from halide_backend.program.extents import ceil_div, is_multiple, product
 from halide_backend.program.loop_program import Extent, LoopProgram
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, LoopKind
-from halide_backend.schedule.tiling import STEP, THREAD, Team, Tiling
+from halide_backend.schedule.tiling import STEP, THREAD, Tiling, TilingKind
 
-#: The Var of the warp's number if warps of a team have parts of the row, of a word of memory, and the loop of a
+#: The Var of a warp's number if warps of a group have parts of the line, of a word of memory, and the loop of a
 #: kernel whose outputs have none.
 WARP_NUMBER, WORD, SINGLE = "w", "k", "z"
 
-#: The number of a thread's chunk in a row that its team holds, and the same within the row.
+#: The number of a thread's chunk in a line that its group holds, and the same clamped to the line.
 CHUNK, INSIDE = "c", "ci"
 
 
-class TiledAxes:
+class TiledAxes(Axes):
     """The axes of `program` as `tiling` cuts them."""
 
     def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
+        super().__init__(program)
         self.tiling = tiling
-        self.extents = {axis.name: axis.extent for axis in program.axes}
-        self._hints = {axis.name: axis.hint for axis in program.axes}
         self._sizes = {size.value: size.name for size in program.sizes}
 
     def definitions(self) -> list[str]:
@@ -34,18 +34,18 @@ class TiledAxes:
         tiling = self.tiling
         lines = [var(THREAD)] if tiling.shares_lines else []
         places: dict[str, str] = {}
-        if tiling.team is Team.REGISTERS:
+        if tiling.kind is TilingKind.REGISTERS:
             lines += [var(STEP), *(var(loop.name) for loop in self._warps())]
             step = f"({WARP_NUMBER}*{tiling.steps} + {STEP})" if tiling.warps > 1 else STEP
             lines.append(f"{CHUNK} = {step}*{tiling.threads} + {THREAD}")
-            places = digits(CHUNK, self._coordinates())
+            places = unflatten(CHUNK, self._coordinates())
             if tiling.ragged:
-                # Beyond the row's end the last chunk is read again; nothing of it is used.
+                # Beyond the line's end the last chunk is read again; nothing of it is used.
                 lines.append(f"{INSIDE} = hl.min({CHUNK}, {tiling.chunks - 1})")
-                places = digits(INSIDE, self._coordinates())
-        for name in inner_first(self.extents)[::-1]:
+                places = unflatten(INSIDE, self._coordinates())
+        for name in outer_first(self.extents):
             number = f"{name}_c" if name in tiling.cuts else name
-            if self.exceeds(name):
+            if self.has_tail(name):
                 # Beyond the end the last one is taken again; nothing of it is used.
                 lines += [var(f"{name}_p"), f"{number} = hl.min({name}_p, {index_text(self.chunks(name) - 1)})"]
             else:
@@ -55,124 +55,124 @@ class TiledAxes:
         return lines
 
     def _coordinates(self) -> list[tuple[str, Extent]]:
-        """The (name, extent) pairs of a chunk's place in the row, outermost first."""
+        """The (name, extent) pairs of a chunk's place in the line, outermost first."""
         return [
             (f"{name}_c", self.chunks(name)) if name == self.tiling.chunk else (name, self.extents[name])
             for name in self.tiling.inner
         ]
 
     @property
-    def row_chunks(self) -> Extent:
-        """Chunks of a row, which the threads of its team share out among themselves."""
+    def line_chunks(self) -> Extent:
+        """Chunks of a line, which are divided among the threads of its group."""
         return product(extent for _, extent in self._coordinates()) if self.tiling.computed else self.tiling.chunks
 
     @property
-    def row_steps(self) -> Extent:
-        """Chunks that one thread of a team does one after another; computed ones are whole rounds of several."""
+    def line_steps(self) -> Extent:
+        """Iterations of one thread of a group; a computed number is a multiple of the unroll factor."""
         if not self.tiling.computed:
             return self.tiling.steps
-        return pieces(self.row_chunks, self.tiling.threads * self.tiling.unroll) * self.tiling.unroll
+        return ceil_div(self.line_chunks, self.tiling.threads * self.tiling.unroll) * self.tiling.unroll
 
     def chunks(self, name: str) -> Extent:
         """Steps along the axis `name`: chunks if it is cut into such, of which the last may be short."""
-        return pieces(self.extents[name], self.tiling.cuts.get(name, 1))
+        return ceil_div(self.extents[name], self.tiling.cuts.get(name, 1))
 
-    def exceeds(self, name: str) -> bool:
-        """Whether whole squares go beyond the end of the axis `name`."""
-        return not is_multiple(self.chunks(name), self._square(name))
+    def has_tail(self, name: str) -> bool:
+        """Whether the last tile goes beyond the end of the axis `name`."""
+        return not is_multiple(self.chunks(name), self._tile_side(name))
 
-    def _square(self, name: str) -> int:
-        """Steps along the axis `name` that belong to a square, 1 if nothing does."""
+    def _tile_side(self, name: str) -> int:
+        """Steps along the axis `name` that belong to one tile, 1 if there are none."""
         tiling = self.tiling
-        if tiling.team is not Team.TILE or name not in tiling.inner:
+        if tiling.kind is not TilingKind.SHARED_TRANSPOSE or name not in tiling.inner:
             return 1
         return tiling.side if name == tiling.inner[1] else tiling.lines
 
     def _steps(self, name: str, extent: Extent) -> Extent:
-        """Steps along the axis `name`, had it `extent`, with those beyond its end up to which a square goes."""
-        square = self._square(name)
-        return pieces(pieces(extent, self.tiling.cuts.get(name, 1)), square) * square
+        """Steps along the axis `name`, had it `extent`, with those beyond its end up to which the last tile goes."""
+        side = self._tile_side(name)
+        return ceil_div(ceil_div(extent, self.tiling.cuts.get(name, 1)), side) * side
 
     def loop(self, name: str, axis: str) -> Loop:
         """The loop Var `name` that counts the steps along `axis`."""
         steps = self._steps(axis, self.extents[axis])
         if isinstance(steps, int):
             return Loop(name, steps, axis)
-        typical = self._steps(axis, self._hints[axis])
+        typical = self._steps(axis, self.hints[axis])
         assert isinstance(typical, int)
         return Loop(name, typical, axis, fixed=False)
 
-    def loops(self, axes: Iterable[str], *, without: str = "", team: bool = False) -> list[Loop]:
+    def loops(self, axes: Iterable[str], *, without: str = "", group: bool = False) -> list[Loop]:
         """The Vars of a Func over program axes, innermost first, but not that of the elements of axis `without`.
 
-        With `team` the value also depends on which thread of a team that holds its row looks at it.
+        With `group` the value also depends on which thread of the group that holds its line looks at it.
         """
         tiling = self.tiling
         names = inner_first(axes)
         # Words are made of the elements along the first of them.
         cut = sorted((n for n in names if n in tiling.cuts and n != without), key=lambda name: name != tiling.chunk)
         found = [Loop(f"{name}_e", tiling.cuts[name], name, kind=LoopKind.ELEMENT) for name in cut]
-        held = tiling.inner if tiling.team is Team.REGISTERS else ()
+        held = tiling.inner if tiling.kind is TilingKind.REGISTERS else ()
         if not set(names).isdisjoint(held):
             found += [self.thread, Loop(STEP, tiling.steps, STEP, kind=LoopKind.STEP), *self._warps()]
-        elif team and held:
+        elif group and held:
             found.append(self.thread)
         found += [self.loop(self._number(name), name) for name in names if name not in held]
         return found
 
     def _number(self, name: str) -> str:
         """The Var that counts the steps along the axis `name`."""
-        if self.exceeds(name):
+        if self.has_tail(name):
             return f"{name}_p"
         return f"{name}_c" if name in self.tiling.cuts else name
 
     @property
     def thread(self) -> Loop:
-        """The loop over the threads of a team."""
+        """The loop over the threads of a group."""
         return Loop(THREAD, self.tiling.threads, THREAD, kind=LoopKind.THREAD)
 
     def _warps(self) -> list[Loop]:
-        """The loop over the warps of a team, if each has a contiguous part of the row."""
+        """The loop over the warps of a group, if each has a contiguous part of the line."""
         warps = Loop(WARP_NUMBER, self.tiling.warps, WARP_NUMBER, kind=LoopKind.WARP)
         return [warps] if self.tiling.warps > 1 else []
 
-    def share(self, step: str, element: str) -> tuple[list[str], dict[str, str]]:
-        """Where element `element` of the chunk lies that thread `t` of a team has in its step `step`.
+    def thread_coordinates(self, step: str, element: str) -> tuple[list[str], dict[str, str]]:
+        """Where element `element` of the chunk lies that thread `t` of a group has in its iteration `step`.
 
-        Returns statements and, for every Var of the row, its text. Beyond the row's end the last chunk is taken, and
+        Returns statements and, for every Var of the line, its text. Beyond the line's end the last chunk is taken, and
         `<step>_c` tells; of a computed number of chunks the steps of RDom `<step>` end there.
         """
         tiling = self.tiling
         region = step.partition("[")[0]
         number = f"{region}_c"
         lines = [f"{number} = {step}*{tiling.threads} + {THREAD}"]
-        if tiling.team is Team.REGISTERS:
+        if tiling.kind is TilingKind.REGISTERS:
             return lines if tiling.ragged else [], {f"{tiling.chunk}_e": element, STEP: step}
         inside = number
         if tiling.computed:
-            lines.append(f"{region}.where(hl.likely({number} < {index_text(self.row_chunks)}))")
+            lines.append(f"{region}.where(hl.likely({number} < {index_text(self.line_chunks)}))")
         elif tiling.ragged:
             inside = f"{number}i"
             lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
-        return lines, {f"{tiling.chunk}_e": element, **digits(inside, self._coordinates())}
+        return lines, {f"{tiling.chunk}_e": element, **unflatten(inside, self._coordinates())}
 
     def output(self, layout: OutputLayout, *, without: str) -> tuple[list[Loop], list[tuple[Extent, Extent]]]:
         """The Vars of an output and, one for each, its (extent, stride) in elements; `without` as of `loops`."""
         tiling = self.tiling
         found: list[Loop] = []
         dims: list[tuple[Extent, Extent]] = []
-        held = tiling.inner if tiling.team is Team.REGISTERS else ()
+        held = tiling.inner if tiling.kind is TilingKind.REGISTERS else ()
         for name, (_, stride) in zip(layout.variables, layout.dims):
             if name in held and name != tiling.chunk:
-                continue  # The row is one line of memory (see tiling.py).
+                continue  # The line is contiguous in memory (see tiling.py).
             for loop in self.loops([name], without=without):
                 found.append(loop)
                 dims.append((self._extent_of(loop), stride * self._elements_of(loop)))
         if tiling.shares_lines and not set(tiling.inner) & set(layout.variables):
-            # All threads of the team write the one value.
+            # All threads of the group write the one value.
             found.insert(0, self.thread)
             dims.insert(0, (tiling.threads, 0))
-        if not any(loop.axis in tiling.row for loop in found):
+        if not any(loop.axis in tiling.outer for loop in found):
             found.append(Loop(SINGLE, 1, SINGLE, kind=LoopKind.SINGLE))
             dims.append((1, 1))
         return found, dims
@@ -204,17 +204,7 @@ class TiledAxes:
         return tiling.elements * chunks[loop.name] if loop.name in chunks else 1
 
 
-def var(name: str) -> str:
-    """The statement that defines a Var."""
-    return f'{name} = hl.Var("{name}")'
-
-
-def inner_first(axes: Iterable[str]) -> list[str]:
-    """Axis names, innermost first: they are numbered from the outermost on."""
-    return sorted(set(axes), key=lambda name: int(name[1:]), reverse=True)
-
-
-def digits(number: str, coordinates: Sequence[tuple[str, Extent]]) -> dict[str, str]:
+def unflatten(number: str, coordinates: Sequence[tuple[str, Extent]]) -> dict[str, str]:
     """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first."""
     places: dict[str, str] = {}
     divisor: Extent = 1

@@ -6,7 +6,7 @@ from halide_backend.codegen.cuda.axes import CHUNK, WORD, TiledAxes
 from halide_backend.codegen.index_text import index_text
 from halide_backend.program.access import VECTOR
 from halide_backend.program.store_layout import OutputLayout
-from halide_backend.schedule.tiling import Team
+from halide_backend.schedule.tiling import TilingKind
 
 
 class Guards:
@@ -21,18 +21,18 @@ class Guards:
         return bool(self._tiling.short or self._inside(layout))
 
     def _inside(self, layout: OutputLayout) -> str:
-        """The condition under which a thread has a part of the row, or of the square, if some have not."""
+        """The condition under which a thread has a part of the line, or of the tile, if some have not."""
         tiling = self._tiling
-        if tiling.team is Team.REGISTERS and tiling.ragged and tiling.chunk in layout.variables:
+        if tiling.kind is TilingKind.REGISTERS and tiling.ragged and tiling.chunk in layout.variables:
             return f"{CHUNK} < {tiling.chunks}"
-        beyond = [name for name in tiling.inner if self._axes.exceeds(name)]
+        beyond = [name for name in tiling.inner if self._axes.has_tail(name)]
         return " & ".join(f"({name}_p < {index_text(self._axes.chunks(name))})" for name in beyond)
 
     def stored(self, text: str, layout: OutputLayout, bits: int) -> str:
         """The text of what is stored, a word or an element of `bits` bits, marked where not every thread stores it."""
         tiling = self._tiling
         if inside := self._inside(layout):
-            return f"memory.kept({text}, {inside})"
+            return f"memory.predicated({text}, {inside})"
         if not tiling.short:
             return text
         number, elements = f"{tiling.chunk}_c", tiling.elements
@@ -42,4 +42,4 @@ class Guards:
         if elements * bits < VECTOR:
             # Each word has a store of its own, and begins after those before it.
             count = f"hl.max({count} - {WORD}*{32 // bits}, 0)"
-        return f"memory.begun({text}, {count}, {bits})"
+        return f"memory.partial({text}, {count}, {bits})"

@@ -1,20 +1,20 @@
-"""A scan as Funcs in the registers of the threads that hold its row."""
+"""A scan as Funcs in the registers of the threads that hold its line."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from halide_backend.codegen.cuda.axes import CHUNK, WARP_NUMBER
-from halide_backend.codegen.cuda.kernel_builder import KernelBuilder
-from halide_backend.codegen.cuda.text import call_text, tuple_text
+from halide_backend.codegen.call_text import call_text, tuple_text
+from halide_backend.codegen.cuda.axes import CHUNK, WARP_NUMBER, TiledAxes
+from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.codegen.value_text import value_text
 from halide_backend.program.loop_program import Combination, LoopProgram, Scan, Value
 from halide_backend.schedule.stage import Loop, Role, rvar
 from halide_backend.schedule.tiling import STEP, THREAD
 
 
-def write_scan(builder: KernelBuilder, position: int, value: Value) -> str:
+def write_scan(builder: KernelBuilder[TiledAxes], position: int, value: Value) -> str:
     """Write the scan whose component is the value at `position`, unless another component did; the component's text."""
     scan = value.attribute
     assert isinstance(scan, Scan)
@@ -45,18 +45,18 @@ def beside_scans(program: LoopProgram, position: int) -> str:
 
 
 class _Stages:
-    """The Funcs of one scan, each over the loops of the threads that hold the row.
+    """The Funcs of one scan, each over the loops of the threads that hold the line.
 
     A thread scans its chunks, the lanes of a warp scan the totals of these. What comes before a chunk is made of the
     lanes before, of the totals of the warp's steps before, and of what the warps before have in all.
     """
 
-    def __init__(self, builder: KernelBuilder, value: Value, scan: Scan) -> None:
+    def __init__(self, builder: KernelBuilder[TiledAxes], value: Value, scan: Scan) -> None:
         self._builder = builder
-        self._tiling = builder.tiling
+        self._tiling = builder.axes.tiling
         self._scan = scan
         self._operands = value.operands
-        self._name = builder.fresh("scan")
+        self._name = builder.unique_name("scan")
         self._combine = f"{self._name}_combine"
         self._elements = builder.axes.loops(value.axes)
         self._element = f"{self._tiling.chunk}_e"
@@ -68,7 +68,7 @@ class _Stages:
         tiling, builder = self._tiling, self._builder
         texts = [beside_scans(builder.program, operand) for operand in self._operands]
         builder.lines += _function(self._combine, self._scan.combination)
-        chunk = self._func("chunk", self._elements, tuple_text(texts), builder.calls_of(self._operands))
+        chunk = self._func("chunk", self._elements, tuple_text(texts), roots=self._operands)
         self._in_order(chunk, self._elements, self._element, tiling.elements)
         last = self._at(chunk, self._elements, {self._element: str(tiling.elements - 1)})
         lanes = self._func("lanes", self._chunks, last, [chunk])
@@ -93,8 +93,7 @@ class _Stages:
         if tiling.warps == 1:
             return steps, is_step, [totals]
         all_steps = self._at(totals, self._chunks, {STEP: str(tiling.steps - 1)})
-        number = self._builder.counters.get("exchange", 0)
-        self._builder.counters["exchange"] = number + len(self._operands)
+        number = self._builder.numbers("exchange", len(self._operands))
         own = f"scans.of_warps({all_steps}, {WARP_NUMBER}, {THREAD}, {number})"
         warps = self._func("warps", self._warps, own, [totals])
         self._over_lanes(warps, self._warps, tiling.warps)
@@ -110,9 +109,11 @@ class _Stages:
 
     # -- Funcs -------------------------------------------------------------------------------------------------
 
-    def _func(self, stem: str, loops: Sequence[Loop], text: str, calls: Sequence[str]) -> str:
+    def _func(
+        self, stem: str, loops: Sequence[Loop], text: str, calls: Sequence[str] = (), roots: Sequence[int] = ()
+    ) -> str:
         name = f"{self._name}_{stem}" if stem else self._name
-        self._builder.func(name, Role.SCAN, loops, f"scans.defined({text})", calls)
+        self._builder.func(name, Role.SCAN, loops, f"scans.defined({text})", roots, calls=calls)
         return name
 
     def _at(self, func: str, loops: Sequence[Loop], places: dict[str, str] | None = None) -> str:
@@ -137,7 +138,7 @@ class _Stages:
 
     def _region(self, first: int, extent: int, axis: str) -> str:
         """An RDom over the steps of an update of the Func written last; the text of a step."""
-        region, stages = self._builder.fresh("r"), self._builder.stages
+        region, stages = self._builder.unique_name("r"), self._builder.stages
         self._builder.lines.append(f'{region} = hl.RDom([({first}, {extent})], "{region}")')
         stages[-1] = replace(stages[-1], updates=(Loop(rvar(region, 0), extent, axis),))
         return f"{region}[0]"

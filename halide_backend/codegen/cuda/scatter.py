@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from halide_backend.codegen.cuda.axes import digits
-from halide_backend.codegen.cuda.kernel_builder import KernelBuilder
-from halide_backend.codegen.cuda.text import call_text
+from halide_backend.codegen.call_text import call_text
+from halide_backend.codegen.cuda.axes import TiledAxes, unflatten
 from halide_backend.codegen.index_text import index_text
+from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Output, known
-from halide_backend.program.extents import pieces, product
+from halide_backend.program.extents import ceil_div, product
 from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Store
 from halide_backend.program.store_layout import OutputLayout
@@ -22,7 +22,7 @@ _NOT_ATOMIC = frozenset({"bool"})
 
 
 def write_scatter(
-    builder: KernelBuilder, store: Store, layout: OutputLayout, text: str, roots: Sequence[int]
+    builder: KernelBuilder[TiledAxes], store: Store, layout: OutputLayout, text: str, roots: Sequence[int]
 ) -> Output:
     """An update of `text`, made of the values `roots`, at computed positions: one step of a single loop for each point,
     which run in any order."""
@@ -34,17 +34,17 @@ def write_scatter(
     operands = values_of(position)
     names = [axis.name for axis in store.nest.axes]
     loops = builder.axes.loops(names)
-    what, where = builder.fresh("scatter_value"), builder.fresh("scatter_position")
-    builder.func(what, Role.INLINE, loops, text, builder.calls_of(roots))
+    what, where = builder.unique_name("scatter_value"), builder.unique_name("scatter_position")
+    builder.func(what, Role.INLINE, loops, text, roots)
     at = index_text(position)
-    builder.func(where, Role.INLINE, loops, f"ops.position('int32', {at})", builder.calls_of(operands))
-    region = builder.fresh("r")
-    tiling = builder.tiling
-    points = pieces(product(builder.axes.extents[name] for name in names), tiling.elements)
+    builder.func(where, Role.INLINE, loops, f"ops.position('int32', {at})", operands)
+    region = builder.unique_name("r")
+    tiling = builder.axes.tiling
+    points = ceil_div(product(builder.axes.extents[name] for name in names), tiling.elements)
     builder.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {index_text(points)})], "{region}")')
     steps = [loop for loop in reversed(loops) if loop.name != f"{tiling.chunk}_e"]
     coordinates = [(loop.name, builder.axes.chunks(loop.axis)) for loop in steps]
-    places = {f"{tiling.chunk}_e": f"{region}[0]", **digits(f"{region}[1]", coordinates)}
+    places = {f"{tiling.chunk}_e": f"{region}[0]", **unflatten(f"{region}[1]", coordinates)}
     arguments = [places[loop.name] for loop in loops]
     if tiling.chunk:
         places[tiling.chunk] = f"({places[f'{tiling.chunk}_c']})*{tiling.elements} + {region}[0]"

@@ -23,7 +23,7 @@ _ALL_LANES, _WHOLE_WARP = -1, 31
 
 
 def exp2(x: hl.Expr) -> hl.Expr:
-    """2**x of a float32, by the multi-function unit: 2 ulp, denormal results kept."""
+    """2**x of a float32, by the special function unit: 2 ulp, denormal results kept."""
     return _call(x, "llvm.nvvm.ex2.approx.f", x)
 
 
@@ -150,23 +150,23 @@ def of_warp(x: hl.Expr, warp: hl.Expr, other: hl.Expr, number: int) -> hl.Expr:
 
 
 def _of_warp(word: hl.Expr, warp: hl.Expr, other: hl.Expr, place: int) -> hl.Expr:
-    shared = _call(hl.u32(0), "halide_backend_publish_of", word, hl.u32(place), hl.cast(hl.UInt(32), warp))
-    return _call(hl.u32(0), "halide_backend_published", shared, hl.cast(hl.UInt(32), other))
+    shared = _call(hl.u32(0), "halide_backend_store_word_if", word, hl.u32(place), hl.cast(hl.UInt(32), warp))
+    return _call(hl.u32(0), "halide_backend_load_word", shared, hl.cast(hl.UInt(32), other))
 
 
 def _exchanged(word: hl.Expr, warps: int, place: int) -> list[hl.Expr]:
-    shared = _call(hl.u32(0), "halide_backend_publish", word, hl.u32(place))
-    return [_call(hl.u32(0), "halide_backend_published", shared, hl.u32(warp)) for warp in range(warps)]
+    shared = _call(hl.u32(0), "halide_backend_store_word", word, hl.u32(place))
+    return [_call(hl.u32(0), "halide_backend_load_word", shared, hl.u32(warp)) for warp in range(warps)]
 
 
-def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:
+def predicated(value: hl.Expr, whether: hl.Expr) -> hl.Expr:
     """`value` (32 or 64 bits), for a store that is left out where `whether` is false."""
-    return _call(value, f"halide_backend_kept_b{value.type().bits()}", value, hl.cast(hl.UInt(32), whether))
+    return _call(value, f"halide_backend_predicated_b{value.type().bits()}", value, hl.cast(hl.UInt(32), whether))
 
 
-def begun(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
+def partial(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
     """The UInt(32) `word`, for a store of which only the first `count` elements of `bits` bits take place."""
-    return _call(hl.u32(0), f"halide_backend_begun_b{bits}", word, hl.cast(hl.UInt(32), count))
+    return _call(hl.u32(0), f"halide_backend_partial_b{bits}", word, hl.cast(hl.UInt(32), count))
 
 
 def bfloat16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:

@@ -17,7 +17,19 @@ from halide_backend.kernel_library.cuda.operations import load, stored
 from halide_backend.kernel_library.element_types import STORAGE, logical_bits
 from halide_backend.kernel_library.memory import size, target
 
-__all__ = ["STORAGE", "added", "begun", "checked", "element", "kept", "size", "source", "target", "word", "words"]
+__all__ = [
+    "STORAGE",
+    "added",
+    "checked",
+    "element",
+    "partial",
+    "predicated",
+    "size",
+    "source",
+    "target",
+    "word",
+    "words",
+]
 
 
 def source(argument: Input) -> hl.ImageParam:
@@ -91,20 +103,20 @@ def added(dtype: str, value: hl.Expr, adjacent: int, step: hl.Expr) -> hl.Expr:
     return _reinterpreted(STORAGE[dtype], hl.cast(hl.UInt(bits), intrinsics.atomic_addend(word, kind, step)))
 
 
-def kept(value: hl.Expr, whether: hl.Expr) -> hl.Expr:
+def predicated(value: hl.Expr, whether: hl.Expr) -> hl.Expr:
     """What a store has to write so that it leaves memory as it is where `whether` is false."""
     bits, kind = value.type().bits(), value.type()
     if bits >= 32:
         word = hl.UInt(bits)
-        return _reinterpreted(kind, intrinsics.kept(_reinterpreted(word, value), whether))
+        return _reinterpreted(kind, intrinsics.predicated(_reinterpreted(word, value), whether))
     narrow = value if bits == 1 else _reinterpreted(hl.UInt(bits), value)
-    word32 = intrinsics.kept(hl.cast(hl.UInt(32), narrow), whether)
+    word32 = intrinsics.predicated(hl.cast(hl.UInt(32), narrow), whether)
     return word32 != hl.u32(0) if bits == 1 else _reinterpreted(kind, hl.cast(hl.UInt(bits), word32))
 
 
-def begun(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
+def partial(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
     """What a store of words has to write so that only its first `count` elements of `bits` bits change memory."""
-    return intrinsics.begun(word, count, bits)
+    return intrinsics.partial(word, count, bits)
 
 
 def checked(value: hl.Expr, bad: hl.Expr) -> hl.Expr:

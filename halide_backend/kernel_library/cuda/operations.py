@@ -1,6 +1,6 @@
 """Inductor's elementwise operations on CUDA: those of the CPU, but for what the GPU has instructions for.
 
-`exp` and what is made of it have the accuracy that Inductor's Triton kernels have (the multi-function unit's 2**x), and
+`exp` and what is made of it have the accuracy of Inductor's Triton kernels (the special function unit's 2**x), and
 random numbers have the bits that Inductor's Triton kernels draw.
 """
 
@@ -80,7 +80,7 @@ def exp2(x: hl.Expr) -> hl.Expr:
 
 
 def erf(x: hl.Expr) -> hl.Expr:
-    """The CPU's formula with the multi-function unit's exponential, whose error is that of a small complement."""
+    """The CPU's formula with the special function unit's exponential, whose error is that of a small complement."""
     if x.type() != _SINGLE:
         return mathematics.erf(x)
     a = portable.abs(x)

@@ -1,4 +1,4 @@
-"""Reductions by a team of threads: each thread reduces its share, the lanes of a warp exchange, warps meet in shared
+"""Reductions by a thread group: each thread reduces its share, the lanes of a warp exchange, warps meet in shared
 memory."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from halide_backend.kernel_library.reductions import candidate
 
 __all__ = [
     "across_block",
-    "across_team",
+    "across_group",
     "across_threads",
     "across_warp",
     "candidate",
@@ -60,10 +60,10 @@ def across_warp(kind: str, value: hl.Expr, lanes: int = LANES) -> hl.Expr:
     return value
 
 
-def across_team(kind: str, value: hl.Expr, threads: int, number: int) -> hl.Expr:
-    """The reduction of `value` over a team of `threads` threads, in every one of them; the `number`-th of a kernel.
+def across_group(kind: str, value: hl.Expr, threads: int, number: int) -> hl.Expr:
+    """The reduction of `value` over a group of `threads` threads, in every one of them; the `number`-th of a kernel.
 
-    A team of more than a warp is a whole block, all of whose threads have to come here.
+    A thread group of more than a warp is a whole block, all of whose threads have to come here.
     """
     value = across_warp(kind, value, min(threads, LANES))
     if threads <= LANES:

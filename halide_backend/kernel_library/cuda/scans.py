@@ -1,4 +1,4 @@
-"""Scans by a team of threads: each thread scans its chunks, the lanes of a warp exchange their totals, then the warps.
+"""Scans by a thread group: each thread scans its chunks, the lanes of a warp exchange their totals, then the warps.
 
 A tuple of components is one element of a scan. `combine` makes one of an earlier and of a later element; it is
 associative, and nothing else: it need not commute, and has no neutral element. So what has no predecessor is selected

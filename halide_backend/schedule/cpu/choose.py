@@ -51,7 +51,7 @@ def _stage(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
     if stage.role in (Role.SERIAL, Role.SNAPSHOT):
         return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
     if stage.role is Role.REDUCTION:
-        return _reduction(kernel, stage, level if kernel.graph.row else None)
+        return _reduction(kernel, stage, level if kernel.graph.outer else None)
     if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None:
         return stored(kernel, stage, level)
     return []

@@ -1,6 +1,6 @@
 """Blocks of columns in parallel, each a few vectors wide: pointwise kernels, sums over the first dimension.
 
-Memory runs along the row itself; reductions run over the rows with the accumulators of one block in cache.
+Memory runs along an outer axis; reductions run over the others with the accumulators of one block in cache.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, ha
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step
 
-COLUMNS = Knob("column_blocks.columns", (128, 256, 512, 1024, 2048), "columns of a block with accumulators")
+COLUMNS = Knob("column_blocks.columns", (16, 32, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators")
 
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
 
 
 def column_blocks(kernel: CpuKernel) -> Nest | None:
-    """The outputs in blocks of columns, where memory runs along the row, or nothing runs inside it."""
-    parent, row = kernel.parent, kernel.row
-    inner_axes = {loop.axis for stage in kernel.outputs for loop in stage.loops} - set(row)
-    if kernel.contiguous not in row and (inner_axes or kernel.reduces):
+    """The outputs in blocks of columns, where memory runs along an outer axis, or there is no inner one."""
+    parent, outer = kernel.parent, kernel.outer
+    inner_axes = {loop.axis for stage in kernel.outputs for loop in stage.loops} - set(outer)
+    if kernel.contiguous not in outer and (inner_axes or kernel.reduces):
         return None
-    column = kernel.contiguous if kernel.contiguous in row else row[-1]
-    others = [axis for axis in row if axis != column]
+    column = kernel.contiguous if kernel.contiguous in outer else outer[-1]
+    others = [axis for axis in outer if axis != column]
     lanes = kernel.lanes(parent.bits)
     block = _block(kernel, column, others, lanes)
     tasks = _tasks(kernel, column, others)
     steps: list[Step] = []
     for stage in kernel.outputs:
-        inner = [loop.name for loop in parent.loops if loop.axis not in row and has(stage, loop.axis)]
+        inner = [loop.name for loop in parent.loops if loop.axis not in outer and has(stage, loop.axis)]
         vector = vectors(stage.name, f"{column}_i", block, lanes)
-        outer = tasks.cut(stage.name, reversed(others))
+        cut = tasks.cut(stage.name, reversed(others))
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
             *vector.steps,
-            *outer.steps,
-            Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *outer.loops)),
+            *cut.steps,
+            Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *cut.loops)),
             *tasks.shared(stage.name),
         ]
     var = f"{column}_b"
@@ -61,14 +61,15 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
 def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int:
     """Columns of one block: small enough to share out, large enough to be worth a task."""
     extent = loop_along(kernel.parent, column).extent
-    rows = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
-    if not kernel.parallel or rows >= 16:
+    points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
+    if not kernel.parallel or points >= 16:
         wanted = extent
     else:
-        each = max(1, kernel.work // (extent * rows))
+        each = max(1, kernel.work // (extent * points))
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces:
         most = kernel.device.l1_bytes // 64
         why = f"wide enough to read rows in runs, {most} float32 accumulators fill a sixteenth of L1"
-        wanted = kernel.choices.number(COLUMNS, max(lanes, min(most, max(wanted, extent // _BLOCKS))), why)
+        enough = min(most, max(wanted, extent // _BLOCKS))
+        wanted = kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if n >= enough), most), why)
     return max(lanes, -(-min(wanted, extent) // lanes) * lanes)

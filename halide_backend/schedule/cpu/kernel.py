@@ -59,9 +59,9 @@ class CpuKernel:
         return max(self.outputs, key=lambda stage: (len(stage.loops), stage.points))
 
     @cached_property
-    def row(self) -> list[str]:
+    def outer(self) -> list[str]:
         """The outermost axes that all outputs have."""
-        return [axis for axis in self.graph.row if all(has(stage, axis) for stage in self.outputs)]
+        return [axis for axis in self.graph.outer if all(has(stage, axis) for stage in self.outputs)]
 
     @cached_property
     def inside(self) -> frozenset[str]:

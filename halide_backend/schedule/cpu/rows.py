@@ -10,32 +10,32 @@ from halide_backend.schedule.steps import ComputeWith, Reorder, Step
 
 def rows(kernel: CpuKernel) -> Nest:
     """The rows of all outputs in one loop nest."""
-    parent, row = kernel.parent, kernel.row
-    work = max(1, kernel.work // math.prod(loop_along(parent, axis).extent for axis in row))
+    parent, outer = kernel.parent, kernel.outer
+    work = max(1, kernel.work // math.prod(loop_along(parent, axis).extent for axis in outer))
     tasks = _tasks(kernel, work)
     steps: list[Step] = []
     for stage in kernel.outputs:
-        inner = [loop for loop in stage.loops if loop.axis not in row]
+        inner = [loop for loop in stage.loops if loop.axis not in outer]
         order: list[str] = []
         if inner:
             vector = vectors(stage.name, inner[0].name, inner[0].extent, kernel.lanes(stage.bits))
             steps += vector.steps
             order += [*vector.loops, *(loop.name for loop in inner[1:])]
-        cut = tasks.cut(stage.name, reversed(row))
+        cut = tasks.cut(stage.name, reversed(outer))
         steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
-    level = Level(parent.name, tasks.inner if tasks.axis == row[-1] else row[-1])
+    level = Level(parent.name, tasks.inner if tasks.axis == outer[-1] else outer[-1])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     return Nest(tuple(steps), level)
 
 
 def _tasks(kernel: CpuKernel, work: int) -> Tasks:
-    """The row axis that threads share; a row has `work` operations."""
+    """The outer axis that threads share; one of its points has `work` operations."""
     if not kernel.parallel:
         return Tasks()
-    row, parent = kernel.row, kernel.parent
-    chosen = next((axis for axis in row if loop_along(parent, axis).extent >= 8), None)
+    outer, parent = kernel.outer, kernel.parent
+    chosen = next((axis for axis in outer if loop_along(parent, axis).extent >= 8), None)
     if chosen is None:
-        chosen = max(row, key=lambda axis: loop_along(parent, axis).extent)
-    below = row[row.index(chosen) + 1 :]
+        chosen = max(outer, key=lambda axis: loop_along(parent, axis).extent)
+    below = outer[outer.index(chosen) + 1 :]
     inside = work * math.prod(loop_along(parent, axis).extent for axis in below)
     return Tasks(chosen, kernel.grain(loop_along(parent, chosen).extent, inside))

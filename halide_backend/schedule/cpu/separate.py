@@ -1,4 +1,4 @@
-"""Loop nests of their own, for what shares no row with anything else: full sums, copies that come before a kernel."""
+"""Loop nests of their own, for what shares no outer axis with the rest: full sums, copies that precede a kernel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from halide_backend.schedule.steps import Parallel, Step
 
 
 def separate_nests(kernel: CpuKernel) -> Nest | None:
-    """A loop nest for each output, where they have no row in common."""
-    if kernel.row:
+    """A loop nest for each output, where they have no outer axis in common."""
+    if kernel.outer:
         return None
     return Nest(tuple(step for stage in kernel.outputs for step in own_nest(kernel, stage)))
 

@@ -10,7 +10,7 @@ from halide_backend.schedule.steps import ComputeAt, Reorder, Step
 def stored(kernel: CpuKernel, stage: Stage, level: Level) -> list[Step]:
     """Steps that compute `stage` at `level`, in vectors along memory."""
     steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var)]
-    inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.row]
+    inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     loop = next(iter(columns or inner), None)
     if loop is not None and loop.extent >= 4:

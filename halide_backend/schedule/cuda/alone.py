@@ -1,4 +1,4 @@
-"""Outputs of CUDA threads that do not cooperate: a point of the row, or a chunk of adjacent points, for each."""
+"""Outputs of CUDA threads that do not cooperate: an outer point, or a chunk of adjacent ones, for each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BLOCK, THREAD, PART = "block", "thread", "part"
 def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, threads: int, parts: int) -> None:
     """Map the row of output `stage` to blocks of `threads` threads, each of which does `parts` iterations."""
     order = write_out(steps, stage.name, stage.loops)
-    rows, serial = kernel.rows(stage), [loop.name for loop in along_reduced(kernel, stage)]
-    steps.append(Reorder(stage.name, (*order, *serial, *(loop.name for loop in rows))))
-    if len(rows) > 1 and len(kernel.outputs) > 1:
-        steps += plane(stage.name, rows, [*order, *serial], threads)
+    outer, serial = kernel.outer_loops(stage), [loop.name for loop in along_reduced(kernel, stage)]
+    steps.append(Reorder(stage.name, (*order, *serial, *(loop.name for loop in outer))))
+    if len(outer) > 1 and len(kernel.outputs) > 1:
+        steps += plane(stage.name, outer, [*order, *serial], threads)
         return
-    fused = fuse(steps, stage.name, rows, "i")
+    fused = fuse(steps, stage.name, outer, "i")
     if parts == 1:
         steps += [
             Split(stage.name, fused, BLOCK, THREAD, threads),
@@ -48,7 +48,7 @@ def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, thread
         GpuThreads(stage.name, (THREAD,)),
         GpuBlocks(stage.name, (BLOCK,)),
     ]
-    whole = are_fixed(rows) and math.prod(loop.extent for loop in rows) % (parts * threads) == 0
+    whole = are_fixed(outer) and math.prod(loop.extent for loop in outer) % (parts * threads) == 0
     if whole and kernel.has(Role.STAGED_LOAD):
         steps.append(NeverPartition(stage.name, BLOCK))
 
@@ -61,5 +61,5 @@ def compute_together(steps: list[Step], kernel: TiledKernel) -> None:
 
 def along_reduced(kernel: TiledKernel, stage: Stage) -> list[Loop]:
     """The loops of an output along what the kernel reduces."""
-    rows = kernel.rows(stage)
-    return [loop for loop in stage.loops if loop not in rows and not is_element(loop)]
+    outer = kernel.outer_loops(stage)
+    return [loop for loop in stage.loops if loop not in outer and not is_element(loop)]

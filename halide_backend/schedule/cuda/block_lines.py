@@ -9,7 +9,14 @@ from dataclasses import replace
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.lines import is_computed, points_of
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.teams import Levels, compute_together, give_to_teams, levels, pack, rows_of_teams
+from halide_backend.schedule.cuda.thread_groups import (
+    Levels,
+    compute_together,
+    fused_outer_loops,
+    levels,
+    map_to_blocks,
+    pack,
+)
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, fuse, load_words, write_out
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
@@ -81,12 +88,12 @@ def _threads(chunks: int) -> int:
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
-    """A block for each row; what its threads reduce meets in shared memory."""
+    """A block for each line; what its threads reduce meets in shared memory."""
     found: list[Step] = []
     for stage in kernel.outputs:
         _output(found, kernel, stage)
     compute_together(found, kernel)
-    parent, places = kernel.parent, levels(kernel, teams=1)
+    parent, places = kernel.parent, levels(kernel, groups=1)
     along = kernel.runs_along_line(parent)
     step = PART if along and kernel.tiling.computed else places.step
     for stage in kernel.graph.stages:
@@ -94,11 +101,11 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
             case Role.STAGED_LOAD:
                 _load(found, kernel, stage, places, step)
             case Role.REDUCTION:
-                (whole,) = (s.name for s in kernel.graph.consumers(stage.name) if s.role is Role.TEAM)
+                (whole,) = (s.name for s in kernel.graph.consumers(stage.name) if s.role is Role.GROUP_REDUCTION)
                 element, loop = stage.updates
                 found += [Unroll(stage.name, element.name, update=0), ComputeAt(stage.name, whole, THREAD)]
                 unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
-            case Role.TEAM:
+            case Role.GROUP_REDUCTION:
                 found += [
                     ComputeAt(stage.name, parent.name, places.block),
                     StoreIn(stage.name, "GPUShared"),
@@ -113,10 +120,10 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 def _output(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
     order = write_out(found, stage.name, stage.loops)
-    rows = rows_of_teams(found, kernel, stage)
+    outer = fused_outer_loops(found, kernel, stage)
     if kernel.runs_along_line(stage):
         line = kernel.line(stage)
-        names = (*order, *(loop.name for loop in line), *(loop.name for loop in rows))
+        names = (*order, *(loop.name for loop in line), *(loop.name for loop in outer))
         found.append(Reorder(stage.name, names))
         found += _shares(kernel, stage.name, fuse(found, stage.name, line, "n"))
         if kernel.tiling.computed:
@@ -124,7 +131,7 @@ def _output(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
         elif kernel.tiling.steps <= kernel.tiling.unroll:
             found.append(Unroll(stage.name, STEP))
         order = [*order, STEP]
-    give_to_teams(found, kernel, stage, rows, order)
+    map_to_blocks(found, kernel, stage, outer, order)
 
 
 def _shares(kernel: TiledKernel, func: str, line: str) -> Iterator[Step]:

@@ -15,8 +15,8 @@ from halide_backend.program.flattening import flattened
 from halide_backend.program.loop_program import LoopProgram, Reduction
 from halide_backend.schedule.cuda import (
     block_lines,
+    column_groups,
     column_reductions,
-    column_teams,
     pointwise,
     register_lines,
     register_transposes,
@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
     scans.RULE,
     register_lines.RULE,
     block_lines.RULE,
-    column_teams.RULE,
+    column_groups.RULE,
     column_reductions.RULE,
     scatters.RULE,
     register_transposes.RULE,
@@ -81,7 +81,7 @@ def cuda_steps(graph: StageGraph, mapping: Mapping, device: Gpu, choices: Choice
     """The steps that the rule of `mapping` chooses for `graph`, whose Funcs are written for it, on `device`.
 
     Raises:
-        Unsupported: its rows fit no grid.
+        Unsupported: its outer axes fit no grid.
         IllegalPlan: there is no such rule, or a requested knob has no such value.
     """
     rules = {rule.name: rule for rule in RULES}
@@ -95,10 +95,10 @@ def cuda_steps(graph: StageGraph, mapping: Mapping, device: Gpu, choices: Choice
 def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
     """The tiling of a program as it was captured, if one kernel computes it as well as several would.
 
-    Sums of the sums of rows would leave each thread, or each team, a long way to go.
+    Sums of the sums of lines would leave each thread, or each group, a long way to go.
 
     Raises:
-        Unsupported: it reduces rows of several kinds, or its loops fit no tiling.
+        Unsupported: it reduces lines of several kinds, or its loops fit no tiling.
     """
     reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
     kinds = {frozenset(axis.name for axis in reduction.axes) for reduction in reductions}

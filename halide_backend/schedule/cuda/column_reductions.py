@@ -16,7 +16,7 @@ from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Reorder, Step, Unroll
-from halide_backend.schedule.tiling import WARP, Team, Tiling
+from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 ELEMENTS = Knob("column_reductions.elements", (1, 2, 4, 8), "adjacent results of a thread")
 THREADS = Knob("column_reductions.threads", (32, 64, 128, 256, 512), "threads of a block")
@@ -24,7 +24,7 @@ UNROLL = Knob(
     "column_reductions.unroll", (1, 4, 8, 16, 32, 64), "unroll factor; the loads of that many iterations are in flight"
 )
 
-#: Points that a single thread may reduce; more of them belong to a team or to another backend.
+#: Points that a single thread may reduce; more of them belong to a thread group or to another backend.
 MOST_POINTS = 1 << 14
 
 #: Threads of each SM that fill a GPU: 131,072 on an H200, about a thousand on each of 132.
@@ -35,25 +35,25 @@ _FEW_THREADS = 1 << 14
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Chunks of the axis along which memory is adjacent, if it is one of the row and every store runs along it.
+    """Chunks of the axis along which memory is adjacent, if it is an outer one and every store runs along it.
 
     Raises:
         Unsupported: a thread would have too many points to reduce.
     """
     if not facts.reductions:
         return None
-    row = tuple(axis.name for axis in facts.program.row)
-    inner = tuple(name for name in facts.extents if name not in row)
+    outer = tuple(axis.name for axis in facts.program.outer)
+    inner = tuple(name for name in facts.extents if name not in outer)
     points = math.prod(facts.hints[name] for name in inner)
     if points > MOST_POINTS:
         raise Unsupported(
             "reduction-too-long-for-thread", f"a thread would reduce {points} elements, more than {MOST_POINTS}"
         )
-    tiling, along = Tiling(Team.THREAD, row, inner), facts.stored_along
-    if along not in row:
+    tiling, along = Tiling(TilingKind.THREAD, outer, inner), facts.stored_along
+    if along not in outer:
         return tiling
     elements, why = facts.chunk_elements(along), "one vector of the narrowest numbers, or what divides the axis"
-    threads = math.prod(facts.hints[name] for name in row)
+    threads = math.prod(facts.hints[name] for name in outer)
     if threads < elements * _BUSY * facts.device.sms:
         # A long loop for each of few threads: more threads with a word each keep more loads in flight.
         elements, why = min(elements, max(1, elements * WORD // VECTOR)), "one word, since there are few threads"
@@ -64,7 +64,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
-    """Every thread reduces for a chunk of adjacent points of the row."""
+    """Every thread reduces for a chunk of adjacent outer points."""
     found: list[Step] = []
     threads = kernel.choices.number(THREADS, WARP, "leaves each thread the registers for an unrolled sum")
     for stage in kernel.outputs:
@@ -127,7 +127,7 @@ def _round(kernel: TiledKernel, reduction: Stage) -> int:
     """Unroll factor of the innermost loop of a reduction."""
     loop = reduction.updates[0]
     if not loop.fixed:
-        most, why = 16, "steps beyond the last whole round of a computed number have a branch each"
+        most, why = 16, "iterations beyond the last multiple of the factor have a branch each"
     elif max(stage.points for stage in kernel.graph.outputs) <= _FEW_THREADS:
         most, why = 64, "so few threads wait for their loads alone"
     else:

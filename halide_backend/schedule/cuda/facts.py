@@ -12,8 +12,8 @@ from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import strided_loads
 from halide_backend.schedule.device import Gpu
-from halide_backend.schedule.mapping.chunks import chunk_elements, contiguous_axis, element_bytes, row_loads
-from halide_backend.schedule.tiling import WARP, Team, Tiling
+from halide_backend.schedule.mapping.chunks import chunk_elements, contiguous_axis, element_bytes, line_loads
+from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Facts:
         return any(value.operation in RECURRENCES for value in self.program.values)
 
     @cached_property
-    def row(self) -> tuple[str, ...]:
+    def outer(self) -> tuple[str, ...]:
         """The axes of the first output's nest, which are those of all without a reduction."""
         return tuple(axis.name for axis in self.program.stores[0].nest.axes)
 
@@ -72,11 +72,11 @@ class Facts:
 
     @cached_property
     def line(self) -> Tiling | None:
-        """The row and the line of a program whose reductions are for a team, as a tiling that nobody has cut yet."""
+        """Outer axes and line of a program whose reductions are for a thread group, as a tiling without chunks."""
         found = self._reduced
         if found is None or math.prod(self.hints[name] for name in found.inner) < WARP:
             return None
-        return None if contiguous_axis(self.program, found.inner) in found.row else found
+        return None if contiguous_axis(self.program, found.inner) in found.outer else found
 
     @cached_property
     def columns(self) -> Tiling | None:
@@ -84,20 +84,20 @@ class Facts:
         found, nests = self._reduced, [store.nest.iteration for store in self.program.stores]
         if found is None or any(axis.name in found.inner for nest in nests for axis in nest):
             return None
-        return found if contiguous_axis(self.program, found.inner) in found.row else None
+        return found if contiguous_axis(self.program, found.inner) in found.outer else None
 
     @cached_property
     def _reduced(self) -> Tiling | None:
-        """The row and what is reduced for each of its points, if all reductions are over the same axes."""
-        row = tuple(axis.name for axis in self.program.row)
-        inner = tuple(name for name in self.extents if name not in row)
+        """The outer axes and what is reduced for each of their points, if all reductions are over the same axes."""
+        outer = tuple(axis.name for axis in self.program.outer)
+        inner = tuple(name for name in self.extents if name not in outer)
         # Outermost axis first: as a reduction nests them.
         orders = (tuple(axis.name for axis in reduction.axes) for reduction in self.reductions)
         order = next((order for order in orders if set(order) == set(inner)), ())
         whole = all({axis.name for axis in reduction.axes} == set(inner) for reduction in self.reductions)
         nests = [frozenset(axis.name for axis in store.nest.iteration) for store in self.program.stores]
-        flat = all(nest in (frozenset(row), frozenset((*row, *inner))) for nest in nests)
-        return Tiling(Team.BLOCK, row, order) if order and whole and flat else None
+        flat = all(nest in (frozenset(outer), frozenset((*outer, *inner))) for nest in nests)
+        return Tiling(TilingKind.BLOCK, outer, order) if order and whole and flat else None
 
     @cached_property
     def transposed_loads(self) -> list[tuple[Load, frozenset[str]]]:
@@ -124,7 +124,7 @@ class Facts:
     def loaded_bytes(self, tiling: Tiling, uses: int) -> list[int]:
         """Bytes of an element of each load that runs along the line and flows into `uses` or more
         reductions and stores."""
-        return [self.element_bytes(load) for load in row_loads(self.program, tiling, uses)]
+        return [self.element_bytes(load) for load in line_loads(self.program, tiling, uses)]
 
     def element_bytes(self, load: Load) -> int:
         """Bytes of an element of what is loaded."""

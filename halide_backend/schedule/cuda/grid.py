@@ -39,12 +39,12 @@ def grid(func: str, loops: Sequence[Loop]) -> tuple[Step, ...]:
     return (Reorder(func, (inner.name, *(loop.name for loop in others))), dimensions) if place else (dimensions,)
 
 
-def plane(func: str, rows: Sequence[Loop], within: Sequence[str], block: int) -> tuple[Step, ...]:
-    """Blocks of `block` threads over the first two of the loops `rows`, which have the loops `within` inside.
+def plane(func: str, outer: Sequence[Loop], within: Sequence[str], block: int) -> tuple[Step, ...]:
+    """Blocks of `block` threads over the first two of the loops `outer`, which have the loops `within` inside.
 
     Halide loses the bounds of a fused loop where outputs are computed together.
     """
-    first, second, *rest = rows
+    first, second, *rest = outer
     width = min(block, 1 << (first.extent - 1).bit_length())
     return (
         Split(func, first.name, "block", "thread", width),

@@ -1,11 +1,11 @@
-"""Lines: the adjacent points that a kernel reduces, or scans, for each point of its row, where a team shares them."""
+"""Lines: adjacent points that a thread group reduces, or scans, for each outer point of a kernel."""
 
 from __future__ import annotations
 
 import math
 
 from halide_backend.schedule.cuda.facts import Facts
-from halide_backend.schedule.mapping.chunks import is_a_line
+from halide_backend.schedule.mapping.chunks import is_contiguous_over
 from halide_backend.schedule.tiling import WARP, Tiling
 
 
@@ -21,9 +21,9 @@ def is_computed(facts: Facts, line: Tiling) -> bool:
 
 def are_lines(facts: Facts, line: Tiling) -> bool:
     """Whether every output has one value for a line, or its line lies in memory in that order."""
-    return all(is_a_line(layout, line.inner, facts.extents) for layout in facts.layouts.values())
+    return all(is_contiguous_over(layout, line.inner, facts.extents) for layout in facts.layouts.values())
 
 
 def may_share_a_warp(facts: Facts, line: Tiling, threads: int) -> bool:
-    """Whether teams of `threads` threads, fewer than a warp has, fill every warp: a shuffle needs all its lanes."""
-    return all(facts.divides(WARP // threads, name) for name in line.row)
+    """Whether groups of `threads` threads, fewer than a warp has, fill every warp: a shuffle needs all its lanes."""
+    return all(facts.divides(WARP // threads, name) for name in line.outer)

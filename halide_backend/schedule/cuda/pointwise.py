@@ -18,7 +18,7 @@ from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.chunks import adjacent_bytes, chunk_elements
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Step, Unroll
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 ELEMENTS = Knob("pointwise.elements", (1, 2, 4, 8, 16), "adjacent elements that a thread loads and stores at a time")
 THREADS = Knob("pointwise.threads", (32, 64, 128, 256, 512, 1024), "threads of a block")
@@ -51,8 +51,8 @@ ENOUGH_WAVES = 2
 def tile(facts: Facts, choices: Choices) -> Tiling:
     """Chunks of the axis along which memory is adjacent, if every store runs along it; this rule is for all that no
     other one is for."""
-    tiling, along = Tiling(Team.THREAD, facts.row), facts.stored_along
-    if facts.recurs or along not in facts.row:
+    tiling, along = Tiling(TilingKind.THREAD, facts.outer), facts.stored_along
+    if facts.recurs or along not in facts.outer:
         return tiling
     program, whole = facts.program, facts.chunk_elements(along)
     # The last chunk of an axis may be short only if it is one vector of the widest numbers.
@@ -127,7 +127,7 @@ def _parts(kernel: TiledKernel, stage: Stage, threads: int) -> int:
     """
     loads = [other for other in kernel.graph.stages if other.role is Role.STAGED_LOAD]
     several = len(kernel.outputs) > 1
-    if several and (loads or kernel.has(Role.PACKED) or len(kernel.rows(stage)) > 1):
+    if several and (loads or kernel.has(Role.PACKED) or len(kernel.outer_loops(stage)) > 1):
         return 1
     stored = _stored(stage)
     points = stage.points * max(stage.bits, 8) // 8 // stored

@@ -1,4 +1,4 @@
-"""Lines on CUDA that the threads of a team hold in their registers, between a reduction and what uses it."""
+"""Lines on CUDA that the threads of a group hold in their registers, between a reduction and what uses it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import replace
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.lines import are_lines, is_computed, may_share_a_warp, points_of
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.teams import (
+from halide_backend.schedule.cuda.thread_groups import (
     compute_together,
-    give_to_teams,
+    fused_outer_loops,
+    groups_per_block,
     hold,
     levels,
+    map_to_blocks,
     pack,
-    rows_of_teams,
-    teams_of_a_block,
 )
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, write_out
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import LoopKind, Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Step, Unroll
-from halide_backend.schedule.tiling import THREAD, WARP, Team, Tiling
+from halide_backend.schedule.tiling import THREAD, WARP, Tiling, TilingKind
 
 APPLIES = Knob(
-    "register_lines.applies", (False, True), "the threads of a team keep a line that they reduce in registers"
+    "register_lines.applies", (False, True), "the threads of a group keep a line that they reduce in registers"
 )
 ELEMENTS = Knob("register_lines.elements", (1, 2, 4, 8), "adjacent elements that a thread loads and stores at a time")
 THREADS = Knob("register_lines.threads", (8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
@@ -33,9 +33,9 @@ WARPS = Knob("register_lines.warps", (1, 2, 4, 8, 16), "warps of a block where a
 #: Words of a line that one lane of a warp keeps in registers: 32 of 255 (half-filled warps spill from four times that).
 _LANE_WORDS = 32
 
-#: Words of a line that a thread of a larger team keeps: 2 vectors, 4 where the team would be too large (measured on an
-#: H200: rms_norm of 4096 numbers 67.1 us with 2, 69.5 us with 4; softmax of 8192 38.4 us with 1024 threads, 36.4 us).
-#: Where rows are as many as SMs threads need not be: 8 vectors if 4 leave too large a team (group_norm of
+#: Words of a line that a thread of a larger group holds: 2 vectors, 4 where the group would be too large (measured on
+#: an H200: rms_norm of 4096 numbers 67.1 us with 2, 69.5 us with 4; softmax of 8192 38.4 us with 1024 threads, 36.4).
+#: Where lines are as many as SMs threads need not be: 8 vectors if 4 leave too large a thread group (group_norm of
 #: 12100 floats 34.6 us with 4, 33.8 us with 8), and 4 of what is used but once (sums of 2048 floats 18.8 us with 2
 #: vectors, 18.3 us with 4).
 _THREAD_WORDS, _MANY_WORDS, _PASSING_WORDS = (8, 16), (8, 16, 32), (16,)
@@ -51,15 +51,15 @@ MOST_ELEMENTS = 64
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Teams for lines of known length whose outputs are lines of memory, if their threads have the registers."""
+    """Thread groups for lines of static extent with contiguous outputs, if their threads have the registers."""
     line = facts.line
     if line is None or is_computed(facts, line) or not are_lines(facts, line):
         return None
     elements = facts.chunk_elements(line.inner[-1])
-    team, _ = _team(facts, line, elements)
-    if _excess(facts, team):
+    tiling, _ = _tiling(facts, line, elements)
+    if _excess(facts, tiling):
         return None
-    applies, why = team.threads <= _MOST_THREADS, "the registers of the threads hold the line"
+    applies, why = tiling.threads <= _MOST_THREADS, "the registers of the threads hold the line"
     if facts.loaded_bytes(line, uses=2):
         applies, why = True, "what is used several times is loaded once"
     elif not applies:
@@ -69,42 +69,42 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the line")
     possible = facts.divides(elements, line.inner[-1])
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
-    team, why = _team(facts, line, elements)
-    team = replace(team, threads=choices.number(THREADS, team.threads, why))
-    fills = team.threads >= WARP or may_share_a_warp(facts, line, team.threads)
-    choices.require(THREADS, fills, f"the rows do not fill warps in which each has {team.threads} threads")
-    busy = team.threads <= max(WARP, team.chunks)
-    choices.require(THREADS, busy, f"of {team.threads} threads some have nothing, and would not come to an exchange")
-    excess = _excess(facts, team)
+    tiling, why = _tiling(facts, line, elements)
+    tiling = replace(tiling, threads=choices.number(THREADS, tiling.threads, why))
+    fills = tiling.threads >= WARP or may_share_a_warp(facts, line, tiling.threads)
+    choices.require(THREADS, fills, f"the lines do not fill warps in which each has {tiling.threads} threads")
+    busy = tiling.threads <= max(WARP, tiling.chunks)
+    choices.require(THREADS, busy, f"of {tiling.threads} threads some have nothing, and would not come to an exchange")
+    excess = _excess(facts, tiling)
     choices.require(THREADS, not excess, excess)
-    return team
+    return tiling
 
 
-def _team(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
-    """The team for a line in chunks of `elements` elements, and the reason for its number of threads."""
+def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
+    """The tiling of a line in chunks of `elements` elements, and the reason for its number of threads."""
     chunks = points_of(facts, line) // elements
-    team = replace(line, team=Team.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
+    tiling = replace(line, kind=TilingKind.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
     threads, why = WARP, f"the lanes of a warp hold up to {_LANE_WORDS} words each"
     while threads > 8 and 2 * chunks <= threads and may_share_a_warp(facts, line, threads // 2):
         threads, why = threads // 2, "a warp has several short lines"
     widest, together = max(_words(facts, line, elements, 1), default=1), sum(_words(facts, line, elements, 2))
     if -(-chunks // threads) * widest > _LANE_WORDS:
-        rows, sms = math.prod(facts.hints[name] for name in line.row), facts.device.sms
-        shares = (_MANY_WORDS if together else _PASSING_WORDS) if rows >= sms else _THREAD_WORDS
-        teams = [-(-chunks // max(1, words // widest)) for words in shares]
-        wanted = next((team for team in teams if team <= _MOST_THREADS), teams[-1])
+        lines, sms = math.prod(facts.hints[name] for name in line.outer), facts.device.sms
+        shares = (_MANY_WORDS if together else _PASSING_WORDS) if lines >= sms else _THREAD_WORDS
+        sizes = [-(-chunks // max(1, words // widest)) for words in shares]
+        wanted = next((threads for threads in sizes if threads <= _MOST_THREADS), sizes[-1])
         threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
-        why = f"{' or '.join(map(str, shares))} words for each, as there are {rows} lines for {sms} SMs"
-    return replace(team, threads=threads), why
+        why = f"{' or '.join(map(str, shares))} words for each, as there are {lines} lines for {sms} SMs"
+    return replace(tiling, threads=threads), why
 
 
-def _excess(facts: Facts, team: Tiling) -> str:
-    """What the threads of a team have too much of, "" if they can hold the line."""
-    together = sum(_words(facts, team, team.elements, 2))
-    room = min(_MOST_REGISTERS, facts.device.registers // team.threads) - _OTHER_REGISTERS
-    if team.steps * together > room:
-        return f"a thread would hold {team.steps * together} words in {room} registers"
-    if (count := team.steps * team.elements) > MOST_ELEMENTS:
+def _excess(facts: Facts, tiling: Tiling) -> str:
+    """What the threads of a group have too much of, "" if they can hold the line."""
+    together = sum(_words(facts, tiling, tiling.elements, 2))
+    room = min(_MOST_REGISTERS, facts.device.registers // tiling.threads) - _OTHER_REGISTERS
+    if tiling.steps * together > room:
+        return f"a thread would hold {tiling.steps * together} words in {room} registers"
+    if (count := tiling.steps * tiling.elements) > MOST_ELEMENTS:
         return f"a thread would have {count} elements, all unrolled; {MOST_ELEMENTS} are the most"
     return ""
 
@@ -115,11 +115,11 @@ def _words(facts: Facts, line: Tiling, elements: int, uses: int) -> list[int]:
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
-    """Everything is computed by the threads of a team, and exchanged between lanes and warps."""
+    """Everything is computed by the threads of a group, and exchanged between lanes and warps."""
     found: list[Step] = []
-    teams = teams_of_a_block(kernel, WARPS)
-    give_outputs(found, kernel, teams)
-    parent, step = kernel.parent, levels(kernel, teams).step
+    groups = groups_per_block(kernel, WARPS)
+    give_outputs(found, kernel, groups)
+    parent, step = kernel.parent, levels(kernel, groups).step
     for stage in kernel.graph.stages:
         match stage.role:
             case Role.STAGED_LOAD:
@@ -131,7 +131,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
                     ComputeAt(stage.name, parent.name, THREAD),
                     Unroll(stage.name, along.name, update=0),
                 ]
-            case Role.TEAM:
+            case Role.GROUP_REDUCTION:
                 found.append(ComputeAt(stage.name, parent.name, THREAD))
             case Role.PACKED:
                 found += pack(stage, parent, step)
@@ -139,15 +139,15 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def give_outputs(found: list[Step], kernel: TiledKernel, teams: int) -> None:
-    """Map every output to blocks of `teams` teams, all iterations of a thread unrolled."""
+def give_outputs(found: list[Step], kernel: TiledKernel, groups: int) -> None:
+    """Map every output to blocks of `groups` thread groups, all iterations of a thread unrolled."""
     for stage in kernel.outputs:
         order = write_out(found, stage.name, stage.loops)
-        rows = rows_of_teams(found, kernel, stage)
+        outer = fused_outer_loops(found, kernel, stage)
         for loop in (loop for loop in stage.loops if loop.kind is LoopKind.STEP):
             found.append(Unroll(stage.name, loop.name))
             order.append(loop.name)
-        give_to_teams(found, kernel, stage, rows, order, teams)
+        map_to_blocks(found, kernel, stage, outer, order, groups)
     compute_together(found, kernel)
 
 

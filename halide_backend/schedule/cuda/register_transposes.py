@@ -1,4 +1,4 @@
-"""Transposes on CUDA in registers: a thread has a patch of whole vectors along both axes."""
+"""Transposes on CUDA in registers: a thread has a tile of whole vectors along both axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, write_out
 from halide_backend.schedule.cuda.transposes import transposed_axes
 from halide_backend.schedule.knobs import Choices, Knob
-from halide_backend.schedule.mapping.vector_access import WordAccess
+from halide_backend.schedule.mapping.vector_access import VectorAccess
 from halide_backend.schedule.stage import LoopKind, Role
 from halide_backend.schedule.steps import (
     ComputeAt,
@@ -24,16 +24,16 @@ from halide_backend.schedule.steps import (
     Split,
     Step,
 )
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 APPLIES = Knob("register_transposes.applies", (False, True), "threads transpose in registers, not in shared memory")
 THREADS = Knob("register_transposes.threads", (64, 128, 256), "threads of a block")
 ALONG = Knob("register_transposes.along", (4, 8, 16, 32), "adjacent threads that store what is adjacent")
 
-#: Threads that keep enough loads in flight where each transposes a patch of whole vectors in its registers (128 bytes
-#: of each are as much as an H200 needs for its bandwidth), and the least sides of a patch: of 4 x 4 floats half of a
+#: Threads that keep enough loads in flight where each transposes a tile of whole vectors in its registers (128 bytes
+#: of each are as much as an H200 needs for its bandwidth), and the least sides of a tile: of 4 x 4 floats half of a
 #: line's memory is another thread's (measured: 8192 x 2048 floats 53.5 us, through shared memory 50.9 us).
-_FEWEST_PATCHES, _LEAST_PATCH = 1 << 15, 8
+_FEWEST_TILES, _LEAST_SIDE = 1 << 15, 8
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
@@ -42,28 +42,28 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if axes is None:
         return None
     lines, elements = (facts.chunk_elements(name) for name in axes)
-    patch = Tiling(Team.PATCH, facts.row, axes, axes[1], elements, lines=lines)
+    tiling = Tiling(TilingKind.REGISTER_TRANSPOSE, facts.outer, axes, axes[1], elements, lines=lines)
     size = elements * lines
     # Halide loses the bounds of a fused loop where outputs are computed together.
-    if len(facts.program.stores) > 1 or size > MOST_ELEMENTS or not _moves_vectors(facts, patch):
+    if len(facts.program.stores) > 1 or size > MOST_ELEMENTS or not _moves_vectors(facts, tiling):
         return None
-    patches = math.prod(facts.hints[name] for name in facts.row) // size
-    if min(lines, elements) < _LEAST_PATCH:
+    tiles = math.prod(facts.hints[name] for name in facts.outer) // size
+    if min(lines, elements) < _LEAST_SIDE:
         why = (
             f"{lines} x {elements} elements are less than whole sectors; 8192 x 2048 floats take 53.5 us, else 50.9 us"
         )
         applies = choices.flag(APPLIES, False, why)
     else:
-        why = f"{patches} threads; {_FEWEST_PATCHES} keep enough loads in flight"
-        applies = choices.flag(APPLIES, patches >= _FEWEST_PATCHES, why)
-    return patch if applies else None
+        why = f"{tiles} threads; {_FEWEST_TILES} keep enough loads in flight"
+        applies = choices.flag(APPLIES, tiles >= _FEWEST_TILES, why)
+    return tiling if applies else None
 
 
-def _moves_vectors(facts: Facts, patch: Tiling) -> bool:
-    """Whether each thread reads and stores its patch in vectors alone."""
-    access, words = WordAccess(facts.program, patch), VECTOR // WORD
+def _moves_vectors(facts: Facts, tiling: Tiling) -> bool:
+    """Whether each thread reads and stores its tile in vectors alone."""
+    access, words = VectorAccess(facts.program, tiling), VECTOR // WORD
     for position, value in enumerate(facts.program.values):
-        if isinstance(value.attribute, Load) and not value.axes.isdisjoint(patch.cuts):
+        if isinstance(value.attribute, Load) and not value.axes.isdisjoint(tiling.cuts):
             load = access.loads.get(position)
             if load is None or load.unit != words:
                 return False
@@ -75,12 +75,12 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     """Every thread reads vectors along one axis, and stores vectors along the other that it puts together itself."""
     found: list[Step] = []
     output = kernel.parent
-    patches = [loop for loop in output.loops if loop.kind is LoopKind.AXIS]
-    across, along = (next(loop for loop in patches if loop.axis == axis) for axis in kernel.tiling.inner)
+    tiles = [loop for loop in output.loops if loop.kind is LoopKind.AXIS]
+    across, along = (next(loop for loop in tiles if loop.axis == axis) for axis in kernel.tiling.inner)
     threads = kernel.choices.number(THREADS, 128, "as of pointwise kernels")
     why = "a warp stores four lines of 128 bytes, and reads eight of 64"
     width = min(kernel.choices.number(ALONG, 8, why), 1 << (along.extent - 1).bit_length())
-    rest = [loop.name for loop in patches if loop not in (across, along)]
+    rest = [loop.name for loop in tiles if loop not in (across, along)]
     within = write_out(found, output.name, output.loops)
     found += [
         Split(output.name, along.name, "along", "i", width),

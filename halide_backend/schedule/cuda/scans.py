@@ -1,4 +1,4 @@
-"""Scans on CUDA: the threads of a team hold their line in registers, each warp a contiguous part of it."""
+"""Scans on CUDA: the threads of a group hold their line in registers, each warp a contiguous part of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.lines import are_lines, is_computed, may_share_a_warp, points_of
 from halide_backend.schedule.cuda.register_lines import give_outputs, hold_load
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.teams import levels, pack, teams_of_a_block
+from halide_backend.schedule.cuda.thread_groups import groups_per_block, levels, pack
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.chunks import contiguous_axis
 from halide_backend.schedule.stage import LoopKind, Role, Stage
 from halide_backend.schedule.steps import Bound, ComputeAt, Reorder, Step, Unroll
-from halide_backend.schedule.tiling import THREAD, WARP, Team, Tiling
+from halide_backend.schedule.tiling import THREAD, WARP, Tiling, TilingKind
 
 ELEMENTS = Knob("scans.elements", (1, 2, 4, 8), "adjacent elements that a thread scans one after another")
 THREADS = Knob("scans.threads", (8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
@@ -31,7 +31,7 @@ _MOST_WARPS = 32
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Teams that hold their lines, each of their warps a contiguous part of it.
+    """Thread groups that hold their lines, each of their warps a contiguous part of it.
 
     Raises:
         Unsupported: the threads of a block cannot hold a line, its memory is not adjacent, or there are other loops.
@@ -44,7 +44,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     elements = choices.number(ELEMENTS, facts.chunk_elements(last), "one vector of the narrowest numbers")
     choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the scanned axis")
     chunks, words = points // elements, _words(facts, line, elements)
-    shared = [n for n in (8, 16) if chunks <= n and line.row and may_share_a_warp(facts, line, n)]
+    shared = [n for n in (8, 16) if chunks <= n and line.outer and may_share_a_warp(facts, line, n)]
     rule, why = (
         min([*shared, WARP]),
         "a warp has several short lines" if shared else "the lanes of a warp hold the line",
@@ -53,22 +53,22 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         rule = WARP * min(-(-chunks // (WARP * max(1, _WORDS // words))), _MOST_WARPS)
         why = f"{_WORDS} words for each, up to {_MOST_WORDS} in the largest block; not measured"
     threads = choices.number(THREADS, rule, why)
-    fills = threads >= WARP or (bool(line.row) and may_share_a_warp(facts, line, threads))
-    choices.require(THREADS, fills, f"the rows do not fill warps in which each has {threads} threads")
-    team = replace(line, chunk=last, elements=elements, chunks=chunks)
-    team = replace(team, threads=min(threads, WARP), warps=max(1, threads // WARP))
-    excess = f"a thread would hold {team.steps * words} words of a line; {_MOST_WORDS} are the most"
-    choices.require(THREADS, team.steps * words <= _MOST_WORDS, excess)
-    if team.steps * words > _MOST_WORDS:
+    fills = threads >= WARP or (bool(line.outer) and may_share_a_warp(facts, line, threads))
+    choices.require(THREADS, fills, f"the lines do not fill warps in which each has {threads} threads")
+    tiling = replace(line, chunk=last, elements=elements, chunks=chunks)
+    tiling = replace(tiling, threads=min(threads, WARP), warps=max(1, threads // WARP))
+    excess = f"a thread would hold {tiling.steps * words} words of a line; {_MOST_WORDS} are the most"
+    choices.require(THREADS, tiling.steps * words <= _MOST_WORDS, excess)
+    if tiling.steps * words > _MOST_WORDS:
         raise Unsupported(
             "scan-too-long",
-            f"a scan of {points} elements takes {team.steps * words} registers a thread, of {_MOST_WORDS}",
+            f"a scan of {points} elements takes {tiling.steps * words} registers a thread, of {_MOST_WORDS}",
         )
-    return team
+    return tiling
 
 
 def _line(facts: Facts) -> Tiling:
-    """The row and the line of a program that scans, which nobody has cut yet.
+    """Outer axes and line of a program that scans, as a tiling without chunks.
 
     Raises:
         Unsupported: there are other loops, or the line is none of memory.
@@ -84,7 +84,7 @@ def _line(facts: Facts) -> Tiling:
     if facts.reductions or facts.recurs:
         raise Unsupported("scan-mixed-with-reduction", "a scan beside a reduction, or a loop as long as data say")
     (inner,) = orders
-    line = Tiling(Team.REGISTERS, tuple(name for name in facts.row if name not in inner), inner)
+    line = Tiling(TilingKind.REGISTERS, tuple(name for name in facts.outer if name not in inner), inner)
     if is_computed(facts, line):
         raise Unsupported(
             "scan-of-dynamic-length", f"a scan over {', '.join(f'{name} of {facts.extents[name]}' for name in inner)}"
@@ -106,9 +106,9 @@ def _words(facts: Facts, line: Tiling, elements: int) -> int:
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     """The Funcs of a scan are computed where each thread begins."""
     found: list[Step] = []
-    teams = teams_of_a_block(kernel, WARPS)
-    give_outputs(found, kernel, teams)
-    parent, step = kernel.parent, levels(kernel, teams).step
+    groups = groups_per_block(kernel, WARPS)
+    give_outputs(found, kernel, groups)
+    parent, step = kernel.parent, levels(kernel, groups).step
     for stage in kernel.graph.stages:
         match stage.role:
             case Role.STAGED_LOAD:

@@ -19,7 +19,7 @@ from halide_backend.schedule.steps import (
     Step,
     Unroll,
 )
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 ELEMENTS = Knob("scatters.elements", (1, 2, 4), "adjacent numbers that a thread adds to memory in one instruction")
 THREADS = Knob("scatters.threads", (32, 64, 128, 256, 512), "threads of a block")
@@ -31,9 +31,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if not facts.scatters:
         return None
     (store,), (buffer,) = facts.program.stores, facts.program.outputs
-    tiling, along = Tiling(Team.THREAD, facts.row), facts.layouts[store.buffer].variables[0]
+    tiling, along = Tiling(TilingKind.THREAD, facts.outer), facts.layouts[store.buffer].variables[0]
     most = ADDED_AT_ONCE.get(buffer.dtype, 1)
-    if store.mode != "atomic_add" or not buffer.aligned or along not in tiling.row or most == 1:
+    if store.mode != "atomic_add" or not buffer.aligned or along not in tiling.outer or most == 1:
         return tiling
     rule = next(count for count in (most, most // 2, 1) if count and facts.divides(count, along))
     elements = choices.number(ELEMENTS, rule, "as many as one instruction adds, and divide the axis")

@@ -1,4 +1,4 @@
-"""Transposes on CUDA through shared memory: a block has a square of both axes."""
+"""Transposes on CUDA through shared memory: a block has a tile of both axes."""
 
 from __future__ import annotations
 
@@ -26,62 +26,60 @@ from halide_backend.schedule.steps import (
     StoreIn,
     Unroll,
 )
-from halide_backend.schedule.tiling import WARP, Team, Tiling
+from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 ELEMENTS = Knob("shared_transposes.elements", (1, 2), "adjacent numbers of 16 bits that a thread stores at a time")
-SIDE = Knob("shared_transposes.side", (16, 32, 64), "steps of a square along the axis that is written along")
-LINES = Knob("shared_transposes.lines", (32, 64), "elements of a square along the axis that is read along")
+SIDE = Knob("shared_transposes.side", (16, 32, 64), "steps of a tile along the axis that is written along")
+LINES = Knob("shared_transposes.lines", (32, 64), "elements of a tile along the axis that is read along")
 THREADS = Knob("shared_transposes.threads", (128, 256, 512), "threads of a block, which take some lines at a time")
 
-#: Sides of the square through which a block transposes. Where rows do not begin with a sector of memory, of so many
-#: bytes, fewer of them belong to two large squares (measured on an H200: 4099 x 2001 floats 29 us, of small ones 40 us;
-#: but 8192 x 2048 floats 53 us, of 32 x 64 elements 50.5 us, of small ones 52 us). So many large squares fill the GPU.
-_SMALL_SIDE, _LARGE_SIDE, _SECTOR, _ENOUGH_SQUARES = 32, 64, 32, 512
+#: Sides of the tile through which a block transposes. Where rows do not begin with a sector of memory, of so many
+#: bytes, fewer of them belong to two large tiles (measured on an H200: 4099 x 2001 floats 29 us, of small ones 40 us;
+#: but 8192 x 2048 floats 53 us, of 32 x 64 elements 50.5 us, of small ones 52 us). So many large tiles fill the GPU.
+_SMALL_SIDE, _LARGE_SIDE, _SECTOR, _ENOUGH_TILES = 32, 64, 32, 512
 
-#: Bytes of shared memory that a block has without an opt-in, on every GPU, and how many of them large squares may have.
+#: Bytes of shared memory that a block has without an opt-in, on every GPU, and how many of them large tiles may have.
 _SHARED_BYTES, _SQUARE_BYTES = 48 << 10, 40 << 10
 
-#: Elements by which a line of a square in shared memory is longer than the square, at most.
+#: Elements by which a line of a tile in shared memory is longer than the tile, at most.
 _PADDING = 4
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Squares of single elements, or of pairs if all that is stored has 16 bits and they fill their squares."""
+    """Tiles of single elements, or of pairs if all that is stored has 16 bits and they fill their tiles."""
     axes = transposed_axes(facts)
     if axes is None:
         return None
     across, along = axes
-    tiling = Tiling(Team.TILE, facts.row, axes)
+    tiling = Tiling(TilingKind.SHARED_TRANSPOSE, facts.outer, axes)
     pair_sides = [side for side in (_SMALL_SIDE, _SMALL_SIDE // 2) if facts.divides(2 * side, along)]
     elements = 1
     if pair_sides and {ELEMENT[buffer.dtype][1] for buffer in facts.program.outputs} == {16}:
         elements = choices.number(ELEMENTS, 2, "a word of pairs takes one instruction")
     if elements == 2:
         tiling = replace(tiling, chunk=along, elements=2)
-        side, lines, why = pair_sides[0], _LARGE_SIDE, "the largest whose pairs fill their squares"
+        side, lines, why = pair_sides[0], _LARGE_SIDE, "the largest whose pairs fill their tiles"
     else:
         side, lines, why = _sides(facts, across, axes)
     side = choices.number(SIDE, side, why)
     filled = elements == 1 or facts.divides(2 * side, along)
     choices.require(SIDE, filled, f"{side} pairs do not divide the axis that is written along")
-    lines = choices.number(
-        LINES, lines, f"squares of {_LARGE_SIDE} where there are {_ENOUGH_SQUARES} of them, or pairs"
-    )
+    lines = choices.number(LINES, lines, f"tiles of {_LARGE_SIDE} where there are {_ENOUGH_TILES} of them, or pairs")
     stored = sum(transposed_bytes(facts)) * elements * (side + _PADDING) * lines
-    choices.require(SIDE, stored <= _SHARED_BYTES, f"squares of {stored} bytes; shared memory has {_SHARED_BYTES}")
+    choices.require(SIDE, stored <= _SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {_SHARED_BYTES}")
     return replace(tiling, side=side, lines=lines)
 
 
 def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, str]:
-    """Side and lines of a square of single elements, and why the side."""
+    """Side and lines of a tile of single elements, and why the side."""
     sizes = transposed_bytes(facts)
     whole = all(facts.divides_bytes(_SECTOR, across, size) for size in sizes)
-    counts = (-(-facts.hints[name] // (_LARGE_SIDE if name in axes else 1)) for name in facts.row)
-    many = math.prod(counts) >= _ENOUGH_SQUARES
+    counts = (-(-facts.hints[name] // (_LARGE_SIDE if name in axes else 1)) for name in facts.outer)
+    many = math.prod(counts) >= _ENOUGH_TILES
     lines = _LARGE_SIDE if many else _SMALL_SIDE
     if many and not whole and sum(sizes) * _LARGE_SIDE * (_LARGE_SIDE + _PADDING) <= _SQUARE_BYTES:
-        return _LARGE_SIDE, lines, "rows begin within sectors: 4099 x 2001 floats 29 us, of small squares 40 us"
-    return _SMALL_SIDE, lines, "8192 x 2048 floats 50.5 us in 32 x 64 elements, of larger squares 53 us"
+        return _LARGE_SIDE, lines, "rows begin within sectors: 4099 x 2001 floats 29 us, of small tiles 40 us"
+    return _SMALL_SIDE, lines, "8192 x 2048 floats 50.5 us in 32 x 64 elements, of larger tiles 53 us"
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
@@ -92,7 +90,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     tiling, parent = kernel.tiling, kernel.parent
     numbers = {loop.axis: loop.name for loop in parent.loops if not is_element(loop)}
     down, along = (numbers[axis] for axis in tiling.inner)
-    why = "each stores 8 elements of a square of 32 x 64"
+    why = "each stores 8 elements of a tile of 32 x 64"
     block, threads = "", kernel.choices.number(THREADS, 256, why)
     for stage in kernel.outputs:
         block = _output(found, kernel, stage, down, along, threads)
@@ -100,7 +98,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
             found.append(ComputeWith(stage.name, parent.name, "line"))
     for stage in kernel.graph.stages:
         elements = [loop.name for loop in stage.loops if is_element(loop)]
-        if stage.role is Role.TILE:
+        if stage.role is Role.SHARED_TILE:
             place = ComputeAt(stage.name, parent.name, block)
             found += _tile(stage, tiling, place, down, along, threads)
         elif stage.role in (Role.STAGED_LOAD, Role.PACKED):
@@ -109,7 +107,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 
 def _output(found: list[Step], kernel: TiledKernel, stage: Stage, down: str, along: str, threads: int) -> str:
-    """Give squares of `stage` to blocks; returns the loop of these."""
+    """Give tiles of `stage` to blocks; returns the loop of these."""
     side, lines = kernel.tiling.side, kernel.tiling.lines
     words = [loop.name for loop in stage.loops if loop.kind is LoopKind.WORD]
     rest = [loop.name for loop in stage.loops if loop.name not in (down, along, *words)]
@@ -128,17 +126,17 @@ def _output(found: list[Step], kernel: TiledKernel, stage: Stage, down: str, alo
         counts = [*sides, *(loops[name] for name in rest)]
         found += grid(stage.name, counts)
         return innermost(counts).name
-    found.append(Fuse(stage.name, "along", "down", "square"))
-    block = "square"
+    found.append(Fuse(stage.name, "along", "down", "tile"))
+    block = "tile"
     for number, name in enumerate(rest):
-        found.append(Fuse(stage.name, block, name, f"square{number}"))
-        block = f"square{number}"
+        found.append(Fuse(stage.name, block, name, f"tile{number}"))
+        block = f"tile{number}"
     found.append(GpuBlocks(stage.name, (block,)))
     return block
 
 
 def _tile(stage: Stage, tiling: Tiling, place: ComputeAt, down: str, along: str, threads: int) -> list[Step]:
-    """Load the square of a transposed operand at `place`."""
+    """Load the tile of a transposed operand at `place`."""
     # The threads of a warp read what is adjacent, also where fewer of them write a line.
     lanes = max(tiling.side, WARP)
     elements = [loop.name for loop in stage.loops if is_element(loop)]

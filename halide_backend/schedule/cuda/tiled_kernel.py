@@ -15,7 +15,7 @@ from halide_backend.schedule.tiling import Tiling
 LANES = 4
 
 #: Stages that are computed inside the loops of the outputs.
-_PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.TEAM, Role.SCAN, Role.PACKED)
+_PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.GROUP_REDUCTION, Role.SCAN, Role.PACKED)
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class TiledKernel:
         """Whether some stage has the role."""
         return any(stage.role is role for stage in self.graph.stages)
 
-    def rows(self, stage: Stage) -> list[Loop]:
-        """The loops over the row in the order of the parent's, which is that of its memory."""
+    def outer_loops(self, stage: Stage) -> list[Loop]:
+        """The outer loops in the order of the parent's, which is that of its memory."""
         order = [loop.axis for loop in self.parent.loops]
-        rows = [loop for loop in stage.loops if self._is_row(loop)]
-        return sorted(rows, key=lambda loop: order.index(loop.axis))
+        outer = [loop for loop in stage.loops if self._is_outer(loop)]
+        return sorted(outer, key=lambda loop: order.index(loop.axis))
 
-    def _is_row(self, loop: Loop) -> bool:
-        return loop.kind is LoopKind.SINGLE or (loop.kind is LoopKind.AXIS and loop.axis in self.tiling.row)
+    def _is_outer(self, loop: Loop) -> bool:
+        return loop.kind is LoopKind.SINGLE or (loop.kind is LoopKind.AXIS and loop.axis in self.tiling.outer)
 
     def line(self, stage: Stage) -> list[Loop]:
-        """The loops along what the kernel reduces, in the order in which a team walks through them."""
+        """The loops along what the kernel reduces, in the order in which a thread group walks through them."""
         inner = list(reversed(self.tiling.inner))
         loops = [loop for loop in stage.loops if loop.axis in inner and not is_element(loop)]
         return sorted(loops, key=lambda loop: inner.index(loop.axis))
@@ -80,11 +80,11 @@ class TiledKernel:
         return [stage for stage in stages if stage.role in (Role.REDUCTION, Role.SCAN)]
 
     def narrowed(self, stage: Stage) -> list[Step]:
-        """Steps that tell Halide that a thread needs one point of the row: where outputs are computed together, it sees
+        """Steps that tell Halide that a thread needs one outer point: where outputs are computed together, it sees
         that only if the loops' steps are known."""
-        if len(self.outputs) == 1 or stage.role not in _PLACED or are_fixed(self.rows(self.parent)):
+        if len(self.outputs) == 1 or stage.role not in _PLACED or are_fixed(self.outer_loops(self.parent)):
             return []
-        return [BoundExtent(stage.name, loop.name, 1) for loop in stage.loops if self._is_row(loop)]
+        return [BoundExtent(stage.name, loop.name, 1) for loop in stage.loops if self._is_outer(loop)]
 
 
 def is_element(loop: Loop) -> bool:
@@ -98,7 +98,7 @@ def are_fixed(loops: Sequence[Loop]) -> bool:
 
 
 def write_out(steps: list[Step], func: str, loops: Sequence[Loop]) -> list[str]:
-    """Write out those of `loops` that lie within a chunk, whose words are vectors; their names, innermost first."""
+    """Unroll those of `loops` that lie within a chunk, whose words are vectors; their names, innermost first."""
     order: list[str] = []
     for loop in loops:
         if not is_element(loop):

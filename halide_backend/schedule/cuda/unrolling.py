@@ -17,7 +17,7 @@ def divisor(loop: Loop, most: int) -> int:
 
 
 def unroll(steps: list[Step], stage: Stage, loop: Loop, count: int) -> None:
-    """Write out `count` steps of a reduction's loop."""
+    """Unroll a reduction's loop by `count`."""
     if loop.fixed and loop.extent == count:
         steps.append(Unroll(stage.name, loop.name, update=0))
     elif count > 1:

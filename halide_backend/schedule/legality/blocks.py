@@ -8,7 +8,7 @@ from halide_backend.schedule.legality.nests import Kind, Nest, NestLoop, Nests, 
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import Bound, BoundExtent, Step, StoreIn, Vectorize
-from halide_backend.schedule.tiling import WARP, Team, Tiling
+from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 #: Threads of a block, in all and in its third dimension (CUDA C++ Programming Guide, technical specifications).
 MOST_THREADS, MOST_DEEP = 1024, 64
@@ -16,10 +16,10 @@ MOST_THREADS, MOST_DEEP = 1024, 64
 #: Lanes of the only vector that Halide turns into one memory instruction, of 32-bit numbers.
 _LANES = 4
 
-_TEAMS = (Team.REGISTERS, Team.BLOCK)
+_LINE_KINDS = (TilingKind.REGISTERS, TilingKind.BLOCK)
 
 #: Funcs whose threads exchange values, or that a thread keeps in registers.
-_HELD = (Role.TEAM, Role.SCAN, Role.REDUCTION, Role.PACKED)
+_HELD = (Role.GROUP_REDUCTION, Role.SCAN, Role.REDUCTION, Role.PACKED)
 
 
 def check_blocks(nests: Nests, steps: list[Step], tiling: Tiling) -> None:
@@ -42,10 +42,10 @@ def check_blocks(nests: Nests, steps: list[Step], tiling: Tiling) -> None:
             _check_place(nests, steps, stage, tiling)
         else:
             _check_stray_threads(nests, stage)
-    if tiling.team in _TEAMS:
+    if tiling.kind in _LINE_KINDS:
         for stage in nests.outputs:
-            _check_team(nests.nests[stage.name, None], tiling)
-    if tiling.team is Team.COLUMNS:
+            _check_group(nests.nests[stage.name, None], tiling)
+    if tiling.kind is TilingKind.COLUMNS:
         _check_columns(nests, steps, tiling)
 
 
@@ -112,22 +112,22 @@ def _check_place(nests: Nests, steps: list[Step], stage: Stage, tiling: Tiling) 
         _check_size(stage.name, own)
     if shared is not None and not own:
         refuse(*shared, "each thread computes its own, which the block would keep in one place")
-    if stage.role in (Role.TILE,) and not own:
+    if stage.role in (Role.SHARED_TILE,) and not own:
         refuse(place.number, place.step, "the threads of a block load it together")
     if (
         stage.role in _HELD
         and Kind.THREADS not in kinds
-        and not (stage.role is Role.TEAM and tiling.team in (Team.BLOCK, Team.COLUMNS))
+        and not (stage.role is Role.GROUP_REDUCTION and tiling.kind in (TilingKind.BLOCK, TilingKind.COLUMNS))
     ):
         refuse(place.number, place.step, "it lies in a thread's registers", "compute it inside the loops of threads")
-    if tiling.team in _TEAMS and stage.role in (Role.TEAM, Role.SCAN):
+    if tiling.kind in _LINE_KINDS and stage.role in (Role.GROUP_REDUCTION, Role.SCAN):
         _check_exchange(nests, steps, stage, place, tiling)
 
 
 def _check_exchange(nests: Nests, steps: list[Step], stage: Stage, place: Place, tiling: Tiling) -> None:
     """Threads wait for one another: all of them get there, in the same order and as often."""
     names = [loop.name for nest in nests.of_func(stage.name) for loop in _of_kind(nest, Kind.THREADS)]
-    if tiling.team is Team.BLOCK:
+    if tiling.kind is TilingKind.BLOCK:
         bound = any(
             isinstance(s, Bound) and (s.func, s.var, s.extent) == (stage.name, "t", tiling.threads) for s in steps
         )
@@ -151,12 +151,12 @@ def _check_exchange(nests: Nests, steps: list[Step], stage: Stage, place: Place,
                 refuse_func(stage.name, "a thread has all of it in registers", "Bound and Unroll each of its loops")
 
 
-def _check_team(nest: Nest, tiling: Tiling) -> None:
+def _check_group(nest: Nest, tiling: Tiling) -> None:
     """The threads that exchange values are those of the algorithm: so many, and next to one another."""
     name, threads = nest.stage.name, _of_kind(nest, Kind.THREADS)
     expected = [("t", tiling.threads)] + ([("w", tiling.warps)] if tiling.warps > 1 else [])
     found = [(loop.name, loop.extent) for loop in threads]
-    several = tiling.warps == 1 and tiling.threads <= WARP and tiling.team is Team.REGISTERS
+    several = tiling.warps == 1 and tiling.threads <= WARP and tiling.kind is TilingKind.REGISTERS
     if found[: len(expected)] != expected or len(found) > len(expected) + several:
         wanted = " x ".join(f"{name} ({extent})" for name, extent in expected)
         refuse_func(name, f"its threads exchange values as {wanted}, not {found}", "GpuThreads these, in this order")
@@ -176,7 +176,7 @@ def _check_columns(nests: Nests, steps: list[Step], tiling: Tiling) -> None:
         if [loop.extent for loop in threads] != wanted or threads[1].name != "t":
             refuse_func(stage.name, "its threads are not those that have partial results", cure)
         for other in nests.stages.values():
-            if other.role is Role.TEAM:
+            if other.role is Role.GROUP_REDUCTION:
                 own = _of_kind(nests.nests[other.name, None], Kind.THREADS)
                 extents = [bounds.get((other.name, loop.name)) for loop in own]
                 same = [loop.axes for loop in own] == [loop.axes for loop in threads]

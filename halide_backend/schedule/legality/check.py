@@ -11,6 +11,7 @@ from halide_backend.schedule.legality.nests import Nests
 from halide_backend.schedule.legality.old_values import check_old_values
 from halide_backend.schedule.legality.places import check_places
 from halide_backend.schedule.legality.together import check_together
+from halide_backend.schedule.legality.users import check_users
 from halide_backend.schedule.stage import StageGraph
 from halide_backend.schedule.steps import Step
 from halide_backend.schedule.tiling import Tiling
@@ -34,3 +35,4 @@ def check(graph: StageGraph, steps: Sequence[Step], tiling: Tiling | None = None
     check_limits(nests, listed)
     if tiling is not None:
         check_blocks(nests, listed, tiling)
+    check_users(nests)

@@ -10,7 +10,7 @@ from halide_backend.schedule.legality.nests import Kind, Nest, NestLoop, Place
 from halide_backend.schedule.legality.reader import Reader
 from halide_backend.schedule.legality.refusal import refuse
 from halide_backend.schedule.stage import Loop, Role, Stage
-from halide_backend.schedule.tiling import Team
+from halide_backend.schedule.tiling import TilingKind
 
 #: A loop is no longer after a split than before but for so many steps, which a guard leaves out.
 MOST_PADDING = 1 << 16
@@ -21,7 +21,7 @@ _ASSOCIATIVE = frozenset({"sum", "prod", "min", "max"})
 #: The widest vector, in lanes: sixteen registers of AVX-512 full of float32.
 MOST_LANES = 256
 
-#: Steps of a loop that are written out. Compile time explodes beyond.
+#: Largest unroll factor. Compile time explodes beyond.
 MOST_UNROLLED = 128
 
 #: Steps that something may be fetched before it is needed.
@@ -319,9 +319,9 @@ class Directives(Reader):
     @take.register
     def _(self, each: step.BoundExtent) -> None:
         loop = self._bounded(each)
-        tiling, team = self.nests.tiling, self.nests.stages[each.func].role is Role.TEAM
-        shared = tiling.side if team and tiling is not None and tiling.team is Team.COLUMNS else 1
-        if each.extent not in (1, shared) or (self.nests.on_gpu and loop.axis not in self.nests.row):
+        tiling, group = self.nests.tiling, self.nests.stages[each.func].role is Role.GROUP_REDUCTION
+        shared = tiling.side if group and tiling is not None and tiling.kind is TilingKind.COLUMNS else 1
+        if each.extent not in (1, shared) or (self.nests.on_gpu and loop.axis not in self.nests.outer):
             refuse(self.number, each, "a thread needs one point of the axes that blocks and threads share out")
         for nest in self.nests.of_func(each.func):
             whole = [

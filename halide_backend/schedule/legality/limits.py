@@ -17,7 +17,7 @@ MOST_WIDENED = 16
 
 
 def check_limits(nests: Nests, steps: list[Step]) -> None:
-    """Check how often the definitions of a kernel are written out.
+    """Check how many copies of its definitions unrolling makes of a kernel.
 
     Raises:
         IllegalPlan: one is, too often.

@@ -73,7 +73,7 @@ class Nests:
     """All nests of a kernel, its call graph, and where its Funcs lie; steps change it one after another."""
 
     stages: dict[str, Stage]
-    row: tuple[str, ...]
+    outer: tuple[str, ...]
     tiling: Tiling | None
     nests: dict[tuple[str, int | None], Nest] = field(default_factory=dict)
     computed: dict[str, Place] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Nests:
     @staticmethod
     def of(graph: StageGraph, tiling: Tiling | None) -> Nests:
         """Halide's default loops, of Funcs that are written for the `tiling` of a GPU, or for a CPU."""
-        nests = Nests({stage.name: stage for stage in graph.stages}, graph.row, tiling)
+        nests = Nests({stage.name: stage for stage in graph.stages}, graph.outer, tiling)
         for stage in graph.stages:
             nests.add(stage)
         return nests
@@ -152,6 +152,21 @@ class Nests:
         """The Funcs behind `func` and behind the outputs that are computed with it."""
         together = [name for name, place in self.children.items() if place.consumer == func]
         return set().union(*(self.needs(name) for name in (func, *together)))
+
+    def users(self, func: str) -> set[str]:
+        """The Funcs in whose loops `func` is called: those that call it, or have it inlined."""
+        found, stack, seen = set(), [func], {func}
+        while stack:
+            current = stack.pop()
+            for stage in self.stages.values():
+                if current not in stage.calls or stage.name in seen:
+                    continue
+                seen.add(stage.name)
+                if stage.name in self.computed or stage.role in (Role.OUTPUT, Role.SCATTER):
+                    found.add(stage.name)
+                else:
+                    stack.append(stage.name)
+        return found
 
     def has_more(self, func: str) -> bool:
         """Whether a Func may have more points than its loops say, because it, or one that needs it, is shifted."""

@@ -122,7 +122,7 @@ def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
     around = nests.around(place) if place is not None else []
     inside = [loop for nest, level in around for loop in nest.loops[:level] if axis in loop.axes and loop.extent > 1]
     # A tile's points are counted by dimensions of their own, and its number by this one.
-    sides = {loop.extent for loop in nests.stages[step.func].loops if loop.axis not in nests.row}
+    sides = {loop.extent for loop in nests.stages[step.func].loops if loop.axis not in nests.outer}
     needed = math.prod(loop.extent for loop in inside)
     if not around or needed not in {step.extent, *sides}:
         refuse(number, step, f"{needed} points are needed where it is computed", "compute it further inside")

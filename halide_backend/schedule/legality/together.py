@@ -38,4 +38,4 @@ def _shared(nest: Nest, place: Place) -> list[tuple[object, ...]]:
 
 def _loses_bounds(nests: Nests, step: Fuse) -> bool:
     """Whether the fused loop runs along several axes that blocks share out."""
-    return len(nests.fused[step.func, step.fused] & set(nests.row)) > 1
+    return len(nests.fused[step.func, step.fused] & set(nests.outer)) > 1

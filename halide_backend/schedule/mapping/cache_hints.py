@@ -10,8 +10,8 @@ from halide_backend.program.loop_program import Load, LoopProgram
 from halide_backend.program.uses import sinks_of
 from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.knobs import Choices, Knob
-from halide_backend.schedule.mapping.chunks import element_bytes, row_loads, typical_extents
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.mapping.chunks import element_bytes, line_loads, typical_extents
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 #: Bytes that a kernel has to move, in sizes of the L2, so that nothing of what the kernel before it left there survives
 #: (128 MB, found with the 60 MB of an H200).
@@ -43,23 +43,23 @@ def priority_of_loads(program: LoopProgram, tiling: Tiling, device: Gpu, choices
 
 
 def _is_streamed(program: LoopProgram, tiling: Tiling) -> bool:
-    """Whether teams read their rows once, each its own, and store a value or some for a row."""
-    if tiling.team not in (Team.REGISTERS, Team.BLOCK):
+    """Whether thread groups read their lines once, each its own, and store a value or some for a line."""
+    if tiling.kind not in (TilingKind.REGISTERS, TilingKind.BLOCK):
         return False
     inner, sinks = set(tiling.inner), sinks_of(program)
     if any(inner & {axis.name for axis in store.nest.iteration} for store in program.stores):
         return False
     loads = [p for p, value in enumerate(program.values) if isinstance(value.attribute, Load) and value.axes & inner]
-    return all(len(sinks[p]) == 1 and program.values[p].axes.issuperset(tiling.row) for p in loads)
+    return all(len(sinks[p]) == 1 and program.values[p].axes.issuperset(tiling.outer) for p in loads)
 
 
 def _is_replaced(program: LoopProgram, tiling: Tiling, device: Gpu) -> bool:
-    """Whether teams hold rows of one tensor and store as many bytes as they load, more than any cache has."""
-    if tiling.team is not Team.REGISTERS:
+    """Whether thread groups hold lines of one tensor and store as many bytes as they load, more than any cache has."""
+    if tiling.kind is not TilingKind.REGISTERS:
         return False
     hints = typical_extents(program)
-    every = {*tiling.row, *tiling.inner}
-    rows = {load for load in row_loads(program, tiling, uses=1) if _axes(load) >= every}
+    every = {*tiling.outer, *tiling.inner}
+    rows = {load for load in line_loads(program, tiling, uses=1) if _axes(load) >= every}
     if len(rows) != 1:
         return False
     points = math.prod(hints[name] for name in every)

@@ -67,8 +67,8 @@ def accesses(program: LoopProgram) -> Iterator[tuple[str, sympy.Expr]]:
         yield dtypes[store.buffer], store.index
 
 
-def row_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load]:
-    """Loads that run along the row and flow into `uses` or more reductions and stores."""
+def line_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load]:
+    """Loads that run along the line and flow into `uses` or more reductions and stores."""
     sinks = sinks_of(program)
     for position, value in enumerate(program.values):
         if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner) and len(sinks[position]) >= uses:
@@ -79,8 +79,8 @@ def element_bytes(program: LoopProgram, load: Load) -> int:
     return next(ELEMENT[buffer.dtype][1] // 8 for buffer in program.inputs if buffer.name == load.buffer)
 
 
-def is_a_line(layout: OutputLayout, inner: tuple[str, ...], extents: dict[str, Extent]) -> bool:
-    """Whether an output has one value for a row, or its row lies in memory in the order of the `inner` axes."""
+def is_contiguous_over(layout: OutputLayout, inner: tuple[str, ...], extents: dict[str, Extent]) -> bool:
+    """Whether an output has one value for a line, or is contiguous over the `inner` axes in their order."""
     strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
     if not set(inner) & set(strides):
         return True

@@ -7,23 +7,23 @@ from halide_backend.program.store_layout import output_layout
 from halide_backend.program.strided_loads import strided_loads
 from halide_backend.program.uses import sinks_of
 from halide_backend.schedule.mapping.materialise import mathematical_operands
-from halide_backend.schedule.mapping.vector_access import WordAccess
+from halide_backend.schedule.mapping.vector_access import VectorAccess
 from halide_backend.schedule.stage import Role
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 
 def cuda_funcs(program: LoopProgram, tiling: Tiling) -> tuple[tuple[int, Role], ...]:
     """Positions and roles: transposed operands in shared memory, rows that are read once and used more often, and what
     an expression would write many times."""
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
-    tiles = strided_loads(program, layouts) if tiling.team is Team.TILE else {}
-    words, sinks, repeated = WordAccess(program, tiling), sinks_of(program), mathematical_operands(program)
+    tiles = strided_loads(program, layouts) if tiling.kind is TilingKind.SHARED_TRANSPOSE else {}
+    words, sinks, repeated = VectorAccess(program, tiling), sinks_of(program), mathematical_operands(program)
     found = []
     for position, value in enumerate(program.values):
         load = isinstance(value.attribute, Load)
-        along = tiling.team is Team.REGISTERS and not value.axes.isdisjoint(tiling.inner)
+        along = tiling.kind is TilingKind.REGISTERS and not value.axes.isdisjoint(tiling.inner)
         if position in tiles:
-            found.append((position, Role.TILE))
+            found.append((position, Role.SHARED_TILE))
         elif load and along and position not in words.loads and len(sinks[position]) > 1:
             found.append((position, Role.STAGED_LOAD))
         elif (

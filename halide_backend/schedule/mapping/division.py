@@ -5,7 +5,7 @@ from __future__ import annotations
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.precision import constants, exact_values
 from halide_backend.schedule.knobs import Choices, Knob
-from halide_backend.schedule.tiling import WARP, Team, Tiling
+from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 SHARED = Knob("divisions.shared", (False, True), "a quotient is made of a reciprocal that several share")
 
@@ -48,6 +48,6 @@ def _is_shared(program: LoopProgram, tiling: Tiling, divisor: int) -> bool:
     and takes 23.4 us; but softmax of 50257 floats, where all warps divide at once, 132 us, and would take 163 us.
     """
     axes = program.values[divisor].axes
-    if tiling.team is Team.REGISTERS:
+    if tiling.kind is TilingKind.REGISTERS:
         return tiling.threads <= WARP and axes.isdisjoint(tiling.inner)
-    return tiling.team is not Team.BLOCK and bool(tiling.chunk) and axes.isdisjoint(tiling.cuts)
+    return tiling.kind is not TilingKind.BLOCK and bool(tiling.chunk) and axes.isdisjoint(tiling.cuts)

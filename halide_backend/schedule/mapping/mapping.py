@@ -9,7 +9,7 @@ from typing import Any
 from halide_backend.errors import IllegalPlan
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Role
-from halide_backend.schedule.tiling import Team, Tiling
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,11 @@ class Mapping:
 
 
 def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Team) else list(value) if isinstance(value, tuple) else value
+    return value.value if isinstance(value, TilingKind) else list(value) if isinstance(value, tuple) else value
 
 
 def _tiling(document: AbstractMapping[str, Any]) -> Tiling:
     found: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
     }
-    return Tiling(**{**found, "team": Team(found["team"])})
+    return Tiling(**{**found, "kind": TilingKind(found["kind"])})

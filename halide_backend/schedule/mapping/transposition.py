@@ -70,21 +70,21 @@ def transposition(
     if all(isinstance(extent, int) and extent % full == 0 for extent in extents):
         side = choices.number(SIDE, full, "rows of a whole vector: lines of memory are read and written once")
     else:
-        why = f"rows of {_ROW_BYTES} bytes: tiles with tails are written out several times"
+        why = f"rows of {_ROW_BYTES} bytes: Halide writes tiles with tails several times"
         side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
     return Transposition(column, across, side, results), frozenset() if results else turned
 
 
 def _reduced_along(program: LoopProgram, across: str, column: str, turned: int) -> bool:
-    """Whether all reductions have a result for each element along `across`, which is an axis of the row, and most
+    """Whether all reductions have a result for each element along `across`, which is an outer axis, and most
     operands, of which `turned` are not adjacent along `column`, lie along `across`."""
     reductions = [value for value in program.values if isinstance(value.attribute, Reduction)]
     loads = [value.attribute for value in program.values if isinstance(value.attribute, Load) and not value.operands]
     along_column = sum(
         is_contiguous(load.index, column) and AxisSymbol(across) in load.index.free_symbols for load in loads
     )
-    row = {axis.name for axis in program.row}
-    return across in row and all(across in value.axes for value in reductions) and turned > along_column
+    outer = {axis.name for axis in program.outer}
+    return across in outer and all(across in value.axes for value in reductions) and turned > along_column
 
 
 def _behind_checks(program: LoopProgram) -> frozenset[int]:

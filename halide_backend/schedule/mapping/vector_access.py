@@ -8,7 +8,7 @@ import sympy
 
 from halide_backend.program.access import VECTOR, WORD, first_word, words_of
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.extents import is_multiple, pieces
+from halide_backend.program.extents import ceil_div, is_multiple
 from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Buffer, Extent, Load, LoopProgram, Value
 from halide_backend.program.store_layout import OutputLayout
@@ -19,7 +19,7 @@ _WIDEST_STEP = 4
 
 
 @dataclass(frozen=True)
-class WordLoad:
+class VectorLoad:
     """A load of `buffer`, one piece of the cut axis `along` at a time.
 
     `first` is the word at which a piece begins, a multiple of `unit` over the piece's number, `words` how many are
@@ -37,13 +37,13 @@ class WordLoad:
     skip: int = 0
 
 
-class WordAccess:
+class VectorAccess:
     """Which accesses of `program` under `tiling` move words: `loads` by the position of their value."""
 
     def __init__(self, program: LoopProgram, tiling: Tiling) -> None:
         self._program = program
         self._tiling = tiling
-        found: dict[int, WordLoad] = {}
+        found: dict[int, VectorLoad] = {}
         by_element: set[str] = set()
         for position, value in enumerate(program.values):
             if isinstance(value.attribute, Load):
@@ -61,7 +61,7 @@ class WordAccess:
         """The inputs that are read in words."""
         return {load.buffer for load in self.loads.values()}
 
-    def _load(self, value: Value, load: Load, buffer: Buffer) -> WordLoad | None:
+    def _load(self, value: Value, load: Load, buffer: Buffer) -> VectorLoad | None:
         tiling = self._tiling
         if not buffer.aligned:
             return None
@@ -71,18 +71,18 @@ class WordAccess:
             first = first_word(load.index, along, buffer.dtype, elements)
             if first is None:
                 continue
-            found = WordLoad(buffer.name, along, first, words, min(words, VECTOR // WORD))
+            found = VectorLoad(buffer.name, along, first, words, min(words, VECTOR // WORD))
             if unmasked:
                 return found
             # In a buffer of whole pieces one with any element inside lies inside as a whole: clamping changes no other.
-            last = words * (pieces(buffer.extent, elements) - 1)
+            last = words * (ceil_div(buffer.extent, elements) - 1)
             return replace(found, last=last) if is_multiple(buffer.extent, elements) else None
         if not unmasked or not tiling.chunk or tiling.elements == 1:
             return None
         windows = (self._window(load, buffer, unit) for unit in (VECTOR, WORD))
         return next((window for window in windows if window is not None), None)
 
-    def _window(self, load: Load, buffer: Buffer, unit: int) -> WordLoad | None:
+    def _window(self, load: Load, buffer: Buffer, unit: int) -> VectorLoad | None:
         """The aligned units of `unit` bits (vectors or words) that contain a chunk whose elements have a small stride,
         begin within a unit, or run backwards."""
         tiling = self._tiling
@@ -108,7 +108,7 @@ class WordAccess:
         if unit == WORD and units > tiling.elements:
             return None
         first = sympy.expand(first * words / in_unit)
-        return WordLoad(buffer.name, tiling.chunk, first, units * words, words, None, int(step), skip + back)
+        return VectorLoad(buffer.name, tiling.chunk, first, units * words, words, None, int(step), skip + back)
 
     def of_output(self, layout: OutputLayout, buffer: Buffer) -> int:
         """Words of one chunk of an output, 0 if it is not stored in words."""

@@ -61,7 +61,7 @@ def test_kernels_are_found_in_objects() -> None:
 
 
 def publication(place: str) -> str:
-    return call("halide_backend_publish", "%r2", "%r1", place)
+    return call("halide_backend_store_word", "%r2", "%r1", place)
 
 
 def test_an_exchange_gets_shared_memory_for_its_places() -> None:

@@ -7,12 +7,12 @@ import re
 import pytest
 from ptx_texts import call, kernel
 
-from halide_backend.build.ptx.calls import BEGUN, KEPT
+from halide_backend.build.ptx.calls import PARTIAL, PREDICATED
 from halide_backend.build.ptx.instructions import parse
 from halide_backend.build.ptx.predicated_stores import with_predicated_stores
 from halide_backend.errors import HalideCompileError
 
-KEEP, BEGIN = f"{KEPT}32", f"{BEGUN}16"
+KEEP, BEGIN = f"{PREDICATED}32", f"{PARTIAL}16"
 
 
 def mark(result: str, function: str, operand: str) -> str:

@@ -46,7 +46,7 @@ def multiplied_and_summed(groups: int, rows: int, columns: int, dtype: str) -> L
             Store("out_ptr1", columns * x0.symbol + x1.symbol, 4, Nest((x0, x1))),
         ),
         checks=(),
-        row=(x0, x1),
+        outer=(x0, x1),
     )
 
 

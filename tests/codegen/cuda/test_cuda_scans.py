@@ -62,7 +62,7 @@ def values(scanned: Callable[..., Any]) -> Callable[..., list[Tensor]]:
         order = sorted(range(len(buffers)), key=lambda number: -seen_bits(code.text, buffers[number]))
         tiling = tile_of(program)
         lines = tiling.warps if tiling.warps > 1 else 4 * WARP // tiling.threads
-        rows = math.prod(axis.hint for axis in program.axes if axis.name in tiling.row)
+        rows = math.prod(axis.hint for axis in program.axes if axis.name in tiling.outer)
         blocks = rows if tiling.warps > 1 else -(-rows // lines)
         run(code.code, blocks, (tiling.threads, lines), [tensors[number] for number in order])
         outputs = tensors[len(arguments) :]

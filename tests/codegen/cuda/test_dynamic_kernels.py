@@ -129,10 +129,11 @@ def test_a_row_of_several_axes_is_one_axis_beside_other_outputs(dynamic: Compile
         s = q + bias[:, None]
         return torch.softmax(s, -1), s.amax(-1)
 
-    together = [p for p in dynamic(scores, rand(4, 3, 20, 21), rand(4, 20, 21)) if len(p.stores) > 1 and len(p.row) > 1]
+    programs = dynamic(scores, rand(4, 3, 20, 21), rand(4, 20, 21))
+    together = [p for p in programs if len(p.stores) > 1 and len(p.outer) > 1]
     assert together
     for program in together:
-        assert len(flattened(program).row) == 1
+        assert len(flattened(program).outer) == 1
         # The row's second axis is a remainder in the algorithm, and no loop of the schedule.
         assert "Fuse(" not in cuda_kernel_text(program)
 

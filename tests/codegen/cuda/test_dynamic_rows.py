@@ -69,6 +69,6 @@ def test_a_row_of_one_output_is_one_axis(dynamic: Compile) -> None:
     program: LoopProgram
     with inductor_config.patch(force_pointwise_cat=True):
         (program,) = dynamic(rotated_halves, *embedding(rotated_halves, torch.float32))
-    assert len(program.row) == 3 and len(program.stores) == 1
-    outer, inner = flattened(program).row
+    assert len(program.outer) == 3 and len(program.stores) == 1
+    outer, inner = flattened(program).outer
     assert (inner.extent, outer.hint) == (2 * HALF, 2 * 3 * 256)

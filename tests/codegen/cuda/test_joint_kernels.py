@@ -147,7 +147,7 @@ def launch_and_run(count: int) -> None:
         arguments += own
         artifacts.append(kernels[function])
     loaded = [
-        pipeline._loaded(artifact, places, dict.fromkeys(artifact.manifest["entries"], f"halide_batch_0__{number}"))
+        pipeline.loaded(artifact, places, dict.fromkeys(artifact.manifest["entries"], f"halide_batch_0__{number}"))
         for number, (artifact, places) in enumerate(zip(artifacts, positions, strict=True))
     ]
     shown: list[list[str]] = []

@@ -25,12 +25,12 @@ from halide_backend.schedule.steps import (
     StoreIn,
     Unroll,
 )
-from halide_backend.schedule.tiling import THREAD, Team, Tiling
+from halide_backend.schedule.tiling import THREAD, Tiling, TilingKind
 
-APPLIES = Knob("column_teams.applies", (False, True), "several threads share a column")
-COLUMNS = Knob("column_teams.columns", (8, 16, 32), "adjacent columns of a block")
-THREADS = Knob("column_teams.threads", (8, 16, 32, 64), "threads of a column")
-UNROLL = Knob("column_teams.unroll", (1, 4, 8, 16), "unroll factor of a thread's loop")
+APPLIES = Knob("column_groups.applies", (False, True), "several threads share a column")
+COLUMNS = Knob("column_groups.columns", (8, 16, 32), "adjacent columns of a block")
+THREADS = Knob("column_groups.threads", (8, 16, 32, 64), "threads of a column")
+UNROLL = Knob("column_groups.unroll", (1, 4, 8, 16), "unroll factor of a thread's loop")
 
 #: Columns that fill a sector of memory with 32-bit numbers.
 _FEWEST_COLUMNS = 8
@@ -51,11 +51,11 @@ _COLUMN = "x"
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Columns of known length along the memory that is adjacent, if nothing is stored but what they are reduced to."""
     columns, along = facts.columns, facts.stored_along
-    if columns is None or along not in columns.row or not facts.divides(_FEWEST_COLUMNS, along):
+    if columns is None or along not in columns.outer or not facts.divides(_FEWEST_COLUMNS, along):
         return None
     if any(facts.is_dynamic(name) for name in facts.extents):
         return None
-    points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.row))
+    points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
     positions = sum(reduction.position is not None for reduction in facts.reductions)
     few = number < _BUSY * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
     # Inductor splits sums over few columns.
@@ -74,7 +74,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     exchanged = (len(facts.reductions) + positions) * side * threads * 8
     choices.require(THREADS, exchanged <= _SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
     unrolled = choices.number(UNROLL, 8, "as of lines through which a block walks")
-    cut = replace(columns, team=Team.COLUMNS, chunks=points, threads=threads, side=side)
+    cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side)
     return replace(cut, unroll=unrolled)
 
 
@@ -83,7 +83,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     found: list[Step] = []
     parent = kernel.parent
     for stage in kernel.outputs:
-        first, *rest = kernel.rows(stage)
+        first, *rest = kernel.outer_loops(stage)
         names = tuple(loop.name for loop in rest)
         found += [
             Split(stage.name, first.name, "block", _COLUMN, kernel.tiling.side),
@@ -94,10 +94,10 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
         if stage is not parent:
             found.append(ComputeWith(stage.name, parent.name, _COLUMN))
     block = innermost(_blocks(kernel, parent)).name
-    along = kernel.rows(parent)[0].axis
+    along = kernel.outer_loops(parent)[0].axis
     for stage in kernel.graph.stages:
         own = next((loop.name for loop in stage.loops if loop.axis == along), "")
-        if stage.role is Role.TEAM:
+        if stage.role is Role.GROUP_REDUCTION:
             rest = [loop for loop in stage.loops if loop.name not in (own, THREAD)]
             found += [
                 ComputeAt(stage.name, parent.name, block),
@@ -109,7 +109,9 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
                 GpuThreads(stage.name, (own, THREAD)),
             ]
         elif stage.role is Role.REDUCTION:
-            (whole,) = (other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.TEAM)
+            (whole,) = (
+                other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.GROUP_REDUCTION
+            )
             element, loop = stage.updates
             found += [Unroll(stage.name, element.name, update=0), ComputeAt(stage.name, whole, own)]
             unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
@@ -118,8 +120,8 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 def _blocks(kernel: TiledKernel, stage: Stage) -> list[Loop]:
     """The loops over the blocks of an output, innermost first."""
-    first, *rest = kernel.rows(stage)
+    first, *rest = kernel.outer_loops(stage)
     return [blocks(first, "block", kernel.tiling.side), *rest]
 
 
-RULE = Rule("column_teams", tile, steps)
+RULE = Rule("column_groups", tile, steps)

@@ -1,4 +1,4 @@
-"""Outputs of CUDA threads that cooperate: a row of the kernel for each team of threads."""
+"""Outputs of CUDA threads that cooperate: an outer point of the kernel for each thread group."""
 
 from __future__ import annotations
 
@@ -35,46 +35,46 @@ class Levels:
     step: str
 
 
-def levels(kernel: TiledKernel, teams: int) -> Levels:
-    """The loops of a kernel with `teams` teams in a block."""
-    rows = kernel.rows(kernel.parent)
-    row = innermost(rows).name if len(rows) == 1 or are_fixed(rows) else "i"
+def levels(kernel: TiledKernel, groups: int) -> Levels:
+    """The loops of a kernel with `groups` thread groups in a block."""
+    outer = kernel.outer_loops(kernel.parent)
+    innermost_outer = innermost(outer).name if len(outer) == 1 or are_fixed(outer) else "i"
     step = STEP if kernel.runs_along_line(kernel.parent) else THREAD
-    return Levels("block" if teams > 1 else row, step)
+    return Levels("block" if groups > 1 else innermost_outer, step)
 
 
-def teams_of_a_block(kernel: TiledKernel, knob: Knob) -> int:
-    """Teams of a block: several if they are part of a warp, or one; it has then as many warps as `knob` says."""
+def groups_per_block(kernel: TiledKernel, knob: Knob) -> int:
+    """Thread groups of a block: one, or if they are part of a warp several, in as many warps as `knob` says."""
     tiling = kernel.tiling
     if tiling.threads > WARP or tiling.warps > 1:
         return 1
     return kernel.choices.number(knob, _WARPS, "1 to 8 warps were equally fast") * WARP // tiling.threads
 
 
-def rows_of_teams(steps: list[Step], kernel: TiledKernel, stage: Stage) -> list[Loop]:
-    """The loops over the row of an output; those of computed length are made one."""
-    rows = kernel.rows(stage)
-    if are_fixed(rows):
-        return rows
-    points = math.prod(loop.extent for loop in rows)
-    return [Loop(fuse(steps, stage.name, rows, "i"), points, "i", fixed=False)]
+def fused_outer_loops(steps: list[Step], kernel: TiledKernel, stage: Stage) -> list[Loop]:
+    """The outer loops of an output; those of computed length are made one."""
+    outer = kernel.outer_loops(stage)
+    if are_fixed(outer):
+        return outer
+    points = math.prod(loop.extent for loop in outer)
+    return [Loop(fuse(steps, stage.name, outer, "i"), points, "i", fixed=False)]
 
 
-def give_to_teams(
-    steps: list[Step], kernel: TiledKernel, stage: Stage, rows: Sequence[Loop], order: Sequence[str], teams: int = 1
+def map_to_blocks(
+    steps: list[Step], kernel: TiledKernel, stage: Stage, outer: Sequence[Loop], order: Sequence[str], groups: int = 1
 ) -> None:
-    """Map `rows` to blocks of `teams` teams; `order` are the loops of a thread, innermost first."""
+    """Map the `outer` loops to blocks of `groups` thread groups; `order` are the loops of a thread, innermost first."""
     own = [loop.name for loop in stage.loops if loop.kind in (LoopKind.THREAD, LoopKind.WARP)]
     threads = tuple(own or [THREAD])
-    steps.append(Reorder(stage.name, (*order, *threads, *(loop.name for loop in rows))))
-    if teams == 1:
-        steps += [GpuThreads(stage.name, threads), *grid(stage.name, rows)]
+    steps.append(Reorder(stage.name, (*order, *threads, *(loop.name for loop in outer))))
+    if groups == 1:
+        steps += [GpuThreads(stage.name, threads), *grid(stage.name, outer)]
         return
-    first, *rest = rows
-    steps += [Split(stage.name, first.name, "block", "y", teams), GpuThreads(stage.name, (*threads, "y"))]
+    first, *rest = outer
+    steps += [Split(stage.name, first.name, "block", "y", groups), GpuThreads(stage.name, (*threads, "y"))]
     if not first.fixed or kernel.has(Role.SCAN):
         steps.append(NeverPartition(stage.name, "block"))
-    steps += grid(stage.name, [blocks(first, "block", teams), *rest])
+    steps += grid(stage.name, [blocks(first, "block", groups), *rest])
 
 
 def compute_together(steps: list[Step], kernel: TiledKernel) -> None:

@@ -1,0 +1,166 @@
+"""CpuKernelBuilder: the algorithm half of a kernel's text on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from halide_backend.codegen.algorithm import CPU_LIBRARY
+from halide_backend.codegen.axes import Axes, inner_first
+from halide_backend.codegen.call_text import call_text
+from halide_backend.codegen.cpu.bfloat16_text import exact_text, stored_text
+from halide_backend.codegen.cpu.checks import write_status
+from halide_backend.codegen.cpu.scatter import write_scatter
+from halide_backend.codegen.cpu.turned_tiles import turned_tiles
+from halide_backend.codegen.index_text import index_text
+from halide_backend.codegen.kernel_builder import KernelBuilder
+from halide_backend.codegen.reductions import reduce_alone, write_reduction
+from halide_backend.codegen.value_text import converted, element_text, value_text
+from halide_backend.errors import Unsupported
+from halide_backend.kernel_library.arguments import Output, Status, known
+from halide_backend.program.bfloat16_values import bfloat16_values
+from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
+from halide_backend.program.loop_program import Apply, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
+from halide_backend.program.store_layout import OutputLayout
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.stage import Loop, Role
+
+
+class CpuKernelBuilder(KernelBuilder[Axes]):
+    library: ClassVar[str] = CPU_LIBRARY
+
+    def __init__(self, program: LoopProgram, mapping: Mapping) -> None:
+        super().__init__(program, mapping, Axes(program))
+        self.transposition = mapping.transposition
+        self.bfloat16 = bfloat16_values(program)
+
+    # -- values ------------------------------------------------------------------------------------------------
+
+    def write_value(self, position: int) -> None:
+        value = self.program.values[position]
+        role = self.roles.get(position)
+        match value.attribute:
+            case Load() if role is Role.STAGED_LOAD:
+                element = self._transposed(position, value, value.attribute)
+                self.lines.append(f"t{position} = {converted(value, element)}")
+                return
+            case Reduction():
+                (operand,) = value.operands
+                text = write_reduction(self, position, f"t{operand}", [operand])
+            case Scan():
+                raise Unsupported("scan-on-cpu", "a scan on a CPU, for which Inductor asks no backend")
+            case Apply():
+                text = self._applied(value, value.attribute)
+            case _:
+                exact = exact_text(self.program, value, self.bfloat16)
+                text = exact or value_text(self.program, value, sorted(value.axes))
+        self.lines.append(f"t{position} = {text}")
+        if role is not None:
+            stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
+            name, loops = self.unique_name(stem), self.axes.loops(value.axes)
+            read = self.func(name, role, loops, f"t{position}", [position], bits=self._bits(position))
+            self.calls[position] = name
+            self.lines.append(f"t{position} = {read}")
+
+    def _bits(self, position: int) -> int:
+        """Bits of the value as a Func holds it: the low precisions are computed in float32."""
+        dtype = self.program.values[position].dtype
+        return 32 if dtype in NARROW_FLOATS else ELEMENT[dtype][1]
+
+    def _transposed(self, position: int, value: Value, load: Load) -> str:
+        """The element of a transposed operand, out of a tile that is turned in registers."""
+        loops = self.axes.loops(value.axes)
+        bits = ELEMENT[self.buffers[load.buffer].dtype][1]
+        source = self.unique_name(load.buffer)
+        self.func(source, Role.INLINE, loops, element_text(self.program, value, load), [position])
+        self.calls[position], text = self._turned(source, loops, bits)
+        return text
+
+    def _turned(self, source: str, loops: Sequence[Loop], bits: int) -> tuple[str, str]:
+        """The last of the Funcs that turn tiles of Func `source`, and the text of its element."""
+        assert self.transposition is not None
+        column, across = self.transposition.column, self.transposition.across
+        extents = index_text(self.axes.extents[column]), index_text(self.axes.extents[across])
+        tiles = turned_tiles(source, loops, self.transposition, extents, bits)
+        self.lines.append(tiles.line)
+        self.stages += tiles.stages
+        return tiles.last, tiles.element
+
+    def _applied(self, value: Value, application: Apply) -> str:
+        """The operand's Func, called at other coordinates than its own."""
+        (operand,) = value.operands
+        axes = self.program.values[operand].axes
+        if operand not in self.calls or isinstance(self.program.values[operand].attribute, Reduction):
+            name = self.unique_name("apply_operand")
+            self.func(name, Role.INLINE, self.axes.loops(axes), f"t{operand}", [operand])
+            self.calls[operand] = name
+        place = next(k for k, stage in enumerate(self.stages) if stage.name == self.calls[operand])
+        self.stages[place] = replace(self.stages[place], shifted=True)
+        at = {axis: index_text(index) for axis, index in application.at}
+        return f"hl.Expr({call_text(self.calls[operand], [at.get(axis, axis) for axis in inner_first(axes)])})"
+
+    # -- reductions --------------------------------------------------------------------------------------------
+
+    def encode(self, kind: str, operand: int, loops: Sequence[Loop], text: str, roots: Sequence[int]) -> str:
+        value = self.program.values[operand]
+        plain = kind in ("sum", "prod") and value.dtype.startswith(("float", "bfloat"))
+        # A reduction's own Func holds encoded values, order keys for example.
+        reduced = isinstance(value.attribute, Reduction)
+        if plain and not reduced and operand in self.calls and {loop.axis for loop in loops} == value.axes:
+            return self.calls[operand]
+        name = self.unique_name(f"{kind}_operand")
+        encoded = text if plain else f"reductions.encode({kind!r}, {text})"
+        self.func(name, Role.INLINE, loops, encoded, roots, bits=self._bits(operand))
+        return name
+
+    def reduce(
+        self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
+    ) -> tuple[str, str]:
+        return reduce_alone(self, stem, kind, operand, loops, reduction, value)
+
+    # -- outputs -----------------------------------------------------------------------------------------------
+
+    def output(self, store: Store) -> Output:
+        layout = self.layouts[store.buffer]
+        dtype = self.buffers[store.buffer].dtype
+        if layout.scattered:
+            write_scatter(self, store, layout, dtype)
+        else:
+            self._plain_store(store, layout, dtype)
+        variables = ", ".join(layout.variables)
+        shape = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
+        self.lines.append(f"memory.target({store.buffer}, [{variables}], [{shape}])")
+        dims = tuple((known(extent), known(stride)) for extent, stride in layout.dims)
+        return Output(store.buffer, dtype, dims, layout.offset)
+
+    def _plain_store(self, store: Store, layout: OutputLayout, dtype: str) -> None:
+        """The output as it is computed, or in turned tiles."""
+        text = stored_text(dtype, self.reference(store.value), exact=store.value in self.bfloat16)
+        loops = [self.axes.loop(name, name) for name in layout.variables]
+        bits, roots, calls = ELEMENT[dtype][1], [store.value], list[str]()
+        if self.transposition is not None and self.transposition.results:
+            source = self.unique_name(f"{store.buffer}_value")
+            self.func(source, Role.INLINE, loops, text, roots, bits=bits)
+            *calls, text = self._turned(source, loops, bits)
+            roots = []
+        self.func(store.buffer, Role.OUTPUT, loops, text, roots, calls=calls, bits=bits)
+        self._count_store(layout)
+
+    def status(self) -> tuple[Status, ...]:
+        return (write_status(self),) if self.program.checks else ()
+
+    def _stride(self, stride: Extent) -> str:
+        if isinstance(stride, int):
+            return str(stride)
+        return next(size.name for size in self.program.sizes if size.value == stride)
+
+    def _count_store(self, layout: OutputLayout) -> None:
+        """Add what the store written last touches to its stage."""
+        stage = self.stages[-1]
+        size = stage.points * stage.bits // 8
+        contiguous = dict(stage.contiguous)
+        for name, (_, stride) in zip(layout.variables, layout.dims):
+            if stride == 1:
+                contiguous[name] = contiguous.get(name, 0) + size
+        self.stages[-1] = replace(stage, contiguous=contiguous, traffic=stage.traffic + size)

@@ -1,0 +1,48 @@
+"""Stores at computed positions on a CPU: an update over an RDom."""
+
+from __future__ import annotations
+
+from halide_backend.codegen.axes import Axes
+from halide_backend.codegen.call_text import call_text
+from halide_backend.codegen.index_text import index_text
+from halide_backend.codegen.kernel_builder import KernelBuilder
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import axes_of, values_of
+from halide_backend.program.loop_program import Store
+from halide_backend.program.store_layout import OutputLayout
+from halide_backend.schedule.stage import Loop, Role, Stage
+
+
+def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str) -> None:
+    """An update at computed positions: serial over its RDom, pure over the columns that allow it."""
+    axes, values = builder.axes, builder.program.values
+    value, position = builder.reference(store.value), layout.position
+    assert position is not None
+    operands = values_of(position)
+    for operand in operands:
+        builder.reference(operand)
+    over = [axis.name for axis in store.nest.axes if axis.name not in layout.variables]
+    loops = axes.loops(axis.name for axis in store.nest.axes)
+    what, where = builder.unique_name("scatter_value"), builder.unique_name("scatter_position")
+    builder.func(what, Role.INLINE, loops, value, [store.value])
+    moving = axes.loops(axes_of(position).union(*(values[operand].axes for operand in operands)))
+    builder.func(where, Role.INLINE, moving, f"ops.position('int32', {index_text(position)})", operands)
+    # One place for every column needs no RDom; an update it is all the same.
+    _, updates, places = builder.rdom(over) if over else ("", (), {})
+    columns = [name for name in layout.variables if name in axes.extents]
+    builder.lines += [f'{name} = hl.Var("{name}")' for name in layout.variables if name not in axes.extents]
+    at = call_text(where, [places.get(loop.name, loop.name) for loop in moving])
+    element = call_text(store.buffer, [*columns, f"hl.Expr({at})"])
+    new = f"hl.Expr({call_text(what, [places.get(loop.name, loop.name) for loop in loops])})"
+    if store.mode == "atomic_add":
+        new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new}))"
+    builder.lines += [
+        f'{store.buffer} = hl.Func("{store.buffer}")',
+        f"{call_text(store.buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
+        f"{element} = ops.stored({dtype!r}, {new})",
+    ]
+    pure = [axes.loop(name, name) if name in axes.extents else Loop(name, 1, name) for name in layout.variables]
+    bits = ELEMENT[dtype][1]
+    builder.stages.append(
+        Stage(store.buffer, Role.SCATTER, tuple(pure), calls=(what, where), updates=updates, bits=bits)
+    )

@@ -1,0 +1,78 @@
+"""Reductions: encoded operands, combined over an RDom, and the result decoded; the same on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from halide_backend.codegen.call_text import call_text
+from halide_backend.codegen.index_text import index_text
+from halide_backend.codegen.kernel_builder import KernelBuilder
+from halide_backend.program.loop_program import Reduction, Value
+from halide_backend.schedule.stage import Loop, Role, Stage
+
+#: What a stage calls the operator of a reduction of another name.
+_OPERATORS = {"argmin": "min", "all": "min", "argmax": "max", "any": "max"}
+
+
+def write_reduction(builder: KernelBuilder[Any], position: int, text: str, roots: Sequence[int]) -> str:
+    """Write the Funcs that reduce `text`, made of the values `roots`, to the value at `position`; its text."""
+    value = builder.program.values[position]
+    reduction = value.attribute
+    assert isinstance(reduction, Reduction)
+    kind = reduction.kind
+    (operand,) = value.operands
+    axes = {axis.name for axis in reduction.axes}.union(*(builder.program.values[root].axes for root in roots))
+    loops = builder.axes.loops(axes, group=not builder.reduced_by_group.isdisjoint(roots))
+    encoded = builder.encode(kind, operand, loops, text, roots)
+    total, best = builder.reduce(kind, kind, encoded, loops, reduction, value)
+    builder.calls[position] = best
+    if kind not in ("argmax", "argmin"):
+        return f"reductions.decode({kind!r}, t{operand}.type(), {total})"
+    assert reduction.position is not None
+    candidate = builder.unique_name(f"{kind}_position")
+    key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
+    text = f"reductions.candidate({kind!r}, {key}, {total}, {index_text(reduction.position)})"
+    # The best key is a result of the reduction: in a warp every lane has its own copy.
+    loops = builder.axes.loops(axes, group=True)
+    builder.func(candidate, Role.INLINE, loops, text, calls=[encoded, best])
+    first, builder.calls[position] = builder.reduce(f"{kind}_first", "min", candidate, loops, reduction, value)
+    return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
+
+
+def reduce_alone(
+    builder: KernelBuilder[Any],
+    stem: str,
+    kind: str,
+    operand: str,
+    loops: Sequence[Loop],
+    reduction: Reduction,
+    value: Value,
+) -> tuple[str, str]:
+    """`KernelBuilder.reduce` by one thread, over an RDom of all reduced axes."""
+    _, updates, places = builder.rdom(axis.name for axis in reduction.axes)
+    element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
+    stage = reduction_stage(builder, builder.unique_name(stem), kind, operand, builder.axes.loops(value.axes), updates)
+    return define_reduction(builder, stage, kind, f"reductions.initial({kind!r}, {element})", element), stage.name
+
+
+def reduction_stage(
+    builder: KernelBuilder[Any], name: str, kind: str, operand: str, loops: Sequence[Loop], updates: Sequence[Loop]
+) -> Stage:
+    """The stage of Func `name`, which reduces Func `operand` in the loops `updates`."""
+    operator, bits = _OPERATORS.get(kind, kind), builder.stage(operand).bits
+    return Stage(
+        name, Role.REDUCTION, tuple(loops), calls=(operand,), updates=tuple(updates), operator=operator, bits=bits
+    )
+
+
+def define_reduction(builder: KernelBuilder[Any], stage: Stage, kind: str, start: str, element: str) -> str:
+    """Write the Func of `stage`: `start`, then combined with each `element`; the text of a call at its own Vars."""
+    own = call_text(stage.name, [loop.name for loop in stage.loops])
+    builder.lines += [
+        f'{stage.name} = hl.Func("{stage.name}")',
+        f"{own} = {start}",
+        f"{own} = reductions.combine({kind!r}, hl.Expr({own}), ops.opaque({element}))",
+    ]
+    builder.stages.append(stage)
+    return f"hl.Expr({own})"

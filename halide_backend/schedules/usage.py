@@ -1,0 +1,97 @@
+"""Which schedules of a user's files had a kernel in this process: those without one are named when it ends."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterable
+
+from halide_backend.schedules.entry import ScheduleEntry
+
+log = logging.getLogger("halide_backend")
+
+
+class Usage:
+    """Schedules that were looked through for kernels, and those that had one; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._named: dict[str, ScheduleEntry] = {}
+        self._beside: dict[str, ScheduleEntry] = {}
+        self._used: set[str] = set()
+        self._devices: set[str] = set()
+        self._kernels: set[tuple[str, str]] = set()
+        self._warned: set[str] = set()
+
+    def looked_through(
+        self, kernel: str, device: str, named: Iterable[ScheduleEntry], beside: Iterable[ScheduleEntry]
+    ) -> None:
+        """Note that `kernel` for `device` was compiled or loaded while these schedules applied: of files that were
+        `named`, and of those in the folder `beside` the project.
+        """
+        with self._lock:
+            self._devices.add(device)
+            self._kernels.add((device, _without_number(kernel)))
+            self._named.update((entry.identity, entry) for entry in named)
+            self._beside.update((entry.identity, entry) for entry in beside)
+
+    def used(self, identity: str) -> None:
+        """Note that a kernel has the schedule with this `ScheduleEntry.identity`."""
+        with self._lock:
+            self._used.add(identity)
+
+    def unused(self) -> tuple[ScheduleEntry, ...]:
+        """The schedules that no kernel of this process had, though there were kernels for their device.
+
+        Those in the folder beside the project may be for other programs; they count if a kernel of their name is there.
+        """
+        with self._lock:
+            named = [entry for entry in self._named.values() if entry.device in self._devices]
+            beside = [
+                entry for entry in self._beside.values() if (entry.device, _without_number(entry.name)) in self._kernels
+            ]
+            found = {entry.identity: entry for entry in (*beside, *named) if entry.identity not in self._used}
+            return tuple(found.values())
+
+    def warn_once(self, subject: str, text: str) -> None:
+        """Log a warning about `subject`, the first time in this process."""
+        with self._lock:
+            known = subject in self._warned
+            self._warned.add(subject)
+        if not known:
+            log.warning("%s", text)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            for each in (self._named, self._beside, self._used, self._devices, self._kernels, self._warned):
+                each.clear()
+
+    def report(self) -> None:
+        """Name each unused schedule in a warning."""
+        for entry in self.unused():
+            log.warning(
+                "%s: no kernel of this process has this schedule; its program (%s) or its sizes have changed. "
+                "What to do: dump the schedule again, or remove it.",
+                entry.title,
+                entry.program[:12],
+            )
+
+    def forked(self) -> None:
+        """In a forked child: whoever held the lock is not there, and what is unused the parent says."""
+        self._lock = threading.Lock()
+        self.reset()
+
+
+def _without_number(kernel: str) -> str:
+    """The name of a kernel without its number in the wrapper."""
+    return re.sub(r"_\d+$", "", kernel)
+
+
+#: That of this process.
+usage = Usage()
+atexit.register(usage.report)
+os.register_at_fork(after_in_child=usage.forked)

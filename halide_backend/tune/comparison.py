@@ -1,0 +1,124 @@
+"""Strategies compared on recorded trials: how many trials each needs to come near the best that is known."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from halide_backend import terminal
+from halide_backend.errors import MissingExtra, NothingToTune
+from halide_backend.tune import trial_log
+from halide_backend.tune.recorded_space import RecordedSpace
+from halide_backend.tune.search.features import program_features
+from halide_backend.tune.search.history import History
+from halide_backend.tune.search.names import STRATEGIES
+from halide_backend.tune.search.strategies import strategy
+from halide_backend.tune.search.warm_start import Known
+from halide_backend.tune.space import RULES
+from halide_backend.tune.trial import Trial
+from halide_backend.tune.trial_log import Recorded
+
+#: A kernel says something about strategies if its best settings gain this much and were not easy to meet by chance.
+_LEAST_GAIN, _LEAST_TRIALS = 1.03, 12
+
+#: Near the best: this part of its gain. Seeds of each strategy.
+NEAR, SEEDS = 0.95, 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of one strategy: the trials that it needed, by program, the mean of all seeds."""
+
+    strategy: str
+    trials: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        """Mean of all programs."""
+        return statistics.fmean(self.trials.values())
+
+
+def run(source: str, *, seed: int = 0) -> int:
+    """Print the comparison on the log `source`.
+
+    Raises:
+        TrialLogError: it cannot be read. NothingToTune: no kernel of it has enough trials.
+    """
+    found = compare(trial_log.read(Path(source)), seed=seed)
+    chance = next(each.mean for each in found if each.strategy == "random")
+    rows = [(each.strategy, f"{each.mean:.1f}", f"{each.mean / chance:.2f}") for each in found]
+    kernels = len(found[0].trials)
+    print(f"{kernels} kernels, {SEEDS} seeds each: trials until {NEAR:.0%} of the best known gain")
+    print(terminal.table(("strategy", "trials", "against\nrandom"), rows, "lrr"))
+    for name in STRATEGIES:
+        if all(each.strategy != name for each in found):
+            print(f"{name} needs a package: pip install 'halide-backend[tune]'", file=sys.stderr)
+    return 0
+
+
+def compare(recorded: Recorded, *, seed: int = 0, seeds: int = SEEDS) -> list[Comparison]:
+    """All strategies whose packages are installed, on all programs with enough trials; the same for the same log.
+
+    Raises:
+        NothingToTune: there is no such program.
+    """
+    programs = {digest: trials for digest in recorded.programs if _says_something(trials := _trials(recorded, digest))}
+    if not programs:
+        raise NothingToTune(
+            f"no kernel has {_LEAST_TRIALS} trials and a gain of {_LEAST_GAIN}",
+            where="--compare-strategies",
+            cure="record more: halide-backend tune ... --strategy random",
+        )
+    found = []
+    for name in STRATEGIES:
+        try:
+            needed = {
+                digest: statistics.fmean(_needed(name, recorded, digest, programs, seed + k) for k in range(seeds))
+                for digest in programs
+            }
+        except MissingExtra:
+            continue
+        found.append(Comparison(name, needed))
+    return found
+
+
+def _trials(recorded: Recorded, digest: str) -> list[Trial]:
+    """The trials of a program on the class of devices that has most of them, each setting once."""
+    own = [trial for trial in recorded.trials if trial.program == digest]
+    devices = [trial.device for trial in own]
+    most = max(set(devices), key=lambda device: (devices.count(device), device), default="")
+    return list({trial.settings: trial for trial in own if trial.device == most}.values())
+
+
+def _says_something(trials: Sequence[Trial]) -> bool:
+    return len(trials) >= _LEAST_TRIALS and _best(trials) >= _LEAST_GAIN
+
+
+def _best(trials: Sequence[Trial]) -> float:
+    return max((trial.gain for trial in trials if trial.measured), default=0.0)
+
+
+def _needed(name: str, recorded: Recorded, digest: str, programs: Mapping[str, Sequence[Trial]], seed: int) -> int:
+    """Trials of one program until the strategy meets settings that are near its best."""
+    trials = programs[digest]
+    others = [
+        Known(program_features(recorded.programs[other]), found) for other, found in programs.items() if other != digest
+    ]
+    # Warm starts would help all strategies alike: what is compared is what each does by itself.
+    proposer = strategy(name, program_features(recorded.programs[digest]), others, seed=seed, warm=False)
+    space = RecordedSpace(trials)
+    history = History(space)
+    goal, count = 1 + NEAR * (_best(trials) - 1), 0
+    while (settings := proposer.propose(history)) is not None:
+        count += 1
+        trial = space.trials[settings]
+        ended = replace(trial, won=trial.measured and trial.gain > history.gain, against=RULES)
+        history.add(ended)
+        proposer.told(ended)
+        if ended.measured and ended.gain >= goal:
+            return count
+    # It gave up before: as if it had tried everything.
+    return len(trials)

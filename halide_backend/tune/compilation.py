@@ -1,0 +1,79 @@
+"""Candidates are compiled in the compile workers, ahead of their measurement, and leave nothing in the store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from halide_backend.build.kernel import CompiledKernel
+from halide_backend.build.pool import WorkerPool
+from halide_backend.build.target import Target
+from halide_backend.errors import HalideBackendError, WorkerCrashed, WorkerOutOfMemory, WorkerTimeout
+from halide_backend.tune.measurement.contest import Contestant
+from halide_backend.tune.measurement.measurer import Failed
+from halide_backend.tune.trial import Outcome
+
+
+def text_key(text: str) -> str:
+    """Digest of a kernel's text: equal texts are one kernel."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel that is being compiled."""
+
+    key: str
+    built: Future[CompiledKernel]
+
+    def wait(self) -> tuple[Contestant, float] | Failed:
+        """The compiled kernel and the seconds that it took, or why there is none."""
+        try:
+            kernel = self.built.result()
+        except WorkerTimeout as error:
+            return Failed(Outcome.TIMEOUT, f"compiling: {error.what.splitlines()[0]}")
+        except WorkerOutOfMemory as error:
+            return Failed(Outcome.MEMORY, f"compiling: {error.what.splitlines()[0]}")
+        except WorkerCrashed as error:
+            return Failed(Outcome.CRASHED, f"compiling: {error.what.splitlines()[0]}")
+        except HalideBackendError as error:
+            return Failed(Outcome.ILLEGAL, f"{type(error).__name__}: {error.what.splitlines()[0]}")
+        made = Contestant(self.key, kernel.object, kernel.manifest, _entry(self.key), kernel.image)
+        return made, kernel.seconds
+
+
+class Compilation:
+    """Compiles kernels for `target`, several at a time.
+
+    Attributes:
+        at_once: how many.
+    """
+
+    def __init__(
+        self, target: Target, *, workers: int = 0, time_limit: float = 60.0, memory_limit_mb: int = 4096
+    ) -> None:
+        """Prepare; `workers` is 0 for one for each core that this process may use.
+
+        The workers run on the cores that this process has when the first kernel is compiled.
+        """
+        self._target = target
+        self.at_once = workers or len(os.sched_getaffinity(0))
+        self._pool = WorkerPool(self.at_once, time_limit=time_limit, memory_limit=memory_limit_mb << 20)
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.close()
+
+    def begin(self, text: str, name: str) -> Candidate:
+        """Begin to compile a kernel's text."""
+        key = text_key(text)
+        built = self._pool.threads.submit(lambda: self._pool.compile(text, self._target, _entry(key), name))
+        return Candidate(key, built)
+
+
+def _entry(key: str) -> str:
+    return f"candidate_{key[:16]}"

@@ -1,0 +1,44 @@
+"""What a search has found, as schedules that kernels are compiled with from then on."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.schedule.device import Device
+from halide_backend.schedules import schedule_file
+from halide_backend.schedules.entry import ScheduleEntry
+from halide_backend.schedules.planning import entry_of
+from halide_backend.schedules.tuned_store import tuned_store
+from halide_backend.tune.tuned import Tuned
+
+
+class Kept:
+    """The schedules of a session.
+
+    Attributes:
+        entries: one for each kernel that is faster than with the rules.
+    """
+
+    def __init__(self, device: Device, path: str = "") -> None:
+        """Prepare; `path` names a schedule file that is written anew with each entry, besides this machine's store."""
+        self.entries: list[ScheduleEntry] = []
+        self._device = device
+        self._path = path
+
+    def keep(self, found: Tuned) -> None:
+        """Keep the best settings of a kernel.
+
+        Raises:
+            ScheduleFileError: the file cannot be written.
+        """
+        kernel = found.kernel
+        plan = plan_kernel(kernel.program, self._device, dict(found.settings)).plan
+        day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        origin = f"tuned {day}, {found.gain:.2f} times the rules' speed"
+        self.entries.append(entry_of(kernel.program, self._device, plan, origin=origin, name=kernel.name))
+        tuned_store().put(self.entries[-1])
+        if self._path:
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            schedule_file.write(self._path, self.entries)

@@ -1,0 +1,3 @@
+"""Which of two kernels is faster, or what is wrong with one: found out in a process that may be lost."""
+
+from __future__ import annotations

@@ -1,0 +1,159 @@
+"""What `halide-backend tune` does: kernels, a session, a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from halide_backend import terminal
+from halide_backend.build.target import Target
+from halide_backend.schedule.device import device_of
+from halide_backend.sources import sources_digest
+from halide_backend.tune import trial_log
+from halide_backend.tune.capture import records_of
+from halide_backend.tune.compilation import Compilation
+from halide_backend.tune.keeping import Kept
+from halide_backend.tune.measurement.measurer import Measurer
+from halide_backend.tune.progress import HEADINGS, JUSTIFY, TableProgress, row
+from halide_backend.tune.report import page
+from halide_backend.tune.session import Search, Session
+from halide_backend.tune.tunable_kernel import TunableKernel, kernels_of, matching
+from halide_backend.tune.tuned import Tuned, geometric_mean, overall_gain
+from halide_backend.tune.tuner import Conditions
+from halide_backend.versions import SUPPORTED, installed_version
+
+#: What of this package decides how fast a kernel is.
+_SOURCES = ("build", "codegen", "kernel_library", "program", "schedule")
+
+
+#: Share of the cores that may be busy before measurements are doubtful.
+_BUSY = 0.25
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line; `cold` as in `Contest`, `budget` in seconds, `threads` 0 for all cores.
+
+    `equally` gives every kernel the same share of the budget, however little time it takes.
+    """
+
+    source: str
+    budget: float = 600.0
+    kernels: str = "*"
+    device: str = "cpu"
+    strategy: str = "hill-climb"
+    seed: int = 0
+    threads: int = 0
+    cold: bool | None = None
+    output: str = "halide-trials.jsonl"
+    resume: bool = False
+    report: str = ""
+    schedules: str = ""
+    equally: bool = False
+
+
+def show(request: Request) -> int:
+    """Print the kernels."""
+    found = matching(kernels_of(records_of(request.source, request.device), request.device), request.kernels)
+    print(terminal.table(("kernel", "digest", "times"), [(k.name, k.digest[:16], str(k.count)) for k in found], "llr"))
+    return 0
+
+
+def tune(request: Request) -> int:
+    """Tune the kernels of a program and print what came of it.
+
+    Raises:
+        NothingToTune, ScriptFailed, TrialLogError, MissingExtra: see `halide_backend.errors`.
+    """
+    kernels = matching(kernels_of(records_of(request.source, request.device), request.device), request.kernels)
+    found = tuned(request, kernels)
+    print(summary(found))
+    return 0
+
+
+def tuned(request: Request, kernels: list[TunableKernel]) -> list[Tuned]:
+    """Tune `kernels`; what was found is kept, and written as a page if one is asked for.
+
+    Raises:
+        TrialLogError: the log cannot be read or written; a full disk ends the search, and what was found is kept.
+    """
+    target = _target(request.device)
+    device = device_of(target)
+    path = Path(request.output)
+    earlier = trial_log.read(path) if path.exists() else trial_log.Recorded()
+    if earlier.torn:
+        print(f"{path}: skipped lines that a crash has cut short: {earlier.torn}", file=sys.stderr)
+    cores = sorted(os.sched_getaffinity(0))
+    if (busy := os.getloadavg()[0]) > _BUSY * len(cores):
+        print(f"other programs keep {busy:.1f} cores busy: times will be theirs, too", file=sys.stderr)
+    threads = min(request.threads or len(cores), len(cores))
+    measuring, others = cores[:threads], cores[threads:]
+    conditions = Conditions(
+        device.name, threads, request.cold, device.l2_bytes, overlap=bool(others), versions=_versions()
+    )
+    with (
+        trial_log.TrialLog(path) as log,
+        _on_cores(others or cores),
+        Compilation(target) as compilation,
+        Measurer(cores=measuring) as measurer,
+        TableProgress(sys.stderr) as progress,
+    ):
+        measurer.start()
+        session = Session(device, measurer, compilation, conditions, log, earlier)
+        search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
+        found = session.run(kernels, search, progress, Kept(device, request.schedules).keep)
+    if request.report:
+        Path(request.report).write_text(page(found, device))
+    if session.trouble is not None:
+        print(summary(found))
+        raise session.trouble
+    return found
+
+
+def summary(found: list[Tuned]) -> str:
+    """A table of results, and what they come to."""
+    rows = [
+        row(each.kernel.name, each.seconds, each.share, len(each.trials), each.gain, _remark(each)) for each in found
+    ]
+    better = sum(each.confirmed is not None for each in found)
+    return "\n".join(
+        (
+            terminal.table(HEADINGS, rows, JUSTIFY),
+            f"{better} of {len(found)} kernels are faster than with the rules: geometric mean of all "
+            f"{geometric_mean(found):.3f}, of their time together {overall_gain(found):.3f}",
+        )
+    )
+
+
+def _remark(found: Tuned) -> str:
+    failed = ", ".join(f"{n} {outcome}" for outcome, n in sorted(found.outcomes.items()) if outcome != "measured")
+    settings = ", ".join(f"{key} = {setting}" for key, setting in found.settings)
+    return "; ".join(filter(None, (settings, failed, "all tried" if found.complete else "")))
+
+
+def _target(device: str) -> Target:
+    if device == "cpu":
+        return Target.host()
+    from halide_backend import pipeline
+
+    return pipeline.current_target("cuda")
+
+
+def _versions() -> dict[str, str]:
+    found = {name: installed_version(name) or "" for name in SUPPORTED}
+    return {**found, "sources": sources_digest(_SOURCES)[:16]}
+
+
+@contextmanager
+def _on_cores(cores: list[int]) -> Iterator[None]:
+    """Keep what is started here on `cores`."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,3 @@
+"""Strategies: which settings to try next, given the trials so far."""
+
+from __future__ import annotations

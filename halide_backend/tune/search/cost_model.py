@@ -1,0 +1,102 @@
+"""A cost model: gradient-boosted trees that learn gains from trials and rank candidates before they are compiled.
+
+Trees by scikit-learn, the extra `tune`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from halide_backend.errors import MissingExtra
+from halide_backend.tune.search.features import Features, setting_features
+from halide_backend.tune.search.history import History
+from halide_backend.tune.search.proposer import first_new
+from halide_backend.tune.search.warm_start import Known
+from halide_backend.tune.space import Settings, neighbours, random_settings
+from halide_backend.tune.trial import Trial
+
+#: Trials of this kernel by chance before the first ranking, unless there are trials of others.
+_BY_CHANCE = 6
+
+#: Candidates that are ranked, drawn by chance, besides the neighbours of the best ones.
+_DRAWN, _BEST = 64, 3
+
+#: Trials after which the model is fitted again, and the share of proposals that are not the model's.
+_REFITTED, _EXPLORED = 4, 0.1
+
+#: Trials of each other program that are learnt from: a fit to 2,000 rows takes some tenths of a second.
+_LEARNT = 100
+
+#: Logarithm of the gain of a candidate that failed.
+_FAILURE = -2.0
+
+
+class CostModel:
+    """See `Proposer`."""
+
+    name = "model"
+
+    def __init__(self, features: Features, others: Sequence[Known] = (), seed: int = 0) -> None:
+        """Prepare for a program of these features, with the trials of others.
+
+        Raises:
+            MissingExtra: scikit-learn is not installed.
+        """
+        try:
+            from sklearn.ensemble import GradientBoostingRegressor
+            from sklearn.feature_extraction import DictVectorizer
+        except ImportError as error:
+            raise MissingExtra(
+                f"scikit-learn cannot be imported: {error}",
+                where="--strategy model",
+                cure="pip install 'halide-backend[tune]'",
+            ) from error
+        self._source = random.Random(seed)
+        self._features = features
+        self._vectorizer = DictVectorizer(sparse=False)
+        self._model: Any = GradientBoostingRegressor(
+            n_estimators=60, max_depth=4, learning_rate=0.15, subsample=0.8, random_state=seed
+        )
+        self._rows: list[Features] = []
+        self._gains: list[float] = []
+        for other in others:
+            for trial in other.trials[-_LEARNT:]:
+                self._learn(other.features, trial)
+        self._by_chance = 0 if self._rows else _BY_CHANCE
+        self._own = self._fitted_to = 0
+
+    def propose(self, history: History) -> Settings | None:
+        """What the model ranks highest among random settings and neighbours of the best."""
+        space, source = history.space, self._source
+        if self._own < self._by_chance or source.random() < _EXPLORED:
+            return first_new(history, lambda: random_settings(space, source))
+        best = sorted(history.measured, key=lambda trial: -trial.gain)[:_BEST]
+        near = [
+            settings for centre in {history.best, *(t.settings for t in best)} for settings in neighbours(space, centre)
+        ]
+        drawn = [random_settings(space, source) for _ in range(_DRAWN)]
+        candidates = sorted({settings for settings in (*near, *drawn) if history.is_new(settings)}, key=str)
+        if not candidates or not self._rows:
+            return first_new(history, lambda: random_settings(space, source))
+        ranked = self._predicted([space.chosen(settings) for settings in candidates])
+        return max(zip(ranked, candidates), key=lambda pair: (pair[0], str(pair[1])))[1]
+
+    def told(self, trial: Trial) -> None:
+        """Learn from a trial of this kernel."""
+        self._learn(self._features, trial)
+        self._own += 1
+
+    def _learn(self, features: Features, trial: Trial) -> None:
+        if trial.chosen:
+            self._rows.append({**features, **setting_features(trial.chosen)})
+            self._gains.append(math.log(trial.gain) if trial.measured and trial.gain > 0 else _FAILURE)
+
+    def _predicted(self, chosen: Sequence[Settings]) -> list[float]:
+        if not self._fitted_to or len(self._rows) >= self._fitted_to + _REFITTED:
+            self._model.fit(self._vectorizer.fit_transform(self._rows), self._gains)
+            self._fitted_to = len(self._rows)
+        rows = [{**self._features, **setting_features(each)} for each in chosen]
+        return [float(value) for value in self._model.predict(self._vectorizer.transform(rows))]

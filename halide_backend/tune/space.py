@@ -1,0 +1,165 @@
+"""The search space of one program on one device: settings of the knobs that its rules ask for.
+
+Nothing declares it. A program is planned, and the knobs that the rules asked for on the way can be set otherwise; that
+may open knobs of other rules and close some, which the next planning shows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
+from halide_backend.errors import HalideBackendError, IllegalPlan, Unsupported
+from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.device import Device
+from halide_backend.schedule.knobs import Choice, Setting
+
+#: Pairs of a knob's key and what it is set to, for those that depart from the rules, sorted by key.
+Settings: TypeAlias = tuple[tuple[str, Setting], ...]
+
+#: The settings of the rules.
+RULES: Settings = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One knob that can be set: its `key`, the `values` it may have, and the `rule`'s, which is one of them."""
+
+    key: str
+    values: tuple[Setting, ...]
+    rule: Setting
+
+    @staticmethod
+    def of(choice: Choice) -> Decision:
+        """What a rule asked for; its own setting stands last if the knob's values do not have it."""
+        values = choice.knob.values
+        known = any(same(choice.rule, value) for value in values)
+        return Decision(choice.key, values if known else (*values, choice.rule), choice.rule)
+
+
+class SearchSpace(Protocol):
+    """What a search walks through: one decision after another, each of which may open others."""
+
+    def walk(self, decide: Callable[[Decision], Setting]) -> Settings:
+        """The settings that `decide` makes when it is asked for every knob that is open, one by one."""
+
+    def decisions(self, settings: Settings) -> tuple[Decision, ...]:
+        """The knobs that are open where these settings are requested, in their order."""
+
+    def chosen(self, settings: Settings) -> Settings:
+        """What all knobs are set to where these settings are requested, the rules' ones too, in their order."""
+
+
+class Space:
+    """The space of `program` on `device`.
+
+    Attributes:
+        refused: settings that no kernel can have, with the reason; it grows as the space is explored.
+    """
+
+    def __init__(self, program: LoopProgram, device: Device) -> None:
+        """Plan the program as the rules do.
+
+        Raises:
+            Unsupported: there is no kernel of it.
+        """
+        self.program = program
+        self.device = device
+        self.refused: dict[Settings, str] = {}
+        self._planned: dict[Settings, PlannedKernel] = {}
+        self._plan(RULES)
+
+    def kernel(self, settings: Settings) -> PlannedKernel:
+        """The kernel with these settings.
+
+        Raises:
+            IllegalPlan, Unsupported: there is none.
+        """
+        return self._planned.get(settings) or self._plan(settings)
+
+    def decisions(self, settings: Settings) -> tuple[Decision, ...]:
+        """See `SearchSpace`.
+
+        Raises:
+            IllegalPlan, Unsupported: there is no kernel with these settings.
+        """
+        return tuple(Decision.of(choice) for choice in self.kernel(settings).plan.choices)
+
+    def walk(self, decide: Callable[[Decision], Setting]) -> Settings:
+        """See `SearchSpace`. A setting with which there is no kernel is noted as refused, and the rule's taken."""
+        settings, decided = RULES, set[str]()
+        while remaining := [each for each in self.decisions(settings) if each.key not in decided]:
+            decision = remaining[0]
+            decided.add(decision.key)
+            setting = decide(decision)
+            if not same(setting, decision.rule):
+                wanted = _with(settings, decision.key, setting)
+                settings = wanted if self._possible(wanted) else settings
+        return settings
+
+    def chosen(self, settings: Settings) -> Settings:
+        """See `SearchSpace`."""
+        return self.kernel(settings).plan.knobs
+
+    def _possible(self, settings: Settings) -> bool:
+        if settings in self.refused:
+            return False
+        try:
+            self.kernel(settings)
+        except (IllegalPlan, Unsupported) as refusal:
+            self.refused[settings] = _reason(refusal)
+            return False
+        return True
+
+    def _plan(self, settings: Settings) -> PlannedKernel:
+        planned = plan_kernel(self.program, self.device, dict(settings))
+        self._planned[settings] = planned
+        return planned
+
+
+def random_settings(space: SearchSpace, source: random.Random) -> Settings:
+    """A walk that sets every knob by chance."""
+    return space.walk(lambda decision: source.choice(decision.values))
+
+
+def neighbours(space: SearchSpace, settings: Settings) -> list[Settings]:
+    """The settings that differ from `settings` in one knob, and in what this opens or closes; none is refused."""
+    now = dict(space.chosen(settings))
+    found = dict.fromkeys(
+        space.walk(_deciding({**now, decision.key: value}))
+        for decision in space.decisions(settings)
+        for value in decision.values
+        if not same(value, now[decision.key])
+    )
+    # A value that is refused leaves a knob as it was.
+    found.pop(settings, None)
+    return list(found)
+
+
+def repaired(space: SearchSpace, wanted: Settings) -> Settings:
+    """`wanted` as far as `space` has such knobs and values, which may be those of another kernel."""
+    return space.walk(_deciding(dict(wanted)))
+
+
+def same(one: Setting, other: Setting) -> bool:
+    """Whether both are one setting; 1 and True are two."""
+    return one == other and type(one) is type(other)
+
+
+def _deciding(wanted: dict[str, Setting]) -> Callable[[Decision], Setting]:
+    def decide(decision: Decision) -> Setting:
+        setting = wanted.get(decision.key, decision.rule)
+        return setting if any(same(setting, value) for value in decision.values) else decision.rule
+
+    return decide
+
+
+def _with(settings: Settings, key: str, setting: Setting) -> Settings:
+    return tuple(sorted({**dict(settings), key: setting}.items()))
+
+
+def _reason(refusal: HalideBackendError) -> str:
+    return f"{refusal.where}: {refusal.what}" if refusal.where else refusal.what

@@ -1,0 +1,39 @@
+"""How large the operands of a program typically are: its sizes as numbers where they depend on a dynamic shape."""
+
+from __future__ import annotations
+
+from halide_backend.errors import NothingToTune
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.loop_program import Extent, LoopProgram
+
+
+def number(extent: Extent, program: LoopProgram) -> int:
+    """An extent as a number: a typical one if it depends on sizes.
+
+    Raises:
+        NothingToTune: no axis has the size.
+    """
+    if isinstance(extent, int):
+        return extent
+    hints = {axis.extent: axis.hint for axis in program.axes if not isinstance(axis.extent, int)}
+    symbols = {symbol: hint for symbol, hint in hints.items() if symbol.is_Symbol}
+    found = hints.get(extent, extent.subs(symbols))
+    try:
+        return int(found)
+    except TypeError as error:
+        raise NothingToTune(
+            f"the size {extent} is the extent of no axis", where="operands", cure="tune it with static shapes"
+        ) from error
+
+
+def operand_bytes(program: LoopProgram) -> int:
+    """Bytes of the memory behind all arguments, each counted once.
+
+    Raises:
+        NothingToTune: a size cannot be told from the program.
+    """
+    sizes: dict[int, int] = {}
+    for buffer in (*program.inputs, *program.outputs):
+        size = number(buffer.extent, program) * ELEMENT[buffer.dtype][1] // 8
+        sizes[buffer.memory] = max(size, sizes.get(buffer.memory, 0))
+    return sum(sizes.values())
