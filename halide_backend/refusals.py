@@ -148,6 +148,9 @@ KERNEL_CODES: dict[str, Code] = {
         "A check (of an index, a divisor, an assertion) in a CUDA kernel runs over loops that nothing else runs over."
     ),
     "reductions-over-different-axes": Code("Reductions of one CUDA kernel run over different axes.", _APART),
+    "reduction-stored-across-memory": Code(
+        "Threads of a CUDA kernel would reduce across memory, and store along what they reduce.", _APART
+    ),
     "reduction-too-long-for-thread": Code(
         "A reduction on CUDA that no group of threads can share is too long for one thread.",
         "Reduce along the contiguous dimension, or make the tensor contiguous first.",

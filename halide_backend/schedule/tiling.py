@@ -38,7 +38,8 @@ class Tiling:
     A transpose reads along the first of its two `inner` axes and writes along the second. A block's tile in shared
     memory has `lines` elements of the first by `side` chunks of the second, a thread's tile in registers `lines`
     elements of the first by one chunk of the second. Of COLUMNS a block has `side` points of the outer axis along which
-    memory is contiguous, and `threads` for each.
+    memory is contiguous, and `threads` for each. The last outer axis of REGISTERS is padded to a multiple of `side`
+    lines, those of a warp, if that is not 0.
     """
 
     kind: TilingKind

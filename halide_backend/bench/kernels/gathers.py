@@ -66,7 +66,7 @@ KERNELS = (
     ),
     Kernel(
         "bucketize",
-        lambda x: torch.bucketize(x, torch.linspace(-2, 2, 31, device=x.device)),
+        lambda x: torch.bucketize(x, torch.linspace(-2, 2, 33, device=x.device)),
         lambda make: make.of(torch.float32).matrices(1),
         ("float32",),
     ),

@@ -1,19 +1,22 @@
 """Stores that take place in part, or not at all: Halide has no such thing where a region has to be a box.
 
 A kernel marks what it stores (`predicated` and `partial` in `kernel_library/cuda/memory.py`) by a call of a function
-that does not exist. Here the store is found into which the marked value flows, and made to depend on what the mark
-says. The call itself becomes a move elsewhere.
+that does not exist, whose second argument says whether the value is stored, or how much of it. Every register that
+holds some of a marked value gets a companion register, which is written wherever it is. So a store finds what was said
+on the way that the thread has taken, however the compiler has merged its branches. The call itself becomes a move
+elsewhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
-from halide_backend.build.ptx.calls import PARTIAL, PREDICATED, calls
-from halide_backend.build.ptx.instructions import Module, Statement, address, edited, elements
+from halide_backend.build.ptx.calls import PARTIAL, PREDICATED, Call, calls
+from halide_backend.build.ptx.instructions import Module, Statement, address, edited, elements, registers
+from halide_backend.build.ptx.instructions import statements as parsed
 from halide_backend.errors import HalideCompileError
 
 #: What the compiler does with a value between the call and the store: it joins words to pairs, multiplies a word by
@@ -21,19 +24,11 @@ from halide_backend.errors import HalideCompileError
 _MOVES = ("and", "cvt", "mov", "mul", "or", "prmt", "shl")
 _STORE = re.compile(r"st\.global(?:\.v[24])?\.b(?P<bits>\d+)")
 
+#: What is said of a value that nothing marks: it is stored, the whole of it.
+_WHOLE = "-1"
 
-@dataclass(frozen=True)
-class _Mark:
-    """`function` is PREDICATED or PARTIAL with a number of bits, `operand` the second argument of its call into
-    `result`."""
-
-    function: str
-    operand: str
-    result: str
-
-
-#: A mark and the number of the basic block that its call is in.
-_Marked: TypeAlias = tuple[_Mark, int]
+#: Register -> results of the marks of whose values it may hold something.
+_Carriers: TypeAlias = Mapping[str, frozenset[str]]
 
 
 def with_predicated_stores(module: Module, name: str) -> Module:
@@ -47,60 +42,77 @@ def with_predicated_stores(module: Module, name: str) -> Module:
 
 
 def _predicated(statements: tuple[Statement, ...], name: str) -> tuple[Statement, ...]:
-    marks = {
-        call.result: _Mark(call.function, call.arguments[1].value, call.result)
-        for call in calls(statements)
-        if call.function.startswith((PREDICATED, PARTIAL))
-    }
+    marks = [call for call in calls(statements) if call.function.startswith((PREDICATED, PARTIAL))]
     if not marks:
         return statements
-    stores = list(_stores(statements, marks, name))
-    if {mark.result for _, carried, _ in stores for mark, _ in carried} != set(marks):
-        raise _unknown(name)
-    return edited(
-        statements,
-        {
-            number: _store(statements[number], _chosen(carried, block, name), number)
-            for number, carried, block in stores
-        },
-    )
-
-
-def _stores(
-    statements: Sequence[Statement], marks: Mapping[str, _Mark], name: str
-) -> Iterator[tuple[int, frozenset[_Marked], int]]:
-    """The stores of marked values: their numbers, the marks, and the basic blocks that they are in."""
-    carriers: dict[str, frozenset[_Marked]] = {}
-    block = 0
+    called = {number for call in marks for number in range(call.begin, call.end)}
+    carriers = _carriers(statements, marks, called)
+    new = {call.begin: f"{_said(call.result, call.arguments[1].value)}\n\t{{" for call in marks}
+    stored: set[str] = set()
     for number, statement in enumerate(statements):
-        block += bool(statement.label)
-        carried = frozenset[_Marked]().union(*(carriers.get(register, ()) for register in statement.registers))
-        if "[retval0]" in statement.operands and statement.operands[0] in marks:
-            carriers[statement.operands[0]] = frozenset([(marks[statement.operands[0]], block)])
-        elif not carried:
+        if number in called or carriers.keys().isdisjoint(statement.registers):
             continue
-        elif _STORE.fullmatch(statement.opcode) and not statement.guard:
-            if not all(value in carriers for value in elements(statement.operands[1])):
+        if _STORE.fullmatch(statement.opcode) and not statement.guard:
+            values = elements(statement.operands[1])
+            if not all(value in carriers for value in values):
                 raise _unknown(name)
-            yield number, carried, block
-        elif statement.operation in _MOVES:
-            carriers.update(dict.fromkeys(statement.written, carried))
+            results = frozenset[str]().union(*(carriers[value] for value in values))
+            functions = {call.function for call in marks if call.result in results}
+            if len(functions) > 1:
+                raise _unknown(name)
+            stored |= results
+            # All words of a store are said the same of.
+            new[number] = _store(statement, functions.pop(), _companion(values[0]), number)
         else:
-            raise _unknown(name)
+            new[number] = f"{statement.text} {_accompanied(statement, carriers, name)}"
+    if stored != {call.result for call in marks}:
+        raise _unknown(name)
+    companions = ", ".join(map(_companion, carriers))
+    return parsed(f"\n\t.reg .b32 {companions};") + edited(statements, new)
 
 
-def _chosen(carried: frozenset[_Marked], block: int, name: str) -> _Mark:
-    """The mark whose operand is known where the values are stored.
+def _carriers(statements: Sequence[Statement], marks: Sequence[Call], called: set[int]) -> _Carriers:
+    """The registers that marked values may reach by moves, on any way through the kernel."""
+    found = {call.result: frozenset([call.result]) for call in marks}
+    grown = True
+    while grown:
+        grown = False
+        for number, statement in enumerate(statements):
+            if number in called or statement.operation not in _MOVES:
+                continue
+            carried = frozenset[str]().union(*(found.get(register, ()) for register in _read(statement)))
+            for register in statement.written if carried else ():
+                before = found.get(register, frozenset())
+                found[register] = before | carried
+                grown |= found[register] != before
+    return found
 
-    All words of a store say the same. Where the compiler merged two branches some of them were marked in each, and
-    only what was marked in the block of the store has its operand in a register on every way there.
+
+def _accompanied(statement: Statement, carriers: _Carriers, name: str) -> str:
+    """The moves of companions that belong to a statement that reads or writes a carrier.
+
+    Raises:
+        HalideCompileError: it does anything with a marked value but move it.
     """
-    here = {(mark.function, mark.operand): mark for mark, where in carried if where == block}
-    anywhere = {(mark.function, mark.operand): mark for mark, _ in carried}
-    for found in (here, anywhere):
-        if len(found) == 1:
-            return next(iter(found.values()))
-    raise _unknown(name)
+    sources = [register for register in _read(statement) if register in carriers]
+    if sources and (statement.operation not in _MOVES or statement.guard):
+        raise _unknown(name)
+    said = _companion(sources[0]) if sources else _WHOLE
+    return " ".join(_said(register, said) for register in statement.written if register in carriers)
+
+
+def _read(statement: Statement) -> list[str]:
+    """The registers that a statement reads; of a store its address, too."""
+    operands = statement.operands[bool(statement.written) :]
+    return registers(" ".join((statement.guard, *operands)))
+
+
+def _companion(register: str) -> str:
+    return f"said_{register.removeprefix('%')}"
+
+
+def _said(register: str, what: str) -> str:
+    return f"mov.b32 {_companion(register)}, {what};"
 
 
 def _unknown(name: str) -> HalideCompileError:
@@ -111,19 +123,16 @@ def _unknown(name: str) -> HalideCompileError:
     )
 
 
-def _store(statement: Statement, mark: _Mark, number: int) -> str:
-    """What takes the place of the store `statement`, the `number`-th of its kernel."""
-    if mark.function.startswith(PREDICATED):
-        return (
-            f"{{ .reg .b32 said; .reg .pred kept; mov.b32 said, {mark.operand}; setp.ne.b32 kept, said, 0;\n"
-            f"\t@kept {statement.text} }}"
-        )
-    bits, width = int(mark.function.removeprefix(PARTIAL)), int(statement.opcode.rpartition(".")[2][1:])
+def _store(statement: Statement, function: str, said: str, number: int) -> str:
+    """What takes the place of the store `statement`, the `number`-th of its kernel, of what `function` marks."""
+    if function.startswith(PREDICATED):
+        return f"{{ .reg .pred kept; setp.ne.b32 kept, {said}, 0;\n\t@kept {statement.text} }}"
+    bits, width = int(function.removeprefix(PARTIAL)), int(statement.opcode.rpartition(".")[2][1:])
     values = elements(statement.operands[1])
     count = len(values) * width // bits
     text = [
-        f"{{ .reg .b32 said; .reg .b{width} piece; .reg .b{max(bits, 16)} element; .reg .pred whole, some;",
-        f"\tmov.b32 said, {mark.operand}; setp.ge.u32 whole, said, {count};",
+        f"{{ .reg .b{width} piece; .reg .b{max(bits, 16)} element; .reg .pred whole, some;",
+        f"\tsetp.ge.u32 whole, {said}, {count};",
         f"\t@whole {statement.text}",
         f"\t@whole bra GUARDED_{number};",
     ]
@@ -131,7 +140,7 @@ def _store(statement: Statement, mark: _Mark, number: int) -> str:
     for k in range(count - 1):
         value, shift = values[k * bits // width], k * bits % width
         text.append(
-            f"\tsetp.gt.u32 some, said, {k}; shr.b{width} piece, {value}, {shift}; "
+            f"\tsetp.gt.u32 some, {said}, {k}; shr.b{width} piece, {value}, {shift}; "
             f"cvt.u{max(bits, 16)}.u{width} element, piece; @some st.global.b{bits} [{base}+{offset + k * bits // 8}], "
             "element;"
         )

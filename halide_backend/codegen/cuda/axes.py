@@ -78,12 +78,14 @@ class TiledAxes(Axes):
         return ceil_div(self.extents[name], self.tiling.cuts.get(name, 1))
 
     def has_tail(self, name: str) -> bool:
-        """Whether the last tile goes beyond the end of the axis `name`."""
+        """Whether whole squares, or warps of short lines, go beyond the end of the axis `name`."""
         return not is_multiple(self.chunks(name), self._tile_side(name))
 
     def _tile_side(self, name: str) -> int:
-        """Steps along the axis `name` that belong to one tile, 1 if there are none."""
+        """Steps along the axis `name` that belong to a square, or to a warp of lines; 1 if nothing does."""
         tiling = self.tiling
+        if tiling.kind is TilingKind.REGISTERS and (name,) == tiling.outer[-1:]:
+            return tiling.side or 1
         if tiling.kind is not TilingKind.SHARED_TRANSPOSE or name not in tiling.inner:
             return 1
         return tiling.side if name == tiling.inner[1] else tiling.lines

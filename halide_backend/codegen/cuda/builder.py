@@ -123,14 +123,19 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         # In units, because Halide looks for a factor to prove that an access is aligned.
         unit = load.unit
         at = index_text(sympy.expand(load.first / unit))
+        word = WORD
         if load.last is not None:
             # Where no element is inside all threads read one place, not what others will need.
             inside = self._any_inside(value, load.along)
+            if load.window:
+                at, word = (
+                    (f"({at} + {WORD})", "0") if unit == 1 else (f"({at} + {WORD} // {unit})", f"{WORD} % {unit}")
+                )
             at = f"hl.select({inside}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
         at, words = at if unit == 1 else f"{at}*{unit}", _words(load.words)
         self.declare(WORD)
         gathers = any(self.program.values[operand].operation == "indirect" for operand in value.operands)
-        text, loops = f"{load.buffer}[{at} + {WORD}]", [words, *rest]
+        text, loops = f"{load.buffer}[{at} + {word}]", [words, *rest]
         self.func(name, Role.STAGED_LOAD, loops, text, value.operands, gathers=gathers)
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"

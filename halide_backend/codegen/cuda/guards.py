@@ -23,10 +23,11 @@ class Guards:
     def _inside(self, layout: OutputLayout) -> str:
         """The condition under which a thread has a part of the line, or of the tile, if some have not."""
         tiling = self._tiling
+        beyond = [name for name in (*tiling.outer, *tiling.inner) if self._axes.has_tail(name)]
+        found = [f"({name}_p < {index_text(self._axes.chunks(name))})" for name in dict.fromkeys(beyond)]
         if tiling.kind is TilingKind.REGISTERS and tiling.ragged and tiling.chunk in layout.variables:
-            return f"{CHUNK} < {tiling.chunks}"
-        beyond = [name for name in tiling.inner if self._axes.has_tail(name)]
-        return " & ".join(f"({name}_p < {index_text(self._axes.chunks(name))})" for name in beyond)
+            found.append(f"({CHUNK} < {tiling.chunks})" if found else f"{CHUNK} < {tiling.chunks}")
+        return " & ".join(found)
 
     def stored(self, text: str, layout: OutputLayout, bits: int) -> str:
         """The text of what is stored, a word or an element of `bits` bits, marked where not every thread stores it."""

@@ -13,7 +13,7 @@ import halide as hl
 from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.conversions import bitcast, load
-from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.cuda import intrinsics, logarithm
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
 from halide_backend.kernel_library.mathematics.error_function import ERF_32, LOG_ERFC_32
 from halide_backend.kernel_library.mathematics.floating_point import at_most
@@ -32,6 +32,7 @@ __all__ = [
     "exp2",
     "indirect",
     "load",
+    "log1p",
     "maximum",
     "minimum",
     "rand",
@@ -97,6 +98,10 @@ def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
     if wrap_negative:
         index = hl.select(index < 0, index + size, index)
     return hl.clamp(index, 0, size - 1)
+
+
+def log1p(x: hl.Expr) -> hl.Expr:
+    return logarithm.log1p(x) if x.type() == _SINGLE else mathematics.log1p(x)
 
 
 def sigmoid(x: hl.Expr) -> hl.Expr:

@@ -54,7 +54,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """A block for each line. It reads a line several times from shared memory, if that holds it; else again from the
     cache, adjacent threads adjacent elements."""
     line = facts.line
-    if line is None:
+    if line is None or points_of(facts, line) < WARP:
         return None
     last, computed, points = line.inner[-1], is_computed(facts, line), points_of(facts, line)
     # An arg-reduction reads its line twice: for the best element, and for the first place that has it.

@@ -95,16 +95,20 @@ def cuda_steps(graph: StageGraph, mapping: Mapping, device: Gpu, choices: Choice
 def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
     """The tiling of a program as it was captured, if one kernel computes it as well as several would.
 
-    Sums of the sums of lines would leave each thread, or each group, a long way to go.
+    Sums of the sums of lines would leave each thread, or each group, a long way to go; and what threads that reduce
+    across memory store along what they reduce would go to as many places as there are threads.
 
     Raises:
-        Unsupported: it reduces lines of several kinds, or its loops fit no tiling.
+        Unsupported: it reduces lines of several kinds, stores across the memory that it reduces, or fits no tiling.
     """
     reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
     kinds = {frozenset(axis.name for axis in reduction.axes) for reduction in reductions}
     if len(kinds) > 1:
         raise Unsupported("reductions-over-different-axes", f"reductions over {sorted(map(sorted, kinds))}")
-    _, tiling = _first_rule(Facts(flattened(without_applications(program)), device), Choices())
+    facts = Facts(flattened(without_applications(program)), device)
+    rule, tiling = _first_rule(facts, Choices())
+    if rule is column_reductions.RULE and (stored := column_reductions.stored_across(facts, tiling)):
+        raise Unsupported("reduction-stored-across-memory", f"{stored} is contiguous along what the kernel reduces")
     return tiling
 
 

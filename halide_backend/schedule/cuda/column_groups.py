@@ -38,8 +38,9 @@ _FEWEST_COLUMNS = 8
 #: Threads of a block unless columns are short, and the steps that each has at least.
 _THREADS, _STEPS = 512, 8
 
-#: Threads of each SM that fill a GPU: see column_reductions.py.
-_BUSY = 993
+#: Threads of each SM that fill a GPU (see column_reductions.py), and that keep enough loads in flight if each reduces a
+#: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load.
+_BUSY, _LOADING = 993, 128
 
 #: CUDA's limits of every block.
 _MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
@@ -57,18 +58,18 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         return None
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
     positions = sum(reduction.position is not None for reduction in facts.reductions)
-    few = number < _BUSY * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
-    # Inductor splits sums over few columns.
-    applies, why = bool(positions) and few, "threads that have a column each are enough, or the reduction is split"
+    busy = _BUSY if positions else _LOADING
+    applies = number < busy * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
+    why = "threads that have a column each are enough"
     if applies:
-        why = f"{number} threads would have {points} points each, of an arg-reduction, which is not split"
+        why = f"{number} threads would have {points} points each"
     if not choices.flag(APPLIES, applies, why):
         return None
     wide = [count for count in (32, 16) if facts.divides(count, along) and number // count >= facts.device.sms]
     rule = max(wide, default=_FEWEST_COLUMNS)
     side = choices.number(COLUMNS, rule, "the most that leave a block for each SM")
     choices.require(COLUMNS, facts.divides(side, along), f"{side} columns do not divide the axis")
-    rule = max(8, min(_THREADS // side, 1 << (points // _STEPS).bit_length() - 1, 64))
+    rule = max(8, min(_THREADS // side, 1 << max(points // _STEPS, 1).bit_length() - 1, 64))
     threads = choices.number(THREADS, rule, f"{_THREADS} threads of a block, with {_STEPS} steps or more")
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
     exchanged = (len(facts.reductions) + positions) * side * threads * 8

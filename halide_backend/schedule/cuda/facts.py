@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.operation_names import RECURRENCES
@@ -13,7 +13,7 @@ from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import strided_loads
 from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.mapping.chunks import chunk_elements, contiguous_axis, element_bytes, line_loads
-from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,7 @@ class Facts:
     def line(self) -> Tiling | None:
         """Outer axes and line of a program whose reductions are for a thread group, as a tiling without chunks."""
         found = self._reduced
-        if found is None or math.prod(self.hints[name] for name in found.inner) < WARP:
-            return None
-        return None if contiguous_axis(self.program, found.inner) in found.outer else found
+        return None if found is None or contiguous_axis(self.program, found.inner) in found.outer else found
 
     @cached_property
     def columns(self) -> Tiling | None:
@@ -125,6 +123,12 @@ class Facts:
         """Bytes of an element of each load that runs along the line and flows into `uses` or more
         reductions and stores."""
         return [self.element_bytes(load) for load in line_loads(self.program, tiling, uses)]
+
+    def stored_bytes(self, tiling: Tiling) -> list[int]:
+        """Bytes of an element of each output that runs along the line."""
+        outputs = (buffer for buffer in self.program.outputs if buffer.name in self.layouts)
+        along = (b for b in outputs if not set(tiling.inner).isdisjoint(self.layouts[b.name].variables))
+        return [ELEMENT[buffer.dtype][1] // 8 for buffer in along]
 
     def element_bytes(self, load: Load) -> int:
         """Bytes of an element of what is loaded."""

@@ -26,4 +26,20 @@ def are_lines(facts: Facts, line: Tiling) -> bool:
 
 def may_share_a_warp(facts: Facts, line: Tiling, threads: int) -> bool:
     """Whether groups of `threads` threads, fewer than a warp has, fill every warp: a shuffle needs all its lanes."""
-    return all(facts.divides(WARP // threads, name) for name in line.outer)
+    return bool(line.outer) and all(facts.divides(WARP // threads, name) for name in line.outer)
+
+
+def warp_of_lines(facts: Facts, line: Tiling, threads: int) -> int:
+    """Lines of a warp up to whose multiple the last outer axis is padded so that groups of `threads` threads fill every
+    warp; 1 if they do so as it is, 0 if they cannot, since blocks have several lines along another axis."""
+    if threads >= WARP or may_share_a_warp(facts, line, threads):
+        return 1
+    return WARP // threads if line.outer and line.outer[-1] == _cut_axis(facts, line) else 0
+
+
+def _cut_axis(facts: Facts, line: Tiling) -> str:
+    """The outer axis along which blocks have several lines, if its extent is static: that which comes first in the
+    memory of the largest output."""
+    largest = max(facts.layouts.values(), key=lambda layout: math.prod(facts.hints[n] for n in layout.variables))
+    axis = next((name for name in largest.variables if name in line.outer), "")
+    return "" if not axis or any(facts.is_dynamic(name) for name in line.outer) else axis

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from halide_backend.schedule.cuda.facts import Facts
-from halide_backend.schedule.cuda.lines import are_lines, is_computed, may_share_a_warp, points_of
+from halide_backend.schedule.cuda.lines import are_lines, is_computed, points_of, warp_of_lines
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.thread_groups import (
     compute_together,
@@ -27,7 +28,7 @@ APPLIES = Knob(
     "register_lines.applies", (False, True), "the threads of a group keep a line that they reduce in registers"
 )
 ELEMENTS = Knob("register_lines.elements", (1, 2, 4, 8), "adjacent elements that a thread loads and stores at a time")
-THREADS = Knob("register_lines.threads", (8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
+THREADS = Knob("register_lines.threads", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
 WARPS = Knob("register_lines.warps", (1, 2, 4, 8, 16), "warps of a block where a warp has a line, or several")
 
 #: Words of a line that one lane of a warp keeps in registers: 32 of 255 (half-filled warps spill from four times that).
@@ -39,6 +40,12 @@ _LANE_WORDS = 32
 #: 12100 floats 34.6 us with 4, 33.8 us with 8), and 4 of what is used but once (sums of 2048 floats 18.8 us with 2
 #: vectors, 18.3 us with 4).
 _THREAD_WORDS, _MANY_WORDS, _PASSING_WORDS = (8, 16), (8, 16, 32), (16,)
+
+#: Words of a short line, and of it those that a thread keeps at most; bytes of a line and of a sector of memory;
+#: instructions for one exchange, and those of a line whatever its length (measured on an H200 with 16-bit rows: softmax
+#: of 100 elements 54.6 us with 32 threads, 36.1 us with 8; maxima of 37 143 us with 32 threads, 73 us with 16, 38 us
+#: with 8; layer_norm of 37 72 us with 16, 96 us with 4; log_softmax of 10 130 us with 8, 37 us with 1).
+_SHORT_LINE, _SHORT_WORDS, _MEMORY_LINE, _SECTOR, _EXCHANGE, _ONCE = 128, 16, 128, 32, 12, 30
 
 #: CUDA's limit of the registers of one thread, and what it needs besides its share of the line.
 _MOST_REGISTERS, _OTHER_REGISTERS = 255, 14
@@ -71,8 +78,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
     tiling, why = _tiling(facts, line, elements)
     tiling = replace(tiling, threads=choices.number(THREADS, tiling.threads, why))
-    fills = tiling.threads >= WARP or may_share_a_warp(facts, line, tiling.threads)
-    choices.require(THREADS, fills, f"the lines do not fill warps in which each has {tiling.threads} threads")
+    padded = warp_of_lines(facts, line, tiling.threads)
+    tiling = replace(tiling, side=padded if padded > 1 else 0)
+    choices.require(THREADS, padded > 0, f"the lines do not fill warps in which each has {tiling.threads} threads")
     busy = tiling.threads <= max(WARP, tiling.chunks)
     choices.require(THREADS, busy, f"of {tiling.threads} threads some have nothing, and would not come to an exchange")
     excess = _excess(facts, tiling)
@@ -84,18 +92,46 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     """The tiling of a line in chunks of `elements` elements, and the reason for its number of threads."""
     chunks = points_of(facts, line) // elements
     tiling = replace(line, kind=TilingKind.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
-    threads, why = WARP, f"the lanes of a warp hold up to {_LANE_WORDS} words each"
-    while threads > 8 and 2 * chunks <= threads and may_share_a_warp(facts, line, threads // 2):
-        threads, why = threads // 2, "a warp has several short lines"
     widest, together = max(_words(facts, line, elements, 1), default=1), sum(_words(facts, line, elements, 2))
+    lines, sms = math.prod(facts.hints[name] for name in line.outer), facts.device.sms
+    threads, why = WARP, f"the lanes of a warp hold up to {_LANE_WORDS} words each"
+    costs = dict(_short_lines(facts, tiling, lines, widest))
+    if costs:
+        threads = min(costs, key=lambda number: costs[number])
+        why = "the fewest instructions for a short line, and lines of memory"
     if -(-chunks // threads) * widest > _LANE_WORDS:
-        lines, sms = math.prod(facts.hints[name] for name in line.outer), facts.device.sms
         shares = (_MANY_WORDS if together else _PASSING_WORDS) if lines >= sms else _THREAD_WORDS
         sizes = [-(-chunks // max(1, words // widest)) for words in shares]
         wanted = next((threads for threads in sizes if threads <= _MOST_THREADS), sizes[-1])
         threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
         why = f"{' or '.join(map(str, shares))} words for each, as there are {lines} lines for {sms} SMs"
     return replace(tiling, threads=threads), why
+
+
+def _short_lines(facts: Facts, tiling: Tiling, number: int, widest: int) -> Iterator[tuple[int, int]]:
+    """Numbers of threads that can have one of `number` short lines, and what a line costs them: issued instructions.
+
+    A load of a warp takes as many cycles as it touches lines of memory, in each of which an SM issues four
+    instructions, and a store about as many as it touches sectors. Fewer threads have more elements each, and exchange
+    less.
+    """
+    if tiling.chunks * widest > _SHORT_LINE:
+        return
+    read = min(facts.loaded_bytes(tiling, 1), default=4) * tiling.elements
+    stored = facts.stored_bytes(tiling)
+    threads = WARP
+    while threads and warp_of_lines(facts, tiling, threads):
+        steps, lines = -(-tiling.chunks // threads), WARP // threads
+        # Fewer threads than a GPU has at a time had better not have several steps.
+        busy = threads == WARP or steps == 1 or number * threads >= facts.device.sms * facts.device.threads
+        if busy and steps * widest <= _SHORT_WORDS:
+            step = 8 * tiling.elements + 4 * (1 + lines * tiling.chunks * read // _MEMORY_LINE)
+            for each in (size * tiling.elements for size in stored):
+                apart, together = lines * -(-threads * each // _SECTOR), lines * tiling.chunks * each // _SECTOR + 1
+                step += 4 * min(apart, together)
+            exchanges = len(facts.reductions) * (threads.bit_length() - 1)
+            yield threads, threads * (steps * step + _EXCHANGE * exchanges + _ONCE)
+        threads //= 2
 
 
 def _excess(facts: Facts, tiling: Tiling) -> str:

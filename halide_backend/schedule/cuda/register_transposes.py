@@ -79,17 +79,26 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     across, along = (next(loop for loop in tiles if loop.axis == axis) for axis in kernel.tiling.inner)
     threads = kernel.choices.number(THREADS, 128, "as of pointwise kernels")
     why = "a warp stores four lines of 128 bytes, and reads eight of 64"
-    width = min(kernel.choices.number(ALONG, 8, why), 1 << (along.extent - 1).bit_length())
-    rest = [loop.name for loop in tiles if loop not in (across, along)]
+    lanes = kernel.choices.number(ALONG, 8, why)
+    others = [loop for loop in tiles if loop not in (across, along)]
+    following = others[0] if others else None
+    # Threads along an axis beyond the one that is read along would each begin elsewhere in memory.
+    near = following is not None and tiles.index(following) < tiles.index(across)
+    further = following.extent if near and following is not None else 1
+    width, further, height = _threads(threads, lanes, along.extent, further, across.extent)
     within = write_out(found, output.name, output.loops)
-    found += [
-        Split(output.name, along.name, "along", "i", width),
-        Split(output.name, across.name, "across", "j", threads // width),
-        Reorder(output.name, (*within, "i", "j", "across", "along", *rest)),
-        GpuThreads(output.name, ("i", "j")),
-    ]
+    found.append(Split(output.name, along.name, "along", "i", width))
+    found.append(Split(output.name, across.name, "across", "j", height))
+    own, outer = ["i", "j"], ["across", "along"]
+    if following is not None and further > 1:
+        found.append(Split(output.name, following.name, "following", "h", further))
+        own.insert(1, "h")
+        outer.append("following")
+        others = others[1:]
+    outer += [loop.name for loop in others]
+    found += [Reorder(output.name, (*within, *own, *outer)), GpuThreads(output.name, tuple(own))]
     block = "across"
-    for number, name in enumerate(("along", *rest)):
+    for number, name in enumerate(outer[1:]):
         found.append(Fuse(output.name, block, name, f"block{number}"))
         block = f"block{number}"
     # LLVM would merge the versions of inner and last blocks again, and break up vectors that both load.
@@ -98,6 +107,20 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
         if stage.role in (Role.STAGED_LOAD, Role.PACKED):
             load_words(found, stage, ComputeAt(stage.name, output.name, "i"))
     return tuple(found)
+
+
+def _threads(threads: int, lanes: int, along: int, following: int, across: int) -> tuple[int, int, int]:
+    """How many of the `threads` of a block lie along each of three loops of these extents: the stored axis, the one
+    that adjacent memory goes on along where the stored axis ends, and the axis that is read along. The first two have
+    `lanes` together."""
+    width = min(lanes, _power(along))
+    further = min(lanes // width, _power(following))
+    return width, further, min(threads // (width * further), _power(across)) if further > 1 else threads // width
+
+
+def _power(number: int) -> int:
+    """The next power of two."""
+    return 1 << (number - 1).bit_length()
 
 
 RULE = Rule("register_transposes", tile, steps)

@@ -162,6 +162,10 @@ def _check_group(nest: Nest, tiling: Tiling) -> None:
         refuse_func(name, f"its threads exchange values as {wanted}, not {found}", "GpuThreads these, in this order")
     if several and math.prod(extent for _, extent in found) % WARP:
         refuse_func(name, "a warp of which only some threads run would wait for the others", "use whole warps")
+    lines = WARP // tiling.threads if several else 1
+    for axis in set().union(*(loop.axes for loop in threads[len(expected) :])):
+        if any(loop.axis == axis and loop.fixed and loop.extent % lines for loop in nest.stage.loops):
+            refuse_func(name, f"the last warp has less than {lines} lines", "pad the axis, or give a line more threads")
 
 
 def _check_columns(nests: Nests, steps: list[Step], tiling: Tiling) -> None:

@@ -24,7 +24,8 @@ class VectorLoad:
 
     `first` is the word at which a piece begins, a multiple of `unit` over the piece's number, `words` how many are
     read. A masked load may run out of the buffer: `last` is then the last word at which a piece can begin, to which
-    `first` has to be clamped. Element number `e` of the piece is element `e*step + skip` of the words.
+    `first` has to be clamped, or of a `window` the last word at which a unit can, each of which is clamped. Element
+    number `e` of the piece is element `e*step + skip` of the words.
     """
 
     buffer: str
@@ -35,6 +36,7 @@ class VectorLoad:
     last: Extent | None = None
     step: int = 1
     skip: int = 0
+    window: bool = False
 
 
 class VectorAccess:
@@ -77,14 +79,14 @@ class VectorAccess:
             # In a buffer of whole pieces one with any element inside lies inside as a whole: clamping changes no other.
             last = words * (ceil_div(buffer.extent, elements) - 1)
             return replace(found, last=last) if is_multiple(buffer.extent, elements) else None
-        if not unmasked or not tiling.chunk or tiling.elements == 1:
+        if not tiling.chunk or tiling.elements == 1:
             return None
-        windows = (self._window(load, buffer, unit) for unit in (VECTOR, WORD))
+        windows = (self._window(load, buffer, unit, masked=not unmasked) for unit in (VECTOR, WORD))
         return next((window for window in windows if window is not None), None)
 
-    def _window(self, load: Load, buffer: Buffer, unit: int) -> VectorLoad | None:
+    def _window(self, load: Load, buffer: Buffer, unit: int, *, masked: bool) -> VectorLoad | None:
         """The aligned units of `unit` bits (vectors or words) that contain a chunk whose elements have a small stride,
-        begin within a unit, or run backwards."""
+        begin within a unit, or run backwards. A unit with any element that no mask leaves out lies in the buffer."""
         tiling = self._tiling
         symbol = AxisSymbol(tiling.chunk)
         index = sympy.expand(load.index)
@@ -108,7 +110,11 @@ class VectorAccess:
         if unit == WORD and units > tiling.elements:
             return None
         first = sympy.expand(first * words / in_unit)
-        return VectorLoad(buffer.name, tiling.chunk, first, units * words, words, None, int(step), skip + back)
+        found = VectorLoad(buffer.name, tiling.chunk, first, units * words, words, None, int(step), skip + back)
+        if not masked:
+            return found
+        last = words * (ceil_div(buffer.extent, in_unit) - 1)
+        return replace(found, last=last, window=True)
 
     def of_output(self, layout: OutputLayout, buffer: Buffer) -> int:
         """Words of one chunk of an output, 0 if it is not stored in words."""

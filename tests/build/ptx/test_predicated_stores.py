@@ -30,8 +30,8 @@ def test_a_store_without_a_mark_stays() -> None:
 
 def test_a_marked_store_has_a_condition() -> None:
     text = predicated(mark("%r2", KEEP, "%r9"), "\tst.global.b32 \t[%rd1], %r2; // a comment")
-    assert "setp.ne.b32 kept, said, 0;" in text
-    assert "mov.b32 said, %r9;" in text
+    assert "mov.b32 said_r2, %r9;" in text
+    assert "setp.ne.b32 kept, said_r2, 0;" in text
     assert re.search(r"@kept st\.global\.b32 +\t?\[%rd1\], %r2; \}", text)
 
 
@@ -46,8 +46,8 @@ def test_the_mark_follows_words_that_are_joined_to_pairs() -> None:
         "\tst.global.b64 \t[%rd9+8], %rd4;",
     )
     # Four elements of 16 bits in 64: all of them, or as many as there are, but never the last one alone.
-    assert "setp.ge.u32 whole, said, 4;" in text
-    assert re.findall(r"setp\.gt\.u32 some, said, (\d);", text) == ["0", "1", "2"]
+    assert "setp.ge.u32 whole, said_rd4, 4;" in text
+    assert re.findall(r"setp\.gt\.u32 some, said_rd4, (\d);", text) == ["0", "1", "2"]
     assert re.findall(r"@some st\.global\.b16 \[(\S+)\]", text) == ["%rd9+8", "%rd9+10", "%rd9+12"]
     assert re.findall(r"shr\.b64 piece, %rd4, (\d+);", text) == ["0", "16", "32"]
 
@@ -63,15 +63,49 @@ def test_the_mark_follows_both_halves_of_a_word() -> None:
     assert text.count("@kept st.global.b32") == 2
 
 
-def test_where_branches_were_merged_the_mark_beside_the_store_counts() -> None:
+def written_before_the_store(text: str, companion: str) -> list[str]:
+    """What is said on the ways to a store, in the order of the text."""
+    return re.findall(rf"mov\.b32 {companion}, ([^;]+);", text)
+
+
+def test_both_branches_say_how_much_of_one_merged_store() -> None:
+    """LLVM merged the ends of branches: the first way took the count of the second, a register with no value there."""
     text = predicated(
-        mark("%r1", BEGIN, "4"),
+        mark("%r5", BEGIN, "4"),
         "\tbra.uni \t$L2;",
+        "$L1:",
+        mark("%r5", BEGIN, "%r7"),
         "$L2:",
-        mark("%r2", BEGIN, "%r7"),
-        "\tst.global.v2.b32 \t[%rd1], {%r1, %r2};",
+        "\tst.global.v2.b32 \t[%rd1], {%r5, %r5};",
     )
-    assert "mov.b32 said, %r7;" in text
+    assert written_before_the_store(text, "said_r5") == ["4", "%r7"]
+    assert "setp.ge.u32 whole, said_r5, 4;" in text
+
+
+def test_what_is_said_is_copied_with_the_value() -> None:
+    text = predicated(
+        mark("%r1", KEEP, "%r8"),
+        "\tmov.b32 \t%r5, %r1;",
+        "\tbra.uni \t$L2;",
+        "$L1:",
+        mark("%r2", KEEP, "%r9"),
+        "\tmov.b32 \t%r5, %r2;",
+        "$L2:",
+        "\tst.global.b32 \t[%rd1], %r5;",
+    )
+    assert written_before_the_store(text, "said_r5") == ["said_r1", "said_r2"]
+
+
+def test_a_branch_that_says_nothing_stores_the_whole() -> None:
+    text = predicated(
+        "\tld.global.b32 \t%r5, [%rd2];",
+        "\tbra.uni \t$L2;",
+        "$L1:",
+        mark("%r5", KEEP, "%r9"),
+        "$L2:",
+        "\tst.global.b32 \t[%rd1], %r5;",
+    )
+    assert written_before_the_store(text, "said_r5") == ["-1", "%r9"]
 
 
 def test_kernels_of_a_module_have_registers_of_their_own() -> None:
@@ -88,9 +122,17 @@ def test_kernels_of_a_module_have_registers_of_their_own() -> None:
         ["\tst.global.v2.b32 \t[%rd1], {%r1, %r5};"],
         ["\tst.shared.b32 \t[%rd1], %r1;"],
         ["\t@%p1 st.global.b32 \t[%rd1], %r1;"],
+        [mark("%r1", BEGIN, "4"), "\tst.global.b32 \t[%rd1], %r1;"],
         [],
     ],
-    ids=["computed with", "beside an unmarked word", "in shared memory", "where it is predicated", "nowhere"],
+    ids=[
+        "computed with",
+        "beside an unmarked word",
+        "in shared memory",
+        "where it is predicated",
+        "in part, too",
+        "nowhere",
+    ],
 )
 def test_a_mark_that_goes_elsewhere_is_refused(lines: list[str]) -> None:
     with pytest.raises(HalideCompileError, match="not always stored"):

@@ -23,6 +23,8 @@ _COMPARISONS = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
 }  # fmt: skip
+#: To integers, whose type may still be that of a float.
+_ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.([xyz])")
 _GUARD, _WARP = 256, 32
 
@@ -211,12 +213,11 @@ class _Block:
                     for operand in (operands[2], operands[1])
                 )
                 self.put(operands[0], low | high << np.uint32(16), guard)
-            case ["cvt", *_, target, source]:
-                self.put(
-                    operands[0],
-                    self.get(operands[1], source).astype(f"{_KINDS[target[0]]}{int(target[1:]) // 8}"),
-                    guard,
-                )
+            case ["cvt", *modes, target, source]:
+                value = self.get(operands[1], source)
+                for mode in modes:
+                    value = _ROUNDINGS[mode](value) if mode in _ROUNDINGS and source[0] == "f" else value
+                self.put(operands[0], value.astype(f"{_KINDS[target[0]]}{int(target[1:]) // 8}"), guard)
             case ["mad", mode, kind]:
                 wide = self.wide(self.get(operands[1], kind), self.get(operands[2], kind), mode)
                 self.put(operands[0], wide + self.raw(operands[3]).astype(wide.dtype), guard)
@@ -261,12 +262,16 @@ class _Block:
                 return -a
             case "abs", [a]:
                 return np.abs(a)
+            case "copysign", [sign, a]:
+                return np.copysign(a, sign)
             case "ex2", [a]:
                 return np.exp2(a)
             case "lg2", [a]:
                 return np.log2(a)
             case "rcp", [a]:
                 return (1 / a).astype(a.dtype)
+            case "bfe", [a, begin, length]:
+                return a >> (begin & 255) & (np.array(1, a.dtype) << (length & 255)) - np.array(1, a.dtype)
             case "shl" | "shr", [a, _]:
                 by = self.get(operands[1], "u32").astype(a.dtype)
                 kept = by < a.itemsize * 8

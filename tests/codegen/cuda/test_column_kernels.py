@@ -72,3 +72,11 @@ def test_values_of_what_is_stored_beside_column_sums(groups: int, rows: int, col
     CudaKernel(cuda_kernel_text(multiplied_and_summed(groups, rows, columns, dtype))).on_tensors(x, y, *found)
     assert torch.equal(found[0], x * y)
     assert torch.equal(found[1], (x * y).float().sum(1))
+
+
+@pytest.mark.parametrize(("groups", "rows", "columns"), [(2, 96, 16), (1, 67, 8), (3, 128, 40)])
+def test_threads_share_few_columns(groups: int, rows: int, columns: int) -> None:
+    """334 x 32 columns of 3136 points had 5,344 threads."""
+    x = small(groups, rows, columns)
+    kernels = check_values(lambda x: (x.sum(1), x.amax(1), x.var(1)), x, tolerance=1e-6)
+    assert all("TilingKind.COLUMNS" in kernel.text for kernel in kernels)

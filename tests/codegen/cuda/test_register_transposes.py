@@ -11,6 +11,7 @@ from kernel_values import CudaKernel
 
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.schedule.device import device_of
+from halide_backend.schedule.steps import Split
 
 IN_REGISTERS = {"register_transposes.applies": True}
 
@@ -47,3 +48,16 @@ def test_channels_last_after_arithmetic(needs_intrinsics: None) -> None:
     found = torch.full_like(function(x), -1)
     CudaKernel(kernel.text).on_tensors(x, found)
     assert torch.equal(found, function(x))
+
+
+def test_threads_go_on_where_the_stored_axis_is_one_vector(needs_intrinsics: None) -> None:
+    """All but 8 of 128 threads had nothing: 8192 x 4096 bfloat16 took 115 us, so 39 us (Triton 39 us)."""
+    x = numbered((16, 24, 8, 64), torch.bfloat16)
+    wanted = x.permute(3, 1, 0, 2).contiguous()
+    (program,) = programs_of(lambda x: x.permute(3, 1, 0, 2).contiguous(), (x,))
+    kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
+    threads = [step for step in kernel.plan.steps if isinstance(step, Split)]
+    assert [step.factor for step in threads] == [1, 8, 8]
+    found = torch.full_like(wanted, -1)
+    CudaKernel(kernel.text).on_tensors(x, found)
+    assert torch.equal(found, wanted)

@@ -1,0 +1,99 @@
+"""Lines of which a warp has several, whatever their number; kernels run as numpy runs their PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from cuda_programs import TARGET, programs_of
+from kernel_values import CudaKernel
+from torch import Tensor
+
+from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
+from halide_backend.errors import IllegalPlan
+from halide_backend.schedule.device import device_of
+from halide_backend.schedule.legality.check import check as check_plan
+from halide_backend.schedule.stage import StageGraph
+from halide_backend.schedule.tiling import TilingKind
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: torch.softmax(x, -1),
+    "largest": lambda x: x.amax(-1),
+    "place": lambda x: x.argmax(-1),
+}
+
+
+def planned(function: Callable[[Tensor], Tensor], x: Tensor, threads: int) -> PlannedKernel:
+    (program,) = programs_of(function, (x,))
+    kernel = plan_kernel(program, device_of(TARGET), {"register_lines.threads": threads})
+    assert kernel.plan.mapping.tiling is not None
+    assert (kernel.plan.mapping.tiling.kind, kernel.plan.mapping.tiling.threads) == (TilingKind.REGISTERS, threads)
+    return kernel
+
+
+def check(kernel: PlannedKernel, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    wanted = function(x)
+    found = torch.full_like(wanted, -7)
+    CudaKernel(kernel.text).on_tensors(x, found)
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("width", "dtype", "threads"),
+    [
+        (8, torch.float32, 1),
+        (8, torch.float32, 2),
+        (10, torch.bfloat16, 1),
+        (10, torch.bfloat16, 4),
+        (37, torch.bfloat16, 8),
+        (100, torch.bfloat16, 16),
+    ],
+    ids=str,
+)
+def test_rows_that_fill_no_warp(
+    name: str, width: int, dtype: torch.dtype, threads: int, needs_intrinsics: None
+) -> None:
+    """77 rows: the last warp has lines beyond the end, whose threads come to every shuffle and store nothing."""
+    x = torch.randn(77, width, generator=torch.Generator().manual_seed(width)).to(dtype)
+    check(planned(FUNCTIONS[name], x, threads), FUNCTIONS[name], x)
+
+
+def test_the_axis_that_memory_goes_on_along_is_padded(needs_intrinsics: None) -> None:
+    """Channels of an image are reduced: rows are over two axes, since their strides are not those of one."""
+
+    def function(x: Tensor) -> Tensor:
+        return torch.softmax(x[:, :5], -1)
+
+    x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(0))
+    kernel = planned(function, x, 2)
+    assert kernel.plan.mapping.tiling is not None and kernel.plan.mapping.tiling.outer == ("x0", "x1")
+    assert "x1 = hl.min(x1_p, 4)" in kernel.text
+    check(kernel, function, x)
+
+
+def test_a_warp_that_is_not_filled_is_refused() -> None:
+    """Its lanes beyond the end would not come to the shuffles that the others wait in."""
+    kernel = planned(FUNCTIONS["largest"], torch.randn(77, 8), 2)
+    tiling = kernel.plan.mapping.tiling
+    assert tiling is not None and tiling.side == 16
+    check_plan(kernel.stages, kernel.plan.steps, tiling)
+    unpadded = [
+        replace(stage, loops=tuple(replace(loop, extent=77) if loop.axis == "x0" else loop for loop in stage.loops))
+        for stage in kernel.stages.stages
+    ]
+    with pytest.raises(IllegalPlan, match="the last warp has less than 16 lines"):
+        check_plan(StageGraph(tuple(unpadded), ("x0",)), kernel.plan.steps, tiling)
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "threads"),
+    [(8, torch.float32, 2), (10, torch.bfloat16, 2), (37, torch.bfloat16, 8), (64, torch.float32, 8)],
+    ids=str,
+)
+def test_the_rule_gives_many_short_lines_few_threads(width: int, dtype: torch.dtype, threads: int) -> None:
+    (program,) = programs_of(FUNCTIONS["softmax"], (torch.zeros(8_000_000 // width, width, dtype=dtype),))
+    tiling = plan_kernel(program, device_of(TARGET)).plan.mapping.tiling
+    assert tiling is not None and tiling.threads == threads
