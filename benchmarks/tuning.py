@@ -41,6 +41,9 @@ from halide_backend.inspection.compiled import compile_for
 #: Cases that are furthest from their roofline.
 FURTHEST = 10
 
+#: Samples of either.
+_ROUNDS = 21
+
 #: A gain below which a case counts as slower.
 SLOWER = 0.97
 
@@ -156,8 +159,8 @@ def _gain(case: Case, schedules: str, roofline: Roofline | None) -> Gain:
     with Operations() as counted:
         wanted = case.kernel.function(*widened(arguments))
     options = {
-        "rules": {"halide_backend.tune": "never", "halide_backend.schedule_files": ""},
-        "tuned": {"halide_backend.tune": "never", "halide_backend.schedule_files": schedules},
+        "rules": {"halide_backend.tune": "never", "halide_backend.schedule_files": ()},
+        "tuned": {"halide_backend.tune": "never", "halide_backend.schedule_files": (schedules,)},
     }
     compiled = {name: compile_for(NAME, case.kernel.function, options=given) for name, given in options.items()}
     share = 0.0
@@ -168,9 +171,9 @@ def _gain(case: Case, schedules: str, roofline: Roofline | None) -> Gain:
         share = float(bytes_moved(arguments, got, gathers=case.kernel.gathers))
     if case.device == "cuda":
         operands = copies(arguments, case.arguments)
-        samples = alternate({name: replays(each.call, operands) for name, each in compiled.items()})
+        samples = alternate({name: replays(each.call, operands) for name, each in compiled.items()}, _ROUNDS)
     else:
-        samples = alternate({name: calls(each.call, arguments) for name, each in compiled.items()})
+        samples = alternate({name: calls(each.call, arguments) for name, each in compiled.items()}, _ROUNDS)
     rules, tuned = (statistics.median(samples[name]) for name in options)
     least = roofline.seconds(int(share), counted.count) if roofline else 0.0
     return Gain(case.name, rules, tuned, least * 1e6 / rules)

@@ -16,11 +16,12 @@ from halide_backend import autoload
 
 if TYPE_CHECKING:
     from halide_backend import config as config
+    from halide_backend import schedules as schedules
     from halide_backend.kernel_records.record import KernelRecord
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "config", "records", "reset_stats", "stats"]
+__all__ = ["__version__", "config", "records", "reset_stats", "schedules", "stats"]
 
 autoload.install()
 
@@ -54,10 +55,10 @@ def reset_stats() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # `halide_backend.config` works after `import halide_backend`, but imports torch only when it is
-    # asked for.
-    if name == "config":
+    # `halide_backend.config` and `.schedules` work after `import halide_backend`, but import torch and
+    # sympy only when they are asked for.
+    if name in ("config", "schedules"):
         from importlib import import_module
 
-        return import_module("halide_backend.config")
+        return import_module(f"halide_backend.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -70,7 +70,7 @@ def _dump(asked: argparse.Namespace) -> int:
     written = dump_documents(
         asked.output, documents, kernels=asked.kernels, with_steps=asked.steps, replace=asked.replace
     )
-    print(f"{asked.output}: {len(written)} schedules")
+    print(f"{asked.output}: {len(written)} schedule{'s' * (len(written) != 1)}")
     for entry in written:
         print(f"  {entry.name}")
     return 0

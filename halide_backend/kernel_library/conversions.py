@@ -64,6 +64,11 @@ def stored(dtype: str, value: hl.Expr) -> hl.Expr:
     return value
 
 
+def upper_half(value: hl.Expr) -> hl.Expr:
+    """A float32 that is a bfloat16 number as a memory element, which is what `stored` makes of it with 9 operations."""
+    return hl.cast(hl.UInt(16), hl.reinterpret(hl.UInt(32), value) >> 16)
+
+
 def _bfloat16_bits(value: hl.Expr) -> hl.Expr:
     # Round to nearest even on the integer bits: vcvtneps2bf16 would flush denormals, and a NaN whose payload is rounded
     # away would become infinity.

@@ -60,6 +60,7 @@ from halide_backend.kernel_library.conversions import (
     position,
     stored,
     to_dtype,
+    upper_half,
 )
 from halide_backend.kernel_library.element_types import is_signed
 from halide_backend.kernel_library.mathematics.floating_point import is_nan, opaque, without_bounds
@@ -129,6 +130,7 @@ __all__ = [
     "truediv",
     "trunc",
     "truncdiv",
+    "upper_half",
     "where",
     "zero",
 ]

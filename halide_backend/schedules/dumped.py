@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halide_backend import __version__
 from halide_backend.build.artifacts import worker_pool
 from halide_backend.build.target import Target
 from halide_backend.errors import ScheduleFileError
@@ -23,7 +22,7 @@ from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.planning import entry_of, plan_entry
 from halide_backend.schedules.schedule_file import Comments, write
 
-_ORIGIN = f"dumped by halide_backend {__version__}"
+_ORIGIN = "dumped"
 
 
 @dataclass(frozen=True)

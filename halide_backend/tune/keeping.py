@@ -6,7 +6,7 @@ import datetime
 from pathlib import Path
 
 from halide_backend.codegen.planned_kernel import plan_kernel
-from halide_backend.schedule.device import Device
+from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedules import schedule_file
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.planning import entry_of
@@ -36,7 +36,8 @@ class Kept:
         kernel = found.kernel
         plan = plan_kernel(kernel.program, self._device, dict(found.settings)).plan
         day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        origin = f"tuned {day}, {found.gain:.2f} times the rules' speed"
+        threads = f" on {found.trials[0].threads} threads" if isinstance(self._device, Cpu) else ""
+        origin = f"tuned {day}{threads}, {found.gain:.2f} times the rules' speed"
         self.entries.append(entry_of(kernel.program, self._device, plan, origin=origin, name=kernel.name))
         tuned_store().put(self.entries[-1])
         if self._path:

@@ -128,12 +128,11 @@ class Session:
 
     def _search(self, tuner: Tuner, until: float, watcher: Watcher) -> bool:
         """Whether the strategy has nothing left to try."""
-        while time.monotonic() < until:
+        while time.monotonic() < until and not tuner.exhausted:
             trial = tuner.step()
-            if trial is None:
-                return True
-            watcher.tried(tuner, trial)
-        return False
+            if trial is not None:
+                watcher.tried(tuner, trial)
+        return tuner.exhausted
 
     def _tuner(self, kernel: TunableKernel, search: Search, known: Sequence[Known], watcher: Watcher) -> Tuner | None:
         proposer = strategy(search.strategy, program_features(kernel.program), known, seed=search.seed)

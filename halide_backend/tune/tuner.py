@@ -21,6 +21,9 @@ from halide_backend.tune.space import RULES, Settings, Space, repaired
 from halide_backend.tune.trial import Outcome, Trial
 from halide_backend.tune.tunable_kernel import TunableKernel
 
+#: Proposals in a row that may be kernels which were measured before a step ends without a trial.
+_PROPOSED = 32
+
 
 @dataclass(frozen=True)
 class Conditions:
@@ -78,6 +81,7 @@ class Tuner:
         self.space = space
         self.history = History(space)
         self.same = 0
+        self._given_up = False
         self._proposer = proposer
         self._measurer = measurer
         self._compilation = compilation
@@ -103,7 +107,8 @@ class Tuner:
         self._end(baseline)
 
     def step(self) -> Trial | None:
-        """One more trial; None if the strategy has no more settings to try."""
+        """One more trial; None if there was none, because the proposals were kernels that had been measured, or the
+        strategy has no more."""
         self._fill()
         if not self._pending:
             return None
@@ -114,6 +119,11 @@ class Tuner:
         trial = self._trial(pending)
         self._end(trial)
         return trial
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the strategy has no more settings to try, and all trials have ended."""
+        return self._given_up and not self._pending
 
     def resume(self, trials: list[Trial]) -> None:
         """Go on from trials of an earlier run, the best of which has to win again."""
@@ -146,10 +156,13 @@ class Tuner:
         return Interval.of(measured.ratios)
 
     def _fill(self) -> None:
-        while len(self._pending) < self._compilation.at_once:
+        for _ in range(_PROPOSED):
+            if len(self._pending) >= self._compilation.at_once:
+                return
             settings = self._proposer.propose(self.history)
             self._note_refused()
             if settings is None:
+                self._given_up = True
                 return
             pending = self._planned(settings)
             if pending is not None:
@@ -163,12 +176,12 @@ class Tuner:
         """A candidate that is compiled from now on; None if it was measured before, under other settings."""
         self.history.note(settings)
         kernel = self.space.kernel(settings)
-        pending = _Pending(settings, kernel, self._compilation.begin(kernel.text, self.kernel.name))
-        if pending.candidate.key in self._texts:
+        key = text_key(kernel.text)
+        if key in self._texts:
             self.same += 1
             return None
-        self._texts.add(pending.candidate.key)
-        return pending
+        self._texts.add(key)
+        return _Pending(settings, kernel, self._compilation.begin(kernel.text, self.kernel.name))
 
     def _note_refused(self) -> None:
         for settings, reason in self.space.refused.items():

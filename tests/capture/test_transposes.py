@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from halide_backend import pipeline
@@ -29,15 +30,15 @@ def numbered(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def transpositions(monkeypatch: pytest.MonkeyPatch) -> list[Transposition]:
     """What the mappings of kernels say that are planned from now on."""
     found: list[Transposition] = []
-    plan = pipeline.plan_kernel
+    schedule = pipeline.schedule_kernel
 
     def watched(*arguments: Any) -> Any:
-        kernel = plan(*arguments)
-        if kernel.plan.mapping.transposition is not None:
-            found.append(kernel.plan.mapping.transposition)
-        return kernel
+        scheduled = schedule(*arguments)
+        if scheduled.kernel.plan.mapping.transposition is not None:
+            found.append(scheduled.kernel.plan.mapping.transposition)
+        return scheduled
 
-    monkeypatch.setattr(pipeline, "plan_kernel", watched)
+    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
     return found
 
 
@@ -82,7 +83,7 @@ def test_several_transposed_operands_of_different_widths(check: Check, transposi
 
 def test_a_part_of_a_larger_tensor(check: Check) -> None:
     check(lambda x: x[3:, 5:50].t().contiguous(), numbered((64, 64), torch.float32))
-    check(lambda x: torch.nn.functional.pad(x, (1, 2, 3, 4)).t().contiguous(), numbered((30, 41), torch.float32))
+    check(lambda x: F.pad(x, (1, 2, 3, 4)).t().contiguous(), numbered((30, 41), torch.float32))
 
 
 def test_memory_that_is_overwritten_is_read_first(check: Check) -> None:
@@ -99,3 +100,46 @@ def test_an_index_that_is_checked_is_not_turned(check: Check) -> None:
     """A random program (seed 300486): the check of an index needs it in a loop nest of its own."""
     index = (numbered((40, 24), torch.int64) % 30).contiguous()
     check(lambda table, i: table[i.t()] + i.t(), numbered((30,), torch.float32), index)
+
+
+IMAGES = ((2, 8, 4, 4), (3, 40, 5, 9), (2, 32, 8, 8), (1, 17, 33, 30), (4, 64, 7, 7))
+
+
+@pytest.mark.parametrize("shape", IMAGES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_norms_of_channels_are_turned_when_they_are_stored(
+    check: Check, transpositions: list[Transposition], dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    """Statistics need the operands as they lie in memory."""
+    x, w = numbered(shape, dtype) / 64, numbered((shape[1],), dtype) / 32
+    # Two ways to round a sum may be one bfloat16 apart.
+    tolerance = 2**-7 if dtype is torch.bfloat16 else 1e-5
+    check(lambda x, w: F.layer_norm(x.permute(0, 2, 3, 1), (shape[1],), w, w + 1), x, w, tolerance=tolerance)
+    assert [found.results for found in transpositions] == [True]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_several_results_that_are_turned(check: Check, transpositions: list[Transposition], dynamic: bool) -> None:
+    def three(x: Tensor) -> tuple[Tensor, ...]:
+        share = x.permute(0, 2, 3, 1).softmax(-1)
+        return share, share * 2, share.bool()
+
+    check(three, numbered((3, 24, 9, 10), torch.float32) / 64, dynamic=dynamic)
+    assert [found.results for found in transpositions] == [True]
+
+
+def test_statistics_that_are_stored_too_are_not_turned(check: Check) -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        turned = x.permute(0, 2, 1)
+        total = turned.sum(-1, keepdim=True)
+        return turned / total, total
+
+    check(both, numbered((3, 24, 40), torch.float32) + 1)
+
+
+def test_what_is_normalised_in_place(check: Check) -> None:
+    def in_place(x: Tensor, y: Tensor) -> Tensor:
+        mean = y.permute(0, 2, 1).mean(-1, keepdim=True)
+        return x.sub_(y.permute(0, 2, 1) - mean)
+
+    check(in_place, numbered((3, 40, 24), torch.float32), numbered((3, 24, 40), torch.float32))

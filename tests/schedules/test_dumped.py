@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,8 +112,9 @@ def test_the_command_dumps_and_checks(record_file: str, capsys: pytest.CaptureFi
 
 
 def test_names_of_the_interface(records: tuple[KernelRecord, ...]) -> None:
-    import halide_backend.schedules as interface
-
+    program = "import halide_backend; assert callable(halide_backend.schedules.dump); halide_backend.config"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    interface = halide_backend.schedules
     assert all(callable(getattr(interface, name)) for name in interface.__all__)
     uses: Callable[..., object] = interface.tuned_store
     assert uses() is interface.tuned_store()

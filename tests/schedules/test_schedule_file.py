@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -183,14 +184,16 @@ def test_what_was_there_stays_if_nothing_can_be_written(tmp_path: Path, monkeypa
     path = tmp_path / "a.toml"
     write(path, [ENTRY])
 
-    def full(descriptor: int) -> None:
+    def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ScheduleFileError, match="No space left"):
-        write(path, [])
-    assert read(path) == (ENTRY,)
-    assert os.listdir(tmp_path) == ["a.toml"]
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, full)
+            with pytest.raises(ScheduleFileError, match="No space left"):
+                write(path, [])
+        assert read(path) == (ENTRY,)
+        assert os.listdir(tmp_path) == ["a.toml"]
     with pytest.raises(ScheduleFileError, match="cannot be written"):
         write(tmp_path / "none" / "a.toml", [ENTRY])
 
@@ -209,3 +212,16 @@ def test_files_are_toml_to_others() -> None:
     found = tomllib.loads(text_of([ENTRY]))["schedule"][0]
     assert found["knobs"]["transposes.side"] == 16
     assert found["steps"][0] == "Split('out_ptr0', 'x0', 'x0_o', 'x0_i', 8)"
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "schedule-files.md").read_text()
+
+
+def test_the_page_of_the_format_has_every_key_and_its_example_is_read() -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (entry,) = parse(example.encode(), "page")
+    assert entry.knobs == (("transposes.side", 16),) and entry.sizes == (SizeRange("x0", 256, 1023),)
+    assert entry.steps is not None and len(entry.steps) == 2 and entry.funcs == ((3, Role.SHARED),)
+    table = PAGE.partition("| key |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == {"schema", *schedule_file._KEYS}
+    assert f"schema = {schedule_file.SCHEMA}\n" in example

@@ -74,7 +74,8 @@ def trials_of(ways: list[str], program: LoopProgram, device: Device, measurer: M
         )
         while True:
             begin = time.monotonic()
-            if tuner.step() is None:
+            tuner.step()
+            if tuner.exhausted:
                 return tuner, seconds
             seconds.append(time.monotonic() - begin)
 
@@ -114,8 +115,8 @@ def test_a_good_candidate_among_bad_ones_is_measured(doubled: Made, device: Devi
     mixed.ways = ["crash", "greedy", "-", "wrong"]
     with Compilation(Target.host(), workers=2) as compilation:
         tuner = Tuner(kernel, mixed, InTurn(4), measurer, compilation, Conditions(device.name))
-        while tuner.step() is not None:
-            pass
+        while not tuner.exhausted:
+            tuner.step()
     assert [trial.outcome for trial in tuner.history.trials[1:]] == [
         Outcome.CRASHED,
         Outcome.MEMORY,

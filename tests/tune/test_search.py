@@ -101,10 +101,13 @@ def test_a_warm_start_begins_with_what_was_best_elsewhere(row_sums: Made, device
     best = (("parallel.threads", False), ("vector_reduction.accumulators@sum_0", 8))
     won = Trial("other", device.name, best, Outcome.MEASURED, gain=1.2, won=True)
     little = Trial("third", device.name, (("parallel.task_work", 1000),), Outcome.MEASURED, gain=1.01, won=True)
-    features = program_features(row_sums(128, 512))
-    known = [Known(program_features(row_sums(4096, 4096)), [little]), Known(features, [won])]
+    far = Trial("far", device.name, (("parallel.task_work", 64_000),), Outcome.MEASURED, gain=1.5, won=True)
+    near = program_features(row_sums(128, 512))
+    known = [Known(program_features(row_sums(8192, 8192)), [far]), Known(near, [little]), Known(near, [won])]
+    history = History(Space(program, device))
     proposer = strategy("random", program_features(program), known)
-    assert proposer.propose(History(Space(program, device))) == best
+    assert proposer.propose(history) == best
+    assert proposer.propose(history) == far.settings
 
 
 def test_without_the_package_the_error_says_what_to_install(row_sums: Made, monkeypatch: pytest.MonkeyPatch) -> None:

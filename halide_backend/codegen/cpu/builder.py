@@ -9,19 +9,22 @@ from typing import ClassVar
 from halide_backend.codegen.algorithm import CPU_LIBRARY
 from halide_backend.codegen.axes import Axes, inner_first
 from halide_backend.codegen.call_text import call_text
+from halide_backend.codegen.cpu.bfloat16_text import exact_text, stored_text
 from halide_backend.codegen.cpu.checks import write_status
 from halide_backend.codegen.cpu.scatter import write_scatter
+from halide_backend.codegen.cpu.turned_tiles import turned_tiles
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.codegen.reductions import reduce_alone, write_reduction
 from halide_backend.codegen.value_text import converted, element_text, value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Output, Status, known
+from halide_backend.program.bfloat16_values import bfloat16_values
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.loop_program import Apply, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.mapping.mapping import Mapping
-from halide_backend.schedule.stage import Loop, Role, Stage
+from halide_backend.schedule.stage import Loop, Role
 
 
 class CpuKernelBuilder(KernelBuilder[Axes]):
@@ -30,6 +33,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     def __init__(self, program: LoopProgram, mapping: Mapping) -> None:
         super().__init__(program, mapping, Axes(program))
         self.transposition = mapping.transposition
+        self.bfloat16 = bfloat16_values(program)
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -49,7 +53,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             case Apply():
                 text = self._applied(value, value.attribute)
             case _:
-                text = value_text(self.program, value, sorted(value.axes))
+                exact = exact_text(self.program, value, self.bfloat16)
+                text = exact or value_text(self.program, value, sorted(value.axes))
         self.lines.append(f"t{position} = {text}")
         if role is not None:
             stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
@@ -65,23 +70,22 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
 
     def _transposed(self, position: int, value: Value, load: Load) -> str:
         """The element of a transposed operand, out of a tile that is turned in registers."""
-        assert self.transposition is not None
-        column, across, side = self.transposition.column, self.transposition.across, self.transposition.side
         loops = self.axes.loops(value.axes)
-        axes = [loop.name for loop in loops]
         bits = ELEMENT[self.buffers[load.buffer].dtype][1]
         source = self.unique_name(load.buffer)
         self.func(source, Role.INLINE, loops, element_text(self.program, value, load), [position])
-        names = [f"{source}_{number}" for number in range(side.bit_length())]
-        extents = ", ".join(index_text(self.axes.extents[axis]) for axis in (column, across))
-        arguments = f'"{source}", {source}, [{", ".join(axes)}], {column}, {across}, ({extents}), {side}'
-        self.lines.append(f"{', '.join(names)} = memory.transposed({arguments})")
-        within = (Loop("i", side, "i"), Loop("j", side, "j"), *(replace(loop, extent=1) for loop in loops))
-        for name, needed in zip(names, [source, *names]):
-            self.stages.append(Stage(name, Role.STAGED_LOAD, within, calls=(needed,), bits=bits, work=0))
-        self.calls[position] = names[-1]
-        tiles = [f"{axis} // {side}" if axis in (column, across) else axis for axis in axes]
-        return f"hl.Expr({call_text(names[-1], [f'{column} % {side}', f'{across} % {side}', *tiles])})"
+        self.calls[position], text = self._turned(source, loops, bits)
+        return text
+
+    def _turned(self, source: str, loops: Sequence[Loop], bits: int) -> tuple[str, str]:
+        """The last of the Funcs that turn tiles of Func `source`, and the text of its element."""
+        assert self.transposition is not None
+        column, across = self.transposition.column, self.transposition.across
+        extents = index_text(self.axes.extents[column]), index_text(self.axes.extents[across])
+        tiles = turned_tiles(source, loops, self.transposition, extents, bits)
+        self.lines.append(tiles.line)
+        self.stages += tiles.stages
+        return tiles.last, tiles.element
 
     def _applied(self, value: Value, application: Apply) -> str:
         """The operand's Func, called at other coordinates than its own."""
@@ -123,15 +127,25 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         if layout.scattered:
             write_scatter(self, store, layout, dtype)
         else:
-            text = f"ops.stored({dtype!r}, {self.reference(store.value)})"
-            loops = [self.axes.loop(name, name) for name in layout.variables]
-            self.func(store.buffer, Role.OUTPUT, loops, text, [store.value], bits=ELEMENT[dtype][1])
-            self._count_store(layout)
+            self._plain_store(store, layout, dtype)
         variables = ", ".join(layout.variables)
         shape = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
         self.lines.append(f"memory.target({store.buffer}, [{variables}], [{shape}])")
         dims = tuple((known(extent), known(stride)) for extent, stride in layout.dims)
         return Output(store.buffer, dtype, dims, layout.offset)
+
+    def _plain_store(self, store: Store, layout: OutputLayout, dtype: str) -> None:
+        """The output as it is computed, or in turned tiles."""
+        text = stored_text(dtype, self.reference(store.value), exact=store.value in self.bfloat16)
+        loops = [self.axes.loop(name, name) for name in layout.variables]
+        bits, roots, calls = ELEMENT[dtype][1], [store.value], list[str]()
+        if self.transposition is not None and self.transposition.results:
+            source = self.unique_name(f"{store.buffer}_value")
+            self.func(source, Role.INLINE, loops, text, roots, bits=bits)
+            *calls, text = self._turned(source, loops, bits)
+            roots = []
+        self.func(store.buffer, Role.OUTPUT, loops, text, roots, calls=calls, bits=bits)
+        self._count_store(layout)
 
     def status(self) -> tuple[Status, ...]:
         return (write_status(self),) if self.program.checks else ()

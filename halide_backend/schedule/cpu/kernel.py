@@ -86,9 +86,9 @@ class CpuKernel:
 
     @cached_property
     def contiguous(self) -> str:
-        """The axis along which most bytes are adjacent: the largest operands decide, or the outputs of transposes."""
+        """The axis along which most bytes are adjacent: the largest operands decide, or the mapping of transposes."""
         if self.transposition is not None:
-            return self.transposition.column
+            return self.transposition.across if self.transposition.results else self.transposition.column
         votes: dict[str, int] = {}
         for stage in self.graph.stages:
             for axis, size in stage.contiguous.items():

@@ -65,7 +65,8 @@ def transposes(kernel: CpuKernel) -> Nest | None:
             Vectorize(stage.name, "i"),
             Unroll(stage.name, "j"),
         ]
-    return Nest(tuple(steps), level)
+    # Reductions, and what they share with the outputs, are computed for all tiles that lie side by side along `column`.
+    return Nest(tuple(steps), Level(parent.name, f"{across}_o") if turned.results else level)
 
 
 def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> int:

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 from halide_backend.program.store_layout import output_layout
 from halide_backend.program.strided_loads import strided_loads
@@ -25,11 +27,12 @@ _ROW_BYTES = 32
 @dataclass(frozen=True)
 class Transposition:
     """Outputs that are adjacent along axis `column` from operands that are so along axis `across`, in square tiles of
-    `side` x `side` elements."""
+    `side` x `side` elements. What is turned are operands, or the `results` of what is computed along `across`."""
 
     column: str
     across: str
     side: int
+    results: bool = False
 
 
 def transposition(
@@ -37,19 +40,13 @@ def transposition(
 ) -> tuple[Transposition | None, frozenset[int]]:
     """How transposed operands are turned, and their positions; None where there are none, or outputs differ.
 
-    Values in `taken` have another role already.
+    Reductions need operands as they lie in memory: no operand is turned then, but what is stored. Values in `taken`
+    have another role already.
     """
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     columns = {layout.variables[0] if layout.dims and layout.dims[0][1] == 1 else "" for layout in layouts.values()}
     axes = {frozenset(layout.variables) for layout in layouts.values()}
-    reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
-    if (
-        reduces
-        or "" in columns
-        or len(columns) != 1
-        or len(axes) != 1
-        or any(layout.scattered for layout in layouts.values())
-    ):
+    if "" in columns or len(columns) != 1 or len(axes) != 1 or any(layout.scattered for layout in layouts.values()):
         return None, frozenset()
     checked = _behind_checks(program)
     loads = {p: along for p, along in strided_loads(program, layouts).items() if p not in taken and p not in checked}
@@ -58,7 +55,13 @@ def transposition(
     ((across, _),) = Counter(loads.values()).most_common(1)
     turned = frozenset(position for position, along in loads.items() if along == across)
     column = columns.pop()
-    bits = max(_bits(program, position) for position in turned)
+    results = any(isinstance(value.attribute, Reduction) for value in program.values)
+    if results and not _reduced_along(program, across, column, len(turned)):
+        return None, frozenset()
+    if results:
+        bits = max(ELEMENT[buffer.dtype][1] for buffer in program.outputs)
+    else:
+        bits = max(_bits(program, position) for position in turned)
     ends = [axis for axis in program.axes if axis.name in (column, across)]
     extents = [axis.extent for axis in ends]
     # No wider than the shorter axis, but for a tail.
@@ -69,7 +72,19 @@ def transposition(
     else:
         why = f"rows of {_ROW_BYTES} bytes: Halide writes tiles with tails several times"
         side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
-    return Transposition(column, across, side), turned
+    return Transposition(column, across, side, results), frozenset() if results else turned
+
+
+def _reduced_along(program: LoopProgram, across: str, column: str, turned: int) -> bool:
+    """Whether all reductions have a result for each element along `across`, which is an outer axis, and most
+    operands, of which `turned` are not adjacent along `column`, lie along `across`."""
+    reductions = [value for value in program.values if isinstance(value.attribute, Reduction)]
+    loads = [value.attribute for value in program.values if isinstance(value.attribute, Load) and not value.operands]
+    along_column = sum(
+        is_contiguous(load.index, column) and AxisSymbol(across) in load.index.free_symbols for load in loads
+    )
+    outer = {axis.name for axis in program.outer}
+    return across in outer and all(across in value.axes for value in reductions) and turned > along_column
 
 
 def _behind_checks(program: LoopProgram) -> frozenset[int]:

@@ -17,7 +17,7 @@ from halide_backend.tune.measurement.operands import Operands
 _LEAST_FLUSHED, _MOST_FLUSHED = 64 << 20, 512 << 20
 
 #: Seconds of one part of a sample, parts of a sample, and seconds after which no other part begins.
-_PART_S, _PARTS, _LONGEST_S = 0.002, 5, 0.02
+_PART_S, _PARTS, _LONGEST_S = 0.0005, 5, 0.01
 
 #: Operands of a GPU kernel that stay in its caches: launches of one CUDA graph.
 _LAUNCHES = 8
@@ -42,8 +42,8 @@ class Flush:
 def on_cpu(
     kernel: Callable[..., Any], arguments: Sequence[Any], operands: Operands, flush: Flush | None
 ) -> timing.Sampler:
-    """Microseconds of a call: with `flush` of one call after it, otherwise of as many as fill 10 ms: the median of some
-    parts of that time, because one moment in which a thread has to wait for its core may be longer than all calls."""
+    """Microseconds of a call: with `flush` of one call after it, otherwise of as many as fill 2.5 ms: the median of
+    some parts of that time, because one wait of a thread for its core may be longer than all calls."""
     given = tuple(arguments)
     if flush is not None:
 
