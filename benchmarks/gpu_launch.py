@@ -31,7 +31,8 @@ def launcher(backend: str) -> Callable[[], None]:
     """One launch of `x + y`, as the generated code makes it."""
     before = len(PyCodeCache.modules)
     x, y, result = (torch.randn(1000, device="cuda") for _ in range(3))
-    compiled = compile_for(backend, lambda x, y: x + y)
+    # Without its caches Inductor forgets the modules that it made; of graphs from them no code is known.
+    compiled = compile_for(backend, lambda x, y: x + y, caches=True, options={"fx_graph_cache": False})
     compiled(x, y)
     compiled.check_run(lambda: compiled.call(x, y))
     kernels = [

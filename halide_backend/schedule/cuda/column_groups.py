@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from halide_backend.schedule.cuda.column_reductions import MOST_POINTS
 from halide_backend.schedule.cuda.facts import Facts
-from halide_backend.schedule.cuda.grid import blocks, grid, innermost
+from halide_backend.schedule.cuda.grid import blocks, fits_grid, grid, innermost
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
@@ -55,6 +55,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if columns is None or along not in columns.outer or not facts.divides(_FEWEST_COLUMNS, along):
         return None
     if any(facts.is_dynamic(name) for name in facts.extents):
+        return None
+    if not fits_grid([facts.hints[name] for name in columns.outer]):
         return None
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
     positions = sum(reduction.position is not None for reduction in facts.reductions)

@@ -13,6 +13,12 @@ from halide_backend.schedule.steps import GpuBlocks, GpuThreads, Reorder, Split,
 MOST_BLOCKS = 65_535
 
 
+def fits_grid(extents: Sequence[int]) -> bool:
+    """Whether loops of these extents can be the dimensions of a grid, whichever of them is the innermost."""
+    shorter = sorted(extents, reverse=True)[1:]
+    return all(extent <= MOST_BLOCKS for extent in shorter) and all(extent == 1 for extent in shorter[2:])
+
+
 def innermost(loops: Sequence[Loop]) -> Loop:
     """Which of `loops`, innermost first, is the innermost in a grid: a long one, or one of computed length, if any."""
     longest = min(loops, key=lambda loop: (loop.fixed, -loop.extent))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.grid import fits_grid
 from halide_backend.schedule.cuda.lines import are_lines, is_computed, points_of, warp_of_lines
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.thread_groups import (
@@ -62,6 +63,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     line = facts.line
     if line is None or is_computed(facts, line) or not are_lines(facts, line):
         return None
+    if points_of(facts, line) < WARP and not fits_grid([facts.hints[name] for name in line.outer]):
+        return None  # A thread for each line fuses the outer loops.
     elements = facts.chunk_elements(line.inner[-1])
     tiling, _ = _tiling(facts, line, elements)
     if _excess(facts, tiling):

@@ -80,3 +80,15 @@ def test_threads_share_few_columns(groups: int, rows: int, columns: int) -> None
     x = small(groups, rows, columns)
     kernels = check_values(lambda x: (x.sum(1), x.amax(1), x.var(1)), x, tolerance=1e-6)
     assert all("TilingKind.COLUMNS" in kernel.text for kernel in kernels)
+
+
+@pytest.mark.parametrize("over", [(0, 2, 4, 6), (0, 2, 4, 6, 8)])
+def test_columns_of_more_axes_than_a_grid_has(over: tuple[int, ...]) -> None:
+    """Several threads a column want a dimension of the grid for each outer axis; one thread a column fuses them."""
+    x = small(4, 2, 4, 2, 2, 2, 2, 2, 2, 8)
+    check_values(lambda x: (x.sum(over), x.amax(over)), x)
+
+
+def test_short_lines_of_more_axes_than_a_grid_has() -> None:
+    x = small(2, 3, 4, 3, 5, 10).permute(4, 0, 2, 1, 3, 5)
+    check_values(lambda x: x.amax(-1), x)
