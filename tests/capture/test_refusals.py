@@ -56,7 +56,7 @@ def test_every_code_is_used() -> None:
 
 def test_an_error_that_delegates_has_the_code_of_its_name() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HalideBackendError)]
-    # What is raised before a kernel is captured, for a schedule that somebody asked for, by the tuner, or after building.
+    # What is raised before a kernel is captured or after it is built, for a schedule of the user's, or by the tuner.
     elsewhere = {"halide-backend-error", "unknown-option-error", "wrong-backend-error", "load-error", "old-value-lost"}
     elsewhere |= {"schedule-error", "schedule-file-error", "unused-knob"}
     elsewhere |= {"trial-log-error", "nothing-to-tune", "script-failed", "missing-extra"}
