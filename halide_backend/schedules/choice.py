@@ -92,8 +92,9 @@ def schedule_kernel(program: LoopProgram, device: Device, name: str, sources: So
     rules, refusal = _rules(program, device)
     found = _users(program, device, sources, refusal) or (_tuned(program, device) if sources.tuned else None)
     if found is None:
-        if rules is None:
-            raise refusal or AssertionError
+        if refusal is not None:
+            raise refusal
+        assert rules is not None
         return ScheduledKernel(rules)
     return found if rules is None else _beside(found, rules)
 

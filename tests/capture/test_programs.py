@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from halide_backend import pipeline
-from halide_backend.codegen.planned_kernel import PlannedKernel
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
+from halide_backend.schedules.choice import ScheduledKernel
 
 Compile = Callable[..., Any]
 
@@ -20,13 +20,13 @@ Compile = Callable[..., Any]
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[LoopProgram]]:
     """The programs of all kernels that are compiled during the test."""
     found: list[LoopProgram] = []
-    original = pipeline.plan_kernel
+    original = pipeline.schedule_kernel
 
-    def keeping(program: LoopProgram, *rest: Any, **options: Any) -> PlannedKernel:
+    def keeping(program: LoopProgram, *rest: Any, **options: Any) -> ScheduledKernel:
         found.append(program)
         return original(program, *rest, **options)
 
-    monkeypatch.setattr(pipeline, "plan_kernel", keeping)
+    monkeypatch.setattr(pipeline, "schedule_kernel", keeping)
     yield found
 
 
@@ -93,7 +93,7 @@ def test_padding_is_loaded_coordinate_by_coordinate(compiled: Compile, programs:
 def test_a_program_can_be_read(compiled: Compile, programs: list[LoopProgram]) -> None:
     compiled(lambda x, y: torch.relu(x + y).sum(1), torch.randn(8, 33), torch.randn(8, 33))
     lines = str(programs[0]).splitlines()
-    assert lines[0] == "row (x0<8)"
+    assert lines[0] == "outer (x0<8)"
     assert lines[1:4] == ["in  in_ptr0: float32[264]", "in  in_ptr1: float32[264]", "out out_ptr0: float32[8]"]
     assert lines[-1].startswith("out_ptr0[x0] <- v")
     assert any("= add v0 v1 : float32" in line for line in lines)

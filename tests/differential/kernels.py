@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from halide_backend import pipeline
-from halide_backend.codegen.planned_kernel import PlannedKernel
+from halide_backend.schedules.choice import ScheduledKernel
 
 
 @contextmanager
 def keeping_texts(folder: Path) -> Iterator[None]:
     """Write the text of every kernel that is compiled inside into `folder`, each once."""
     folder.mkdir(parents=True, exist_ok=True)
-    original = pipeline.plan_kernel
+    original = pipeline.schedule_kernel
 
-    def keeping(*arguments: Any, **options: Any) -> PlannedKernel:
-        kernel = original(*arguments, **options)
-        (folder / f"{hashlib.sha256(kernel.text.encode()).hexdigest()[:20]}.py").write_text(kernel.text)
-        return kernel
+    def keeping(*arguments: Any, **options: Any) -> ScheduledKernel:
+        scheduled = original(*arguments, **options)
+        text = scheduled.kernel.text
+        (folder / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.py").write_text(text)
+        return scheduled
 
-    pipeline.plan_kernel = keeping
+    pipeline.schedule_kernel = keeping
     try:
         yield
     finally:
-        pipeline.plan_kernel = original
+        pipeline.schedule_kernel = original
