@@ -260,10 +260,10 @@ def test_close_fails_what_is_running_and_what_comes_later(own_pool: WorkerPool) 
 
 
 def test_a_closed_pool_starts_no_worker(own_pool: WorkerPool) -> None:
-    before = children(os.getpid())
+    # Other pools of this process may start theirs at any time.
     own_pool.close()
     own_pool.start()
-    assert children(os.getpid()) == before
+    assert own_pool._workers._server is None
 
 
 def test_a_worker_that_cannot_start_says_why(
