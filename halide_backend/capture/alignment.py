@@ -74,7 +74,7 @@ def align(nodes: Sequence[NodeLoops], *, divided: bool = False) -> tuple[tuple[A
         pieces = [[[stretch] for stretch in own] for own in stretches]
     names = _axes(pieces)
     loops = tuple(_loops(own, piece, len(node.iteration), names) for node, own, piece in zip(nodes, stretches, pieces))
-    return loops, _row([loop.nest for loop in loops])
+    return loops, _outer([loop.nest for loop in loops])
 
 
 def _stretches(node: NodeLoops) -> list[Stretch]:
@@ -180,7 +180,7 @@ def simplify(index: sympy.Expr, ranges: dict[sympy.Symbol, Extent]) -> sympy.Exp
     return sympy.expand(index)
 
 
-def _row(nests: Sequence[Nest]) -> tuple[Axis, ...]:
+def _outer(nests: Sequence[Nest]) -> tuple[Axis, ...]:
     outer = []
     for axes in zip(*(nest.iteration for nest in nests)):
         if any(axis != axes[0] for axis in axes):

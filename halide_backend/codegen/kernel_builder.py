@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.axes import Axes, inner_first, var
@@ -159,7 +159,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
         roots: Iterable[int] = (),
         *,
         calls: Iterable[str] = (),
-        **facts: object,
+        **facts: Any,
     ) -> str:
         """Define Func `name` over `loops` as `text`, which is made of the values `roots` and also calls the Funcs
         `calls`; `facts` go into its stage. Returns the text of a call at its own Vars."""
@@ -175,10 +175,19 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 work=definition.work,
                 contiguous=definition.contiguous,
                 traffic=definition.traffic,
-                **facts,  # type: ignore[arg-type]
+                **facts,
             )
         )
         return f"hl.Expr({call})"
+
+    def updated_func(self, name: str, variables: Sequence[str], dtype: str, element: str, value: str) -> None:
+        """Define Func `name` over `variables` as what lies in memory, elements of `dtype`, and the update that stores
+        `value` in `element`."""
+        self.lines += [
+            f'{name} = hl.Func("{name}")',
+            f"{call_text(name, variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
+            f"{element} = {value}",
+        ]
 
     def stage(self, name: str) -> Stage:
         """The stage of Func `name`."""

@@ -23,13 +23,9 @@ from halide_backend.tune.trial import Outcome, Trial
 
 Made = Callable[..., LoopProgram]
 
-PACKAGES = {"tpe": "optuna", "model": "sklearn"}
-
 
 @pytest.fixture(params=STRATEGIES)
 def name(request: pytest.FixtureRequest) -> str:
-    if request.param in PACKAGES:
-        pytest.importorskip(PACKAGES[request.param], reason="the extra tune is not installed")
     return str(request.param)
 
 
@@ -78,15 +74,12 @@ def test_equal_seeds_propose_the_same(name: str, row_sums: Made) -> None:
 
 @pytest.mark.parametrize("learning", ["hill-climb", "tpe", "model"])
 def test_who_learns_needs_fewer_trials_than_chance(learning: str, row_sums: Made) -> None:
-    if learning in PACKAGES:
-        pytest.importorskip(PACKAGES[learning], reason="the extra tune is not installed")
     program = row_sums()
     ours, chance = (statistics.fmean(needed(name, program, s) for s in range(8)) for name in (learning, "random"))
     assert ours < 0.7 * chance
 
 
 def test_a_model_learns_from_other_programs(row_sums: Made) -> None:
-    pytest.importorskip("sklearn", reason="the extra tune is not installed")
     program, other = row_sums(64, 512), row_sums(128, 256)
     known = [Known(program_features(other), trials(other))]
     space = RecordedSpace(trials(program))

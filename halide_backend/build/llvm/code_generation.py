@@ -9,6 +9,7 @@ from functools import cache
 
 from llvmlite import binding as llvm
 
+from halide_backend.build.llvm.ir_syntax import NAME
 from halide_backend.build.target import Target
 from halide_backend.errors import LLVMCompileError
 
@@ -16,10 +17,9 @@ from halide_backend.errors import LLVMCompileError
 #: zero keep their meaning.
 _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
 #: By what `with_contraction` knows a product with two powers of two, which are made of integers.
-_NAME = r'%(?:[-\w.$]+|"[^"]*")'
-_INTEGER_SUM = re.compile(rf"^ *({_NAME}) = (?:add|sub) ")
-_BITCAST = re.compile(rf"^ *({_NAME}) = bitcast [^%]*({_NAME}) to ")
-_PRODUCT = re.compile(rf"^ *({_NAME}) = fmul [^%]*({_NAME}), ({_NAME})\s*$")
+_INTEGER_SUM = re.compile(rf"^ *({NAME}) = (?:add|sub) ")
+_BITCAST = re.compile(rf"^ *({NAME}) = bitcast [^%]*({NAME}) to ")
+_PRODUCT = re.compile(rf"^ *({NAME}) = fmul [^%]*({NAME}), ({NAME})\s*$")
 _FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
 _REPORT = "Please report it with the kernel's text."
 

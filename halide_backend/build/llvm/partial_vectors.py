@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 
-_NAME = r'%(?:[-\w.$]+|"[^"]*")'
-_FUNCTION = re.compile(r"^define .*?^}$", re.MULTILINE | re.DOTALL)
-_ALLOCA = re.compile(rf"^ *({_NAME}) = alloca \[(\d+) x (\w+)\]", re.MULTILINE)
-_PLACE = re.compile(rf"^ *({_NAME}) = getelementptr (?:\w+ )*i8, ptr ({_NAME}), i64 (\d+)$", re.MULTILINE)
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+
+_ALLOCA = re.compile(rf"^ *({NAME}) = alloca \[(\d+) x (\w+)\]", re.MULTILINE)
+_PLACE = re.compile(rf"^ *({NAME}) = getelementptr (?:\w+ )*i8, ptr ({NAME}), i64 (\d+)$", re.MULTILINE)
 _MASKED_STORE = re.compile(
     r"^(?P<indent> *)(?:tail )?call void @llvm\.masked\.store\.[\w.]+\("
     rf"<(?P<lanes>\d+) x (?P<type>\w+)> (?P<value>[^,]+), "
-    rf"ptr (?:\w+ )*(?P<pointer>{_NAME}), i32 (?P<align>\d+), "
-    rf"<\d+ x i1> (?P<mask><[^>]*>|{_NAME}|zeroinitializer)\)[^\n]*$",
+    rf"ptr (?:\w+ )*(?P<pointer>{NAME}), i32 (?P<align>\d+), "
+    rf"<\d+ x i1> (?P<mask><[^>]*>|{NAME}|zeroinitializer)\)[^\n]*$",
     re.MULTILINE,
 )
 _BYTES = {"half": 2, "float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
@@ -56,4 +56,4 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
 
         return _MASKED_STORE.sub(whole, text)
 
-    return _FUNCTION.sub(in_function, ir), number > 0
+    return FUNCTION.sub(in_function, ir), number > 0

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 
-_NAME = r'%(?:[-\w.$]+|"[^"]*")'
+from halide_backend.build.llvm.ir_syntax import NAME
+
 _MASKED_STORE = re.compile(
     r"^(?P<indent> *)(?:tail )?call void @llvm\.masked\.store\.[\w.]+\("
-    rf"<(?P<lanes>\d+) x (?P<type>\w+)> (?P<value>{_NAME}), "
-    rf"ptr (?:\w+ )*(?P<pointer>{_NAME}), i32 \d+, "
+    rf"<(?P<lanes>\d+) x (?P<type>\w+)> (?P<value>{NAME}), "
+    rf"ptr (?:\w+ )*(?P<pointer>{NAME}), i32 \d+, "
     r"<\d+ x i1> <(?P<mask>[^>]*)>\)[^\n]*$",
     re.MULTILINE,
 )

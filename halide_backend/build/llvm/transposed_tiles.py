@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_NAME = r'%(?:[-\w.$]+|"[^"]*")'
-_FUNCTION = re.compile(r"^define .*?^}$", re.MULTILINE | re.DOTALL)
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+
 _SHUFFLE = re.compile(
-    rf"^ *(?P<result>{_NAME}) = shufflevector <(?P<lanes>\d+) x (?P<type>\w+)> (?P<first>[^ ,]+), "
+    rf"^ *(?P<result>{NAME}) = shufflevector <(?P<lanes>\d+) x (?P<type>\w+)> (?P<first>[^ ,]+), "
     r"<\d+ x \w+> (?P<second>[^ ,]+), <(?P<width>\d+) x i32> (?P<mask><[^>]*>|zeroinitializer|poison|undef)"
 )
-_ANY_NAME = re.compile(_NAME)
+_ANY_NAME = re.compile(NAME)
 _LABEL = re.compile(r'^(?:[-\w.$]+|"[^"]*"):')
 _BITS = {"i8": 8, "half": 16, "bfloat": 16, "i16": 16, "float": 32, "i32": 32, "double": 64, "i64": 64}
 
@@ -74,7 +74,7 @@ def with_direct_transpositions(ir: str) -> str:
             written.append(f"{result}{equals}{renamed}" if equals else renamed)
         return "\n".join(written)
 
-    return _FUNCTION.sub(in_function, ir) if "shufflevector" in ir else ir
+    return FUNCTION.sub(in_function, ir) if "shufflevector" in ir else ir
 
 
 def _columns(lines: list[str]) -> Iterator[_Column]:

@@ -36,11 +36,7 @@ def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayo
     new = f"hl.Expr({call_text(what, [places.get(loop.name, loop.name) for loop in loops])})"
     if store.mode == "atomic_add":
         new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new}))"
-    builder.lines += [
-        f'{store.buffer} = hl.Func("{store.buffer}")',
-        f"{call_text(store.buffer, layout.variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
-        f"{element} = ops.stored({dtype!r}, {new})",
-    ]
+    builder.updated_func(store.buffer, layout.variables, dtype, element, f"ops.stored({dtype!r}, {new})")
     pure = [axes.loop(name, name) if name in axes.extents else Loop(name, 1, name) for name in layout.variables]
     bits = ELEMENT[dtype][1]
     builder.stages.append(

@@ -59,12 +59,9 @@ def write_scatter(
     stored = f"ops.stored({dtype!r}, {new})"
     if store.mode == "atomic_add":
         stored = f"memory.added({dtype!r}, {new}, {tiling.elements}, {region}[1])"
-    builder.lines += [
-        f'{store.buffer} = hl.Func("{store.buffer}")',
-        f"{call_text(store.buffer, variables)} = hl.undef(memory.STORAGE[{dtype!r}])",
-        f"{element} = {stored}",
-        f"memory.target({store.buffer}, [{', '.join(variables)}], {builder.axes.dims_text(layout.dims)})",
-    ]
+    builder.updated_func(store.buffer, variables, dtype, element, stored)
+    dims_text = builder.axes.dims_text(layout.dims)
+    builder.lines.append(f"memory.target({store.buffer}, [{', '.join(variables)}], {dims_text})")
     typical, fixed = math.prod(loop.extent for loop in steps), all(loop.fixed for loop in steps)
     updates = (
         Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT),

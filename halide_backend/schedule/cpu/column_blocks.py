@@ -70,6 +70,8 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int
     if kernel.reduces:
         most = kernel.device.l1_bytes // 64
         why = f"wide enough to read rows in runs, {most} float32 accumulators fill a sixteenth of L1"
-        enough = min(most, max(wanted, extent // _BLOCKS))
-        wanted = kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if n >= enough), most), why)
+        enough = max(wanted, extent // _BLOCKS)
+        wanted = kernel.choices.number(
+            COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why
+        )
     return max(lanes, -(-min(wanted, extent) // lanes) * lanes)
