@@ -69,7 +69,7 @@ def transpose(extents: tuple[int, int]) -> Made:
 
 
 MADE = (row_sums, column_sums, full_maximum, full_sum, pointwise, transpose)
-EXTENTS = ((67, 300), (64, 512), (5, 40_001))
+EXTENTS = ((67, 300), (64, 512), (5, 40_001), (1031, 97))
 
 
 def choices_of(builder: Builder) -> tuple[Choice, ...]:
@@ -108,7 +108,7 @@ def test_a_setting_changes_the_steps() -> None:
 def test_every_knob_is_on_the_page_of_schedules() -> None:
     page = PAGE.read_text()
     names = {choice.knob.name for made in MADE for extents in EXTENTS for choice in choices_of(made(extents)[0])}
-    assert {"parallel.threads", "transposes.side", "vector_reduction.accumulators"} <= names
+    assert {"parallel.threads", "transposes.side", "vector_reduction.accumulators", "column_reductions.parts"} <= names
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 

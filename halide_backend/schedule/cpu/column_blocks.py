@@ -7,8 +7,20 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, has, loop_along, same_loops, vectors
+from halide_backend.schedule.cpu.column_reductions import has_parts
+from halide_backend.schedule.cpu.kernel import (
+    PARALLEL_WORK,
+    CpuKernel,
+    Level,
+    Nest,
+    Tasks,
+    has,
+    loop_along,
+    same_loops,
+    vectors,
+)
 from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.stage import Loop, Role
 from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step
 
 COLUMNS = Knob("column_blocks.columns", (16, 32, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators")
@@ -26,25 +38,54 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     column = kernel.contiguous if kernel.contiguous in outer else outer[-1]
     others = [axis for axis in outer if axis != column]
     lanes = kernel.lanes(parent.bits)
-    block = _block(kernel, column, others, lanes)
-    tasks = _tasks(kernel, column, others)
+    streamed = _streamed(kernel, others)
+    block = _block(kernel, column, others, lanes, streamed)
+    within = [loop for loop in parent.loops if loop.axis not in outer]
+    tasks = _tasks_of_rows(kernel, column, within) if streamed else _tasks(kernel, column, others)
     steps: list[Step] = []
     for stage in kernel.outputs:
-        inner = [loop.name for loop in parent.loops if loop.axis not in outer and has(stage, loop.axis)]
+        inner = [loop.name for loop in within if has(stage, loop.axis)]
         vector = vectors(stage.name, f"{column}_i", block, lanes)
-        cut = tasks.cut(stage.name, reversed(others))
+        # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
+        order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
+        cut = tasks.cut(stage.name, [*order, *reversed(others)])
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
             *vector.steps,
             *cut.steps,
-            Reorder(stage.name, (*vector.loops, *inner, f"{column}_b", *cut.loops)),
-            *tasks.shared(stage.name),
+            Reorder(stage.name, (*vector.loops, *cut.loops)),
         ]
+        if tasks.outer in cut.loops:
+            steps += tasks.shared(stage.name)
+    if streamed:
+        return Nest(tuple(steps))
     var = f"{column}_b"
     if not kernel.reduces and all(same_loops(stage, parent) for stage in kernel.outputs):
         var = f"{column}_i_o"
     steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
     return Nest(tuple(steps), Level(parent.name, var))
+
+
+def _streamed(kernel: CpuKernel, others: list[str]) -> bool:
+    """Whether threads share the rows of all reductions, which read memory from one end to the other then.
+
+    What several of them use would have to be stored whole.
+    """
+    stages = [stage for stage in kernel.graph.stages if stage.role in (Role.REDUCTION, Role.SHARED, Role.PRESERVED)]
+    points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
+    return (
+        kernel.reduces
+        and points == 1
+        and all(stage.role is Role.REDUCTION and has_parts(kernel, stage) for stage in stages)
+    )
+
+
+def _tasks_of_rows(kernel: CpuKernel, column: str, within: list[Loop]) -> Tasks:
+    """The outermost loop over rows; of a single row, that over its blocks if it is long."""
+    if not within:
+        return Tasks(f"{column}_b" if kernel.parent.points >= PARALLEL_WORK else "")
+    rows = within[-1]
+    return Tasks(rows.name, kernel.grain(rows.extent, kernel.work // rows.extent))
 
 
 def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
@@ -58,18 +99,18 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
     return Tasks(shared, kernel.grain(extent, kernel.work // extent))
 
 
-def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int) -> int:
+def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, streamed: bool) -> int:
     """Columns of one block: small enough to share out, large enough to be worth a task."""
     extent = loop_along(kernel.parent, column).extent
     points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
-    if not kernel.parallel or points >= 16:
+    if not kernel.parallel or points >= 16 or (streamed and kernel.parent.points > extent):
         wanted = extent
     else:
         each = max(1, kernel.work // (extent * points))
         wanted = max(kernel.task_work // each, extent // 64)
-    if kernel.reduces:
-        most = kernel.device.l1_bytes // 64
-        why = f"wide enough to read rows in runs, {most} float32 accumulators fill a sixteenth of L1"
+    if kernel.reduces and not streamed:
+        most = kernel.device.l1_bytes // 32
+        why = f"wide enough to read rows in runs, {most} float32 accumulators fill an eighth of L1"
         enough = max(wanted, extent // _BLOCKS)
         wanted = kernel.choices.number(
             COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why

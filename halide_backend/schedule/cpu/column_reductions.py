@@ -1,43 +1,99 @@
-"""A reduction across memory: an accumulator for each column, rows one after another."""
+"""A reduction across memory: an accumulator for each column, rows one after another.
+
+Where the reductions of a kernel come before its outputs, threads share the rows: each reads its part of memory from one
+end to the other, in the order for which caches fetch ahead, and the parts are combined.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, vectors
 from halide_backend.schedule.cpu.vector_reductions import RUNNING_TERMS
-from halide_backend.schedule.stage import Stage
-from halide_backend.schedule.steps import ComputeAt, ComputeRoot, Reorder, RFactor, Split, Step
+from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.stage import Loop, Stage
+from halide_backend.schedule.steps import ComputeAt, ComputeRoot, Parallel, Reorder, RFactor, Split, Step
+
+PARTS = Knob(
+    "column_reductions.parts",
+    (4, 8, 16, 32, 64),
+    "parts of the rows that threads share, each with accumulators of its own",
+)
+
+#: Parts of the rows: as many as threads of most machines, and more work in each than in adding up all of them.
+_PARTS = 16
 
 
 def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
     """Steps that compute reduction `stage` at `level`, None for before everything else, in vectors of columns."""
     steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name)]
     column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), stage.loops[0])
-    outer = [loop.name for loop in stage.loops if loop is not column]
-    lanes = kernel.lanes(stage.bits)
-    cascade, serial = _cascade(stage)
+    outer = tuple(loop.name for loop in stage.loops if loop is not column)
+    rows = _longest(stage.updates)
+    serial: dict[str, tuple[str, ...]] = {}
+    size = _rows_of_a_part(kernel, stage) if level is None else rows.extent
+    if size < rows.extent:
+        func, part, updates = f"{stage.name}_parts", f"{rows.name}_p", _cut(stage.updates, f"{rows.name}_q", size)
+        steps += [
+            Split(stage.name, rows.name, part, f"{rows.name}_q", size, update=0),
+            RFactor(stage.name, part, "part", func),
+            ComputeRoot(func),
+            Parallel(func, "part", update=0),
+        ]
+        serial[stage.name] = (part, *outer)
+        # Halide puts the loop over parts, whose variable is pure, inside of those over rows.
+        outer += ("part",)
+    else:
+        func, updates = stage.name, stage.updates
+    cascade, loops_of = _cascade(func, stage.operator, updates)
     steps += cascade
+    serial |= {name: (*loops, *outer) for name, loops in loops_of.items()}
+    lanes = kernel.lanes(stage.bits)
     if column.extent < lanes // 2:
         return steps
-    for func, loops in serial.items():
+    for name, around in serial.items():
         for update in (None, 0):
-            vector = vectors(func, column.name, column.extent, lanes, update)
+            vector = vectors(name, column.name, column.extent, lanes, update)
             steps += vector.steps
             if update is not None:
-                steps.append(Reorder(func, (*vector.loops, *loops, *outer), update=0))
+                steps.append(Reorder(name, (*vector.loops, *around), update=0))
     return steps
 
 
-def _cascade(stage: Stage) -> tuple[list[Step], dict[str, tuple[str, ...]]]:
+def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether threads can share the rows of reduction `stage`: there are enough for parts of them."""
+    return (
+        kernel.parallel
+        and _longest(stage.updates).extent >= _PARTS * RUNNING_TERMS
+        and kernel.work >= _PARTS * kernel.task_work
+    )
+
+
+def _rows_of_a_part(kernel: CpuKernel, stage: Stage) -> int:
+    """Rows of a part with accumulators of its own; all of them where threads do not share them."""
+    extent = _longest(stage.updates).extent
+    if not has_parts(kernel, stage):
+        return extent
+    why = "parts for as many threads, and little to add up"
+    return -(-extent // kernel.choices.number(PARTS, _PARTS, why, at=stage.name))
+
+
+def _cut(loops: tuple[Loop, ...], name: str, size: int) -> tuple[Loop, ...]:
+    """`loops`, of whose longest there are `size` steps, as loop `name`."""
+    longest = _longest(loops)
+    return tuple(Loop(name, size, loop.axis) if loop is longest else loop for loop in loops)
+
+
+def _cascade(func: str, operator: str, updates: Sequence[Loop]) -> tuple[list[Step], dict[str, tuple[str, ...]]]:
     """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
     round away. Returns the Funcs that result and the loops over rows of each one's update, innermost first."""
-    names = tuple(loop.name for loop in stage.updates)
-    rows = max(stage.updates, key=lambda loop: loop.extent)
-    others = math.prod(loop.extent for loop in stage.updates if loop is not rows)
-    if stage.operator not in ("sum", "prod") or rows.extent * others < 2 * RUNNING_TERMS:
-        return [], {stage.name: names}
-    total, blocks, chunks = stage.name, f"{stage.name}_blocks", f"{stage.name}_chunks"
+    names = tuple(loop.name for loop in updates)
+    rows = _longest(updates)
+    others = math.prod(loop.extent for loop in updates if loop is not rows)
+    if operator not in ("sum", "prod") or rows.extent * others < 2 * RUNNING_TERMS:
+        return [], {func: names}
+    total, blocks, chunks = func, f"{func}_blocks", f"{func}_chunks"
     chunk, inner = f"{rows.name}_c", f"{rows.name}_i"
     size = max(1, RUNNING_TERMS // others)
     serial: dict[str, tuple[str, ...]] = {}
@@ -54,3 +110,7 @@ def _cascade(stage: Stage) -> tuple[list[Step], dict[str, tuple[str, ...]]]:
         total, chunk = blocks, member
     steps += [RFactor(total, chunk, "chunk", chunks), ComputeAt(chunks, total, chunk)]
     return steps, serial | {total: (chunk,), chunks: tuple(inner if name == rows.name else name for name in names)}
+
+
+def _longest(loops: Sequence[Loop]) -> Loop:
+    return max(loops, key=lambda loop: loop.extent)

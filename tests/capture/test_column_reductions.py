@@ -1,0 +1,75 @@
+"""Reductions over the first dimension whose rows threads share: a part of them for each task, then the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from halide_backend import pipeline
+from halide_backend.schedule.steps import Parallel, RFactor
+
+Check = Callable[..., dict[str, Any]]
+
+#: Lengths that parts divide and do not; columns that fill vectors, a part of one, and blocks.
+SHAPES = ((1024, 1024), (1031, 997), (5000, 37), (513, 1016), (40_000, 3))
+
+FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
+    "sum": lambda x: x.sum(0),
+    "largest": lambda x: (x.amax(0), x.argmin(0)),
+    "any": lambda x: (x > 3).any(0),
+    "product": lambda x: (1 + x / 100).prod(0),
+    "normalised": lambda x: (x - x.mean(0)) * torch.rsqrt(x.var(0) + 1),
+    "softmax": lambda x: torch.softmax(x, 0),
+    "several": lambda x: (x.sum(0), x.relu().sum(0), x.abs().amax(0) + 1),
+}
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The steps of all kernels that are planned from now on."""
+    found: list[Any] = []
+    schedule = pipeline.schedule_kernel
+
+    def watched(*arguments: Any) -> Any:
+        scheduled = schedule(*arguments)
+        found.extend(scheduled.kernel.plan.steps)
+        return scheduled
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
+    return found
+
+
+def numbers(shape: tuple[int, ...]) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(7)) * 2
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_threads_share_rows(check: Check, steps: list[Any], name: str, shape: tuple[int, int]) -> None:
+    check(FUNCTIONS[name], numbers(shape), tolerance=2e-4)
+    parts = {step.func for step in steps if isinstance(step, Parallel) and step.var == "part"}
+    assert parts == {step.into for step in steps if isinstance(step, RFactor) and step.into.endswith("_parts")} != set()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_parts_do_not_depend_on_the_number_of_threads(check: Check, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        check(lambda x: x.sum(0), numbers((2051, 70)).double(), tolerance=1e-12)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_few_rows_are_one_part(check: Check, steps: list[Any]) -> None:
+    check(lambda x: x.sum(0), numbers((511, 1024)), tolerance=1e-4)
+    assert not any(isinstance(step, RFactor) and step.into.endswith("_parts") for step in steps)
+
+
+def test_dynamic_rows(check: Check, steps: list[Any]) -> None:
+    check(lambda x: torch.softmax(x, 0), numbers((1500, 70)), dynamic=True)
+    assert any(isinstance(step, Parallel) and step.var == "part" for step in steps)
