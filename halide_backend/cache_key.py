@@ -15,13 +15,6 @@ from halide_backend.versions import check_versions
 NAME = "halide_backend"
 
 
-def applies() -> bool:
-    """Whether Inductor is set to this backend for any device, in the calling thread."""
-    from torch._inductor import config
-
-    return NAME in (config.cpu_backend, config.cuda_backend)
-
-
 @cache
 def entries(target: str) -> dict[str, str]:
     """Key entries besides the options: read-only, and never the word "host".

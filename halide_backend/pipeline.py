@@ -24,6 +24,7 @@ from halide_backend.build.entry_names import entry_name, named
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.ptx.batching import JOINT
 from halide_backend.build.target import Target
+from halide_backend.device_type import CPU, HOST, device_type
 from halide_backend.errors import HalideBackendError, ScheduleError
 from halide_backend.kernel_records.journal import Note, journal
 from halide_backend.kernel_records.record import KernelRecord
@@ -106,7 +107,7 @@ def load_kernel(
     name: str,
     pipelines: Sequence[tuple[str, Sequence[int]]],
     arity: int,
-    device: torch.device | str = "cpu",
+    device: torch.device | str = CPU.name,
     together: bool = False,
     schedules: Mapping[int, tuple[str, str, str]] | None = None,
     written: Sequence[int] = (),
@@ -199,20 +200,21 @@ def _loading(name: str, position: int, text: str, target: Target, device: torch.
     return KernelRecord(name, str(device), os.getpid(), position=position, captured=False, text=text, target=target)
 
 
-def current_target(device: torch.device | str = "cpu") -> Target:
-    """What kernels for `device` are compiled for: on a CPU this machine, unless `halide_backend.config.target` says
-    otherwise.
+def current_target(device: torch.device | str) -> Target:
+    """What kernels for `device` are compiled for: what its device type says.
 
     Raises:
         Unsupported: the GPU is too old.
     """
     from halide_backend import config
 
-    if str(device) != "cpu":
+    kind = device_type(device)
+    if not kind.on_host:
         import torch
 
         return Target.cuda(*torch.cuda.get_device_capability(device))
-    return Target.level(config.target) if config.target else Target.host()
+    level = config.target if kind.target == HOST else kind.target
+    return Target.level(level) if level else Target.host()
 
 
 def _limits() -> Limits:
