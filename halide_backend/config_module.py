@@ -58,7 +58,7 @@ def install(name: str) -> None:
                 self.schedule_function, self.schedule_files, self.schedule_folder, self.tune
             )
             options: dict[str, Any] = super().save_config_portable(**selection)
-            return {**options, **cache_key.entries(self.target), **schedules}
+            return {**options, **cache_key.entries(self.target), **cache_key.devices(), **schedules}
 
     def _unknown(option_name: str) -> UnknownOptionError:
         return UnknownOptionError(f"there is no option {option_name!r}", where=name, cure=nearest(option_name, names))

@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from halide_backend.errors import HalideBackendError, ScheduleError
 from halide_backend.kernel_records.journal import Note, journal
 from halide_backend.kernel_records.record import KernelRecord
 from halide_backend.launch import launcher
+from halide_backend.launch.enclosed import enclosed
 from halide_backend.launch.first_call import FirstCall
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
@@ -136,9 +137,16 @@ def load_kernel(
         return _joined(found, built, target, name, notes) if together else found
 
     done = all(build.built is not None for build in builds)
-    kernel = launcher.make_launcher(name, resolve() if done else resolve, arity)
+    kernel = _launcher(name, resolve() if done else resolve, arity, device)
     texts = [text for text, _ in pipelines]
-    return _checked(name, kernel, texts, positions, arity, target, schedules, written) if schedules else kernel
+    return _checked(name, kernel, texts, positions, arity, device, schedules, written) if schedules else kernel
+
+
+def _launcher(name: str, pipelines: Any, arity: int, device: torch.device | str) -> Callable[..., None]:
+    """What the wrapper calls, in whatever the owner of the device encloses launches in."""
+    kernel = launcher.make_launcher(name, pipelines, arity)
+    around_launch = device_type(device).around_launch
+    return enclosed(kernel, around_launch) if around_launch else kernel
 
 
 def _checked(
@@ -147,7 +155,7 @@ def _checked(
     texts: Sequence[str],
     positions: Sequence[tuple[int, ...]],
     arity: int,
-    target: Target,
+    device: torch.device | str,
     schedules: Mapping[int, tuple[str, str, str]],
     written: Sequence[int],
 ) -> Any:
@@ -159,6 +167,7 @@ def _checked(
     rules = list(texts)
     for number, (_, _, text) in schedules.items():
         rules[number] = text or texts[number]
+    target = current_target(device)
     if not config.check_schedules or rules == list(texts):
         return kernel
     check = hashlib.sha256(json.dumps([target.to_json(), texts, rules]).encode()).hexdigest()
@@ -174,7 +183,7 @@ def _checked(
         name,
         ", ".join(title for _, title, _ in schedules.values()),
         kernel,
-        launcher.make_launcher(name_of_rules, resolve, arity),
+        _launcher(name_of_rules, resolve, arity, device),
         written,
         lambda: tuned_store().remember_checked(check),
     )

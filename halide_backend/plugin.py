@@ -13,11 +13,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from halide_backend.cache_key import NAME
 from halide_backend.device_type import CPU, DeviceType, device_types
-from halide_backend.errors import HalideBackendError, UnknownOptionError
+from halide_backend.errors import DeviceError, HalideBackendError, UnknownOptionError
 from halide_backend.options import OPTIONS, nearest
 from halide_backend.selection import is_selected
 from halide_backend.versions import check_versions
@@ -30,17 +30,21 @@ def register() -> None:
     from torch._inductor.codegen import common
 
     from halide_backend import config
+    from halide_backend.host_interface import tell_inductor
 
     # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
     common.init_backend_registration()
     with _lock:
         for kind in device_types():
-            present = common.device_codegens[kind.name]
-            if isinstance(present.scheduling, SchedulingChoice):
+            if _is_offered(common.device_codegens.get(kind.name)):
                 continue
+            if kind.registered:
+                tell_inductor(kind)
+            # A registered device has the CPU's wrappers.
+            present = common.device_codegens.get(kind.name, common.device_codegens[CPU.name])
             common.register_backend_for_device(
                 kind.name,
-                SchedulingChoice(kind, present.scheduling),
+                _scheduling(kind) if kind.registered else SchedulingChoice(kind, present.scheduling),
                 present.wrapper_codegen,
                 present.cpp_wrapper_codegen,
                 present.fx_wrapper_codegen,
@@ -54,6 +58,12 @@ def register() -> None:
         common.register_backend_for_device(NAME, cpu.scheduling, cpu.wrapper_codegen, device_custom_config=config)
 
 
+def _is_offered(present: Any) -> bool:
+    scheduling = getattr(present, "scheduling", None)
+    ours = isinstance(scheduling, type) and issubclass(scheduling, RegisteredScheduling)
+    return ours or isinstance(scheduling, SchedulingChoice)
+
+
 def _graph_pass(kind: DeviceType, present: Any) -> Any:
     """What is done to graphs of `kind`, after what the pass does that was `present`."""
     from halide_backend.graph_passes.accumulations import AccumulateInFloat32
@@ -61,6 +71,8 @@ def _graph_pass(kind: DeviceType, present: Any) -> Any:
     from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
     from halide_backend.graph_passes.templates import RenderTemplates
 
+    if kind.registered:  # Inductor has templates for no device but its own.
+        return present
     templates = RenderTemplates(kind, present)
     return templates if kind.on_host else AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(templates)))
 
@@ -86,9 +98,7 @@ class SchedulingChoice:
         """
         if not is_selected(self.kind):
             return self.others(scheduler)
-        check_versions()
-        if scheduler is not None:
-            _require_python_wrapper()
+        _check_use(scheduler)
         if self.kind.on_host:
             from halide_backend.capture.scheduling import HalideScheduling
 
@@ -96,6 +106,45 @@ class SchedulingChoice:
         from halide_backend.capture.cuda_scheduling import CudaScheduling
 
         return CudaScheduling(scheduler, self.kind)
+
+
+class RegisteredScheduling:
+    """The same for the registered device `kind`, which no other backend has.
+
+    A class, because Inductor wants to know of devices that it does not know whether they have a subclass of Triton's.
+    """
+
+    kind: ClassVar[DeviceType]
+
+    def __new__(cls, scheduler: Any) -> Any:
+        if scheduler is not None:
+            _refuse_cpp_wrapper(cls.kind)
+        _check_use(scheduler)
+        from halide_backend.capture.host_device_scheduling import HostDeviceScheduling
+
+        return HostDeviceScheduling(scheduler, cls.kind)
+
+
+def _scheduling(kind: DeviceType) -> type[RegisteredScheduling]:
+    return type(RegisteredScheduling.__name__, (RegisteredScheduling,), {"kind": kind})
+
+
+def _check_use(scheduler: Any) -> None:
+    check_versions()
+    if scheduler is not None:
+        _require_python_wrapper()
+
+
+def _refuse_cpp_wrapper(kind: DeviceType) -> None:
+    from torch._inductor.virtualized import V
+
+    if getattr(V.graph, "cpp_wrapper", False):
+        raise DeviceError(
+            "Inductor's C++ wrapper, which cpp_wrapper=True and AOTInductor ask for, can allocate memory and call "
+            "eager operators on torch's own devices alone",
+            where=f"device {kind.name!r}",
+            cure="leave cpp_wrapper off.",
+        )
 
 
 def _require_python_wrapper() -> None:
@@ -140,7 +189,7 @@ def compile_graph(
     from halide_backend import config
 
     own, inductor = _split(options or {})
-    backends = {kind.setting: NAME for kind in device_types()}
+    backends = {kind.setting: NAME for kind in device_types() if kind.setting}
     # torch's own reading of modes and options, with its checks.
     patches = _TorchCompileInductorWrapper(mode, {**backends, **inductor}, None).config
     region = {"compile_region_name": name} if name else {}

@@ -10,4 +10,4 @@ def is_selected(kind: DeviceType) -> bool:
     """Whether kernels of `kind` are compiled by this backend, in the calling thread."""
     from torch._inductor import config
 
-    return bool(getattr(config, kind.setting) == NAME)
+    return kind.setting is None or bool(getattr(config, kind.setting) == NAME)

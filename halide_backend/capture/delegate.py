@@ -10,13 +10,16 @@ from torch._inductor import config as inductor_config
 from torch._inductor.codegen.wrapper import KernelCallLine
 from torch._inductor.virtualized import V
 
-from halide_backend.device_type import DeviceType
+from halide_backend.device_type import CPU, CUDA, DeviceType
+
+#: Inductor's own backend -> the setting that has its name.
+_SETTINGS = {each.delegate: each.setting for each in (CPU, CUDA)}
 
 
 @contextmanager
 def own_name(kind: DeviceType) -> Iterator[None]:
     """Gives Inductor's own backend for `kind` its name, which parts of Inductor compare where they write its code."""
-    with inductor_config.patch({kind.setting: kind.delegate}):
+    with inductor_config.patch({_SETTINGS[kind.delegate]: kind.delegate}):
         yield
 
 
@@ -35,7 +38,7 @@ class Delegate:
     """A scheduling object of Inductor's own, under its own name; `make` makes it when it is first needed."""
 
     def __init__(self, kind: DeviceType, make: Callable[[], Any]) -> None:
-        self.name = kind.delegate
+        self.name = str(kind.delegate)
         self._kind = kind
         self._make = make
         self._backend: Any = None

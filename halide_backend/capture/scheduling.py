@@ -208,7 +208,7 @@ class HalideScheduling(BaseScheduling):
         """Leave one node to Inductor's own backend, after everything that runs before it."""
         from halide_backend import config
 
-        if not config.delegate:
+        if not (config.delegate and self._kind.delegate):
             raise reason
         self.flush()
         log.warning("%s is left to Inductor's %s backend: %s", node.get_name(), self._delegate.name, reason.what)
