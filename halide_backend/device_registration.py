@@ -28,6 +28,12 @@ def register_device(
         _refuse(name, f"{target!r} is no target of a device", f"take one of {', '.join(map(repr, TARGETS))}.")
     if delegate not in (CPU.delegate, None):
         _refuse(name, f"{delegate!r} is no backend to delegate to", f"take {CPU.delegate!r}, or None for an error.")
+    if around_launch is not None and not callable(around_launch):
+        _refuse(
+            name,
+            f"around_launch is {around_launch!r}, which cannot be called",
+            "pass a function that returns a context manager.",
+        )
     if delegate and around_launch:
         _refuse(
             name,
@@ -73,7 +79,7 @@ def _check_free(name: str) -> None:
 
     common = sys.modules.get("torch._inductor.codegen.common")
     others = getattr(common, "device_codegens", {})
-    if name in others or hasattr(torch.get_device_module(name), "Scheduling"):
+    if name in others or hasattr(getattr(torch, name, None), "Scheduling"):
         _refuse(name, "the name is taken: Inductor has another backend for it", "register the device with one alone.")
 
 

@@ -179,6 +179,7 @@ def main() -> None:
         "unknown": register("dome"),
         "target": register(target="gpu"),
         "delegate": register(delegate="triton"),
+        "not callable": register(delegate=None, around_launch="guard"),
         "unguarded": register(around_launch=copy.copy),
     }
     report["doctor"] = checks.CHECKS["device types"]().finding

@@ -107,6 +107,7 @@ def test_devices_are_listed_and_part_of_the_cache_key(session: dict[str, Any]) -
         ("unknown", "torch knows no device of this name"),
         ("target", "'gpu' is no target of a device"),
         ("delegate", "'triton' is no backend to delegate to"),
+        ("not callable", "around_launch is 'guard', which cannot be called"),
         ("unguarded", "kernels of Inductor's cpp backend are launched without around_launch"),
         ("cpp_wrapper", "Inductor's C++ wrapper"),
     ],
