@@ -62,7 +62,7 @@ def texts_of_models(quick: bool) -> dict[str, dict[str, str]]:
 def measure(texts: dict[str, str], rounds: int) -> dict[str, dict[str, list[float]]]:
     """Milliseconds of each kernel's compilations (Halide and LLVM, in the worker) and of its links into the process."""
     pool = WorkerPool(1, time_limit=120, memory_limit=8 << 30)
-    target = pipeline.current_target()
+    target = pipeline.current_target("cpu")
     symbols = launcher.native().symbols()
     objects: dict[str, bytes] = {}
     times: dict[str, dict[str, list[float]]] = {}

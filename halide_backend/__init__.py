@@ -17,11 +17,12 @@ from halide_backend import autoload
 if TYPE_CHECKING:
     from halide_backend import config as config
     from halide_backend import schedules as schedules
+    from halide_backend.device_type import AroundLaunch, DeviceType
     from halide_backend.kernel_records.record import KernelRecord
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "config", "records", "reset_stats", "schedules", "stats"]
+__all__ = ["__version__", "config", "devices", "records", "register_device", "reset_stats", "schedules", "stats"]
 
 autoload.install()
 
@@ -52,6 +53,44 @@ def reset_stats() -> None:
     from halide_backend.kernel_records.journal import journal
 
     journal.reset()
+
+
+def register_device(
+    name: str,
+    target: str = "host",
+    interface: Any = None,
+    op_overrides: Any = None,
+    delegate: str | None = "cpp",
+    around_launch: AroundLaunch | None = None,
+) -> DeviceType:
+    """Compile for the device that PrivateUse1 has been renamed to, whose memory the processor can read and write.
+
+    From now on torch.compile does so whatever `cpu_backend` is. Doing it again with the same values changes nothing;
+    every process has to do it. docs/how-to/add-a-device.md has an example.
+
+    Args:
+        name: the device type, as torch.utils.rename_privateuse1_backend was told.
+        target: "host" for this machine, or whatever the option `target` says; or a level: "sse41", "avx2", "avx512".
+        interface: a subclass of torch._dynamo.device_interface.DeviceInterface; None leaves the one that is
+            registered, or else takes one for host memory.
+        op_overrides: an instance of Inductor's DeviceOpOverrides, likewise.
+        delegate: "cpp" leaves what this backend cannot compile to Inductor's C++ backend; with None it is an error.
+        around_launch: called with the arguments of each launch, tensors and sizes; it returns a context manager that
+            is entered before and left after it. It needs delegate=None.
+
+    Raises:
+        DeviceError: PrivateUse1 has no name yet or another one, the name is taken, or a value is not allowed.
+    """
+    from halide_backend import device_registration
+
+    return device_registration.register_device(name, target, interface, op_overrides, delegate, around_launch)
+
+
+def devices() -> tuple[DeviceType, ...]:
+    """The device types that this backend compiles for: CPU, CUDA, and what was registered."""
+    from halide_backend.device_type import device_types
+
+    return device_types()
 
 
 def __getattr__(name: str) -> Any:

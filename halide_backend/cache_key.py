@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from functools import cache
 
+from halide_backend.device_type import device_types
 from halide_backend.sources import sources_digest
 from halide_backend.versions import check_versions
 
 NAME = "halide_backend"
-
-
-def applies() -> bool:
-    """Whether Inductor is set to this backend for any device, in the calling thread."""
-    from torch._inductor import config
-
-    return NAME in (config.cpu_backend, config.cuda_backend)
 
 
 @cache
@@ -43,6 +37,12 @@ def entries(target: str) -> dict[str, str]:
         "_target": " ".join(resolved.to_json().values()),
         "_sources": sources_digest(),
     }
+
+
+def devices() -> dict[str, str]:
+    """A key entry that changes with what registered devices are compiled for, and with who gets what is delegated."""
+    registered = (f"{kind.name} {kind.target} {kind.delegate}" for kind in device_types() if kind.registered)
+    return {"_devices": " ".join(registered)}
 
 
 def schedules(function: str, files: tuple[str, ...], folder: str, tune: str) -> dict[str, str]:

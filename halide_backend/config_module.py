@@ -45,18 +45,20 @@ def install(name: str) -> None:
         def save_config_portable(self, **selection: Any) -> dict[str, Any]:
             """Options and whatever else decides what is generated, for Inductor's cache keys.
 
-            Empty while neither `cpu_backend` nor `cuda_backend` is this backend, so that upgrading this package or
-            changing its options leaves the cache entries of the other backends valid.
+            Empty while Inductor is set to other backends for every device, so that upgrading this package or changing
+            its options leaves their cache entries valid.
             """
             from halide_backend import cache_key
+            from halide_backend.device_type import device_types
+            from halide_backend.selection import is_selected
 
-            if not cache_key.applies():
+            if not any(map(is_selected, device_types())):
                 return {}
             schedules = cache_key.schedules(
                 self.schedule_function, self.schedule_files, self.schedule_folder, self.tune
             )
             options: dict[str, Any] = super().save_config_portable(**selection)
-            return {**options, **cache_key.entries(self.target), **schedules}
+            return {**options, **cache_key.entries(self.target), **cache_key.devices(), **schedules}
 
     def _unknown(option_name: str) -> UnknownOptionError:
         return UnknownOptionError(f"there is no option {option_name!r}", where=name, cure=nearest(option_name, names))

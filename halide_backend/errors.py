@@ -143,6 +143,10 @@ class WorkerTimeout(HalideBackendError):
     """A task took longer than its time limit; its worker process was killed."""
 
 
+class DeviceError(HalideBackendError):
+    """A device cannot be registered as asked for, is not registered, or cannot be compiled for in this way."""
+
+
 class WrongBackendError(HalideBackendError):
     """A callable that was compiled for one backend has or runs kernels of another."""
 

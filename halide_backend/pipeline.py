@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,12 @@ from halide_backend.build.entry_names import entry_name, named
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.ptx.batching import JOINT
 from halide_backend.build.target import Target
+from halide_backend.device_type import CPU, HOST, device_type
 from halide_backend.errors import HalideBackendError, ScheduleError
 from halide_backend.kernel_records.journal import Note, journal
 from halide_backend.kernel_records.record import KernelRecord
 from halide_backend.launch import launcher
+from halide_backend.launch.enclosed import enclosed
 from halide_backend.launch.first_call import FirstCall
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
@@ -106,7 +108,7 @@ def load_kernel(
     name: str,
     pipelines: Sequence[tuple[str, Sequence[int]]],
     arity: int,
-    device: torch.device | str = "cpu",
+    device: torch.device | str = CPU.name,
     together: bool = False,
     schedules: Mapping[int, tuple[str, str, str]] | None = None,
     written: Sequence[int] = (),
@@ -135,9 +137,16 @@ def load_kernel(
         return _joined(found, built, target, name, notes) if together else found
 
     done = all(build.built is not None for build in builds)
-    kernel = launcher.make_launcher(name, resolve() if done else resolve, arity)
+    kernel = _launcher(name, resolve() if done else resolve, arity, device)
     texts = [text for text, _ in pipelines]
-    return _checked(name, kernel, texts, positions, arity, target, schedules, written) if schedules else kernel
+    return _checked(name, kernel, texts, positions, arity, device, schedules, written) if schedules else kernel
+
+
+def _launcher(name: str, pipelines: Any, arity: int, device: torch.device | str) -> Callable[..., None]:
+    """What the wrapper calls, in whatever the owner of the device encloses launches in."""
+    kernel = launcher.make_launcher(name, pipelines, arity)
+    around_launch = device_type(device).around_launch
+    return enclosed(kernel, around_launch) if around_launch else kernel
 
 
 def _checked(
@@ -146,7 +155,7 @@ def _checked(
     texts: Sequence[str],
     positions: Sequence[tuple[int, ...]],
     arity: int,
-    target: Target,
+    device: torch.device | str,
     schedules: Mapping[int, tuple[str, str, str]],
     written: Sequence[int],
 ) -> Any:
@@ -158,6 +167,7 @@ def _checked(
     rules = list(texts)
     for number, (_, _, text) in schedules.items():
         rules[number] = text or texts[number]
+    target = current_target(device)
     if not config.check_schedules or rules == list(texts):
         return kernel
     check = hashlib.sha256(json.dumps([target.to_json(), texts, rules]).encode()).hexdigest()
@@ -173,7 +183,7 @@ def _checked(
         name,
         ", ".join(title for _, title, _ in schedules.values()),
         kernel,
-        launcher.make_launcher(name_of_rules, resolve, arity),
+        _launcher(name_of_rules, resolve, arity, device),
         written,
         lambda: tuned_store().remember_checked(check),
     )
@@ -199,20 +209,21 @@ def _loading(name: str, position: int, text: str, target: Target, device: torch.
     return KernelRecord(name, str(device), os.getpid(), position=position, captured=False, text=text, target=target)
 
 
-def current_target(device: torch.device | str = "cpu") -> Target:
-    """What kernels for `device` are compiled for: on a CPU this machine, unless `halide_backend.config.target` says
-    otherwise.
+def current_target(device: torch.device | str) -> Target:
+    """What kernels for `device` are compiled for: what its device type says.
 
     Raises:
         Unsupported: the GPU is too old.
     """
     from halide_backend import config
 
-    if str(device) != "cpu":
+    kind = device_type(device)
+    if not kind.on_host:
         import torch
 
         return Target.cuda(*torch.cuda.get_device_capability(device))
-    return Target.level(config.target) if config.target else Target.host()
+    level = config.target if kind.target == HOST else kind.target
+    return Target.level(level) if level else Target.host()
 
 
 def _limits() -> Limits:

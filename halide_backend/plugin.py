@@ -13,56 +13,68 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from halide_backend.cache_key import NAME
-from halide_backend.errors import HalideBackendError, UnknownOptionError
+from halide_backend.device_type import CPU, DeviceType, device_types
+from halide_backend.errors import DeviceError, HalideBackendError, UnknownOptionError
 from halide_backend.options import OPTIONS, nearest
+from halide_backend.selection import is_selected
 from halide_backend.versions import check_versions
-
-#: Devices that can be set to this backend by `torch._inductor.config.<device>_backend`.
-DEVICES = ("cpu", "cuda")
 
 _lock = threading.Lock()
 
 
 def register() -> None:
-    """Offer this backend under its name for all of `DEVICES`; the second time does nothing."""
+    """Offer this backend under its name for all device types; the second time does nothing."""
     from torch._inductor.codegen import common
 
     from halide_backend import config
+    from halide_backend.host_interface import tell_inductor
+
+    # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
+    common.init_backend_registration()
+    with _lock:
+        for kind in device_types():
+            if _is_offered(common.device_codegens.get(kind.name)):
+                continue
+            if kind.registered:
+                tell_inductor(kind)
+            # A registered device has the CPU's wrappers.
+            present = common.device_codegens.get(kind.name, common.device_codegens[CPU.name])
+            common.register_backend_for_device(
+                kind.name,
+                _scheduling(kind) if kind.registered else SchedulingChoice(kind, present.scheduling),
+                present.wrapper_codegen,
+                present.cpp_wrapper_codegen,
+                present.fx_wrapper_codegen,
+                _graph_pass(kind, common.get_custom_backend_pass_for_device(kind.name)),
+                common.get_custom_backend_config_for_device(kind.name),
+            )
+        # Our options enter the cache keys under a device name of their own: "cpu" may have the
+        # configuration of another plugin. It also makes "halide_backend.<option>" known to
+        # torch.compile(..., options=...) from torch 2.15 on.
+        cpu = common.device_codegens[CPU.name]
+        common.register_backend_for_device(NAME, cpu.scheduling, cpu.wrapper_codegen, device_custom_config=config)
+
+
+def _is_offered(present: Any) -> bool:
+    scheduling = getattr(present, "scheduling", None)
+    ours = isinstance(scheduling, type) and issubclass(scheduling, RegisteredScheduling)
+    return ours or isinstance(scheduling, SchedulingChoice)
+
+
+def _graph_pass(kind: DeviceType, present: Any) -> Any:
+    """What is done to graphs of `kind`, after what the pass does that was `present`."""
     from halide_backend.graph_passes.accumulations import AccumulateInFloat32
     from halide_backend.graph_passes.control_flow import LeaveOutCudaGraphs
     from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
     from halide_backend.graph_passes.templates import RenderTemplates
 
-    def of_cuda(present: Any) -> Any:
-        return AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(RenderTemplates("cuda", present))))
-
-    passes = {"cpu": lambda present: RenderTemplates("cpu", present), "cuda": of_cuda}
-
-    # Outside of the lock: it imports, and whoever waits for the lock may hold an import lock.
-    common.init_backend_registration()
-    with _lock:
-        for device in DEVICES:
-            present = common.device_codegens[device]
-            if isinstance(present.scheduling, SchedulingChoice):
-                continue
-            graph_pass = common.get_custom_backend_pass_for_device(device)
-            common.register_backend_for_device(
-                device,
-                SchedulingChoice(device, present.scheduling),
-                present.wrapper_codegen,
-                present.cpp_wrapper_codegen,
-                present.fx_wrapper_codegen,
-                passes[device](graph_pass),
-                common.get_custom_backend_config_for_device(device),
-            )
-        # Our options enter the cache keys under a device name of their own: "cpu" may have the
-        # configuration of another plugin. It also makes "halide_backend.<option>" known to
-        # torch.compile(..., options=...) from torch 2.15 on.
-        cpu = common.device_codegens["cpu"]
-        common.register_backend_for_device(NAME, cpu.scheduling, cpu.wrapper_codegen, device_custom_config=config)
+    if kind.registered:  # Inductor has templates for no device but its own.
+        return present
+    templates = RenderTemplates(kind, present)
+    return templates if kind.on_host else AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(templates)))
 
 
 @dataclass(frozen=True)
@@ -70,11 +82,11 @@ class SchedulingChoice:
     """Makes the scheduling object of the backend that Inductor's configuration names.
 
     Attributes:
-        device: "cpu" or "cuda".
+        kind: the device type that it is registered for.
         others: the function that was registered before, which knows all other names.
     """
 
-    device: str
+    kind: DeviceType
     others: Callable[[Any], Any]
 
     def __call__(self, scheduler: Any) -> Any:
@@ -84,20 +96,55 @@ class SchedulingChoice:
             UnsupportedVersionError: torch, halide or llvmlite is not supported.
             HalideBackendError: this backend cannot serve the wrapper.
         """
-        from torch._inductor import config
-
-        if getattr(config, f"{self.device}_backend") != NAME:
+        if not is_selected(self.kind):
             return self.others(scheduler)
-        check_versions()
+        _check_use(scheduler)
+        if self.kind.on_host:
+            from halide_backend.capture.scheduling import HalideScheduling
+
+            return HalideScheduling(scheduler, self.kind)
+        from halide_backend.capture.cuda_scheduling import CudaScheduling
+
+        return CudaScheduling(scheduler, self.kind)
+
+
+class RegisteredScheduling:
+    """The same for the registered device `kind`, which no other backend has.
+
+    A class, because Inductor wants to know of devices that it does not know whether they have a subclass of Triton's.
+    """
+
+    kind: ClassVar[DeviceType]
+
+    def __new__(cls, scheduler: Any) -> Any:
         if scheduler is not None:
-            _require_python_wrapper()
-        if self.device == "cuda":
-            from halide_backend.capture.cuda_scheduling import CudaScheduling
+            _refuse_cpp_wrapper(cls.kind)
+        _check_use(scheduler)
+        from halide_backend.capture.host_device_scheduling import HostDeviceScheduling
 
-            return CudaScheduling(scheduler)
-        from halide_backend.capture.scheduling import HalideScheduling
+        return HostDeviceScheduling(scheduler, cls.kind)
 
-        return HalideScheduling(scheduler)
+
+def _scheduling(kind: DeviceType) -> type[RegisteredScheduling]:
+    return type(RegisteredScheduling.__name__, (RegisteredScheduling,), {"kind": kind})
+
+
+def _check_use(scheduler: Any) -> None:
+    check_versions()
+    if scheduler is not None:
+        _require_python_wrapper()
+
+
+def _refuse_cpp_wrapper(kind: DeviceType) -> None:
+    from torch._inductor.virtualized import V
+
+    if getattr(V.graph, "cpp_wrapper", False):
+        raise DeviceError(
+            "Inductor's C++ wrapper, which cpp_wrapper=True and AOTInductor ask for, can allocate memory and call "
+            "eager operators on torch's own devices alone",
+            where=f"device {kind.name!r}",
+            cure="leave cpp_wrapper off.",
+        )
 
 
 def _require_python_wrapper() -> None:
@@ -142,7 +189,7 @@ def compile_graph(
     from halide_backend import config
 
     own, inductor = _split(options or {})
-    backends = {f"{device}_backend": NAME for device in DEVICES}
+    backends = {kind.setting: NAME for kind in device_types() if kind.setting}
     # torch's own reading of modes and options, with its checks.
     patches = _TorchCompileInductorWrapper(mode, {**backends, **inductor}, None).config
     region = {"compile_region_name": name} if name else {}

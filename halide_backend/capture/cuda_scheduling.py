@@ -14,6 +14,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from halide_backend.capture.delegate import Delegate
 from halide_backend.capture.scheduling import HalideScheduling
+from halide_backend.device_type import DeviceType
 from halide_backend.refusals import Refusal
 
 
@@ -24,11 +25,10 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
     docs/design/templates.md says of each method who answers, and why.
     """
 
-    def __init__(self, scheduler: Any) -> None:
-        super().__init__(scheduler)
-        self._device = "cuda"
+    def __init__(self, scheduler: Any, kind: DeviceType) -> None:
+        super().__init__(scheduler, kind)
         self._together = True
-        self._delegate = Delegate("cuda", lambda: super(HalideScheduling, self))
+        self._delegate = Delegate(kind, lambda: super(HalideScheduling, self))
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
         # Scans and sorts come, and may go to the delegate. What a foreach operator does to each tensor is a loop of

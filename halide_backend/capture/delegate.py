@@ -10,14 +10,16 @@ from torch._inductor import config as inductor_config
 from torch._inductor.codegen.wrapper import KernelCallLine
 from torch._inductor.virtualized import V
 
-#: Device type -> the name that Inductor's own backend has in its configuration.
-NAMES = {"cpu": "cpp", "cuda": "triton"}
+from halide_backend.device_type import CPU, CUDA, DeviceType
+
+#: Inductor's own backend -> the setting that has its name.
+_SETTINGS = {each.delegate: each.setting for each in (CPU, CUDA)}
 
 
 @contextmanager
-def own_name(device: str) -> Iterator[None]:
-    """Gives Inductor's own backend for `device` its name, which parts of Inductor compare where they write its code."""
-    with inductor_config.patch({f"{device}_backend": NAMES[device]}):
+def own_name(kind: DeviceType) -> Iterator[None]:
+    """Gives Inductor's own backend for `kind` its name, which parts of Inductor compare where they write its code."""
+    with inductor_config.patch({_SETTINGS[kind.delegate]: kind.delegate}):
         yield
 
 
@@ -35,15 +37,15 @@ def kernels_called() -> Iterator[list[str]]:
 class Delegate:
     """A scheduling object of Inductor's own, under its own name; `make` makes it when it is first needed."""
 
-    def __init__(self, device: str, make: Callable[[], Any]) -> None:
-        self.name = NAMES[device]
-        self._device = device
+    def __init__(self, kind: DeviceType, make: Callable[[], Any]) -> None:
+        self.name = str(kind.delegate)
+        self._kind = kind
         self._make = make
         self._backend: Any = None
 
     @contextmanager
     def __call__(self) -> Iterator[Any]:
-        with own_name(self._device):
+        with own_name(self._kind):
             if self._backend is None:
                 self._backend = self._make()
             yield self._backend

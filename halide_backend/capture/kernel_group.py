@@ -16,6 +16,7 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
 from halide_backend.capture.recording import Recordings
+from halide_backend.device_type import device_type
 from halide_backend.pipeline import Compilation
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Scan
 from halide_backend.program.uses import sinks_of
@@ -123,11 +124,10 @@ class KernelGroup:
             wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
             origins, detailed = get_kernel_metadata(self.nodes, wrapper)
             wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=f"{origins}\n{detailed}", gpu=False)
-        if device.type == "cpu":
-            wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
-        else:
+        if not device_type(device).on_host:
             wrapper.write_get_raw_stream_header()
-            wrapper.writeline(f"{name}({', '.join([*arguments, f'get_raw_stream({device.index})'])})")
+            arguments.append(f"get_raw_stream({device.index})")
+        wrapper.writeline(f"{name}({', '.join(arguments)})")
         return name
 
     def _schedules_text(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> str:
@@ -171,7 +171,7 @@ class KernelGroup:
         Its value is read before the launch, so that whoever changes it afterwards changes nothing that is under way.
         """
         device = self.nodes[0].get_device()
-        if device.type == "cpu" or not V.graph.is_unspec_arg(memory):
+        if device_type(device).on_host or not V.graph.is_unspec_arg(memory):
             return name
         return f"torch.full((), {name}.item(), dtype={name}.dtype, device={str(device)!r})"
 
@@ -204,7 +204,7 @@ def _call_text(
 ) -> str:
     parts = "".join(f"    (r'''\n{text}''', {places!r}),\n" for text, places in pipelines)
     # On a GPU the stream is one more argument.
-    where = f"arity={tensors}" if device.type == "cpu" else f"arity={tensors + 1}, device={str(device)!r}"
+    where = f"arity={tensors + (not device_type(device).on_host)}, device={str(device)!r}"
     if together and len(pipelines) >= _FEWEST_TOGETHER:
         where += ", together=True"
     return f"{where}, pipelines=[\n{parts}]{schedules})"

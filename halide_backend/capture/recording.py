@@ -14,6 +14,7 @@ from halide_backend.capture.alignment import NodeLoops, align
 from halide_backend.capture.program_builder import Draft, ProgramBuilder
 from halide_backend.capture.recorder import Recorder
 from halide_backend.capture.structure import Structure, Structures
+from halide_backend.device_type import device_type
 from halide_backend.errors import Unsupported
 from halide_backend.program.loop_program import Axis
 
@@ -41,7 +42,7 @@ class Recordings:
         known = self._recorded.get(structure)
         if known is None:
             try:
-                builder = _record(group, on_cpu=nodes[0].get_device().type == "cpu")
+                builder = _record(group, on_cpu=device_type(nodes[0].get_device()).on_host)
                 known = _Recorded(builder, names)
             except Unsupported as refusal:
                 known = refusal

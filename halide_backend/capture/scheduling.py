@@ -25,6 +25,7 @@ from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, 
 from halide_backend.capture.kernel_notes import KernelNotes
 from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
 from halide_backend.capture.recording import Recordings
+from halide_backend.device_type import DeviceType
 from halide_backend.errors import HalideBackendError, ScheduleError
 from halide_backend.pipeline import Compilation, compile_program, start_workers
 from halide_backend.program.loop_program import LoopProgram
@@ -42,14 +43,14 @@ class HalideScheduling(BaseScheduling):
     Constructed with None whenever Inductor only wants to know the features: no worker is started for that.
     """
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, kind: DeviceType) -> None:
         super().__init__(scheduler)
-        self._device = "cpu"
+        self._kind = kind
         #: Whether short pipelines that are independent are launched together; on a CPU nothing is gained by it.
         self._together = False
         #: What waits to be launched. If together, a pipeline is in the group after the last one that must precede it.
         self._groups: list[KernelGroup] = []
-        self._delegate = Delegate("cpu", lambda: CppScheduling(scheduler))
+        self._delegate = Delegate(kind, lambda: CppScheduling(scheduler))
         self._recordings = Recordings()
         self._notes = KernelNotes()
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
@@ -138,7 +139,7 @@ class HalideScheduling(BaseScheduling):
         if self._ahead is None:
             parts = (part for node in self.scheduler.nodes for part in (node.snodes if node.is_foreach() else (node,)))
             loops = (node for node in parts if is_loop(node))
-            self._ahead = self._start_all(node for node in loops if _device_type(node) == self._device)
+            self._ahead = self._start_all(node for node in loops if _device_name(node) == self._kind.name)
         captured, compilation = self._ahead.pop(nodes) if nodes in self._ahead else self._start(nodes)
         compilation = compilation.finished(_name_of(nodes))
         if self._together and not is_short(captured.program):
@@ -159,7 +160,7 @@ class HalideScheduling(BaseScheduling):
                 captured[fused] = capture(fused, self._recordings)
         # On a GPU a long kernel gains from knowing its length.
         sharing = (each.program for each in captured.values() if not self._together or is_short(each.program))
-        shared = share_lengths(sharing, BLOCKS if self._device == "cpu" else ELEMENTS)
+        shared = share_lengths(sharing, BLOCKS if self._kind.on_host else ELEMENTS)
         started = {}
         for fused, each in captured.items():
             if each.program in shared:
@@ -207,7 +208,7 @@ class HalideScheduling(BaseScheduling):
         """Leave one node to Inductor's own backend, after everything that runs before it."""
         from halide_backend import config
 
-        if not config.delegate:
+        if not (config.delegate and self._kind.delegate):
             raise reason
         self.flush()
         log.warning("%s is left to Inductor's %s backend: %s", node.get_name(), self._delegate.name, reason.what)
@@ -257,6 +258,6 @@ def _name_of(nodes: Sequence[Any]) -> str:
     return f"halide_{get_fused_kernel_name(nodes, 'original_aten')}"
 
 
-def _device_type(node: Any) -> str:
+def _device_name(node: Any) -> str:
     device = node.get_device()
     return device.type if device is not None else ""

@@ -197,6 +197,16 @@ def _registration() -> Check:
     return Check("registration", OK, "torch finds the backend without any import")
 
 
+def _devices() -> Check:
+    import torch  # noqa: F401  packages of devices register them in `import torch`
+
+    from halide_backend.device_type import device_types
+
+    known = device_types()
+    found = (f"{kind.name} (registered, for {kind.target})" if kind.registered else kind.name for kind in known)
+    return Check("device types", OK, ", ".join(found))
+
+
 def _proof() -> Check:
     from halide_backend.inspection.small_kernel import prove
 
@@ -239,6 +249,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "cache directory": _cache,
     "schedules": _schedules,
     "registration": _registration,
+    "device types": _devices,
     "compiles without a compiler": _proof,
     "C++ compiler": _cxx,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from halide_backend.device_type import CPU, find_device_type
 from halide_backend.errors import KernelArgumentError
 
 if TYPE_CHECKING:
@@ -83,9 +84,10 @@ def _pointer(kernel: str, argument: Mapping[str, Any], value: object) -> int:
 def _check_buffer(kernel: str, argument: Mapping[str, Any], value: object) -> None:
     name = argument["name"]
     tensor = _tensor(kernel, name, value)
-    device = argument.get("device", "cpu")
-    if tensor.device.type != device:
-        _refuse(kernel, name, f"is on {tensor.device}, but the kernel runs on the {device.upper()}")
+    memory = argument.get("device", CPU.memory)
+    found = find_device_type(tensor.device)
+    if found is None or found.memory != memory:
+        _refuse(kernel, name, f"is on {tensor.device}, but the kernel runs on the {memory.upper()}")
     _pointer(kernel, argument, value)
     if (argument["code"], argument["bits"]) not in _elements(tensor):
         kind = ("int", "uint", "float", "bfloat")[argument["code"]]

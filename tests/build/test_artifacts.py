@@ -234,9 +234,10 @@ def test_the_worker_starts_before_the_first_kernel_is_known(tmp_path: Path) -> N
         """
 import time
 from halide_backend.capture.scheduling import HalideScheduling
-HalideScheduling(None)
+from halide_backend.device_type import CPU
+HalideScheduling(None, CPU)
 assert not worker_pool(0).threads._threads
-HalideScheduling(object())
+HalideScheduling(object(), CPU)
 deadline = time.monotonic() + 30
 while not children(os.getpid()) and time.monotonic() < deadline:
     time.sleep(0.01)

@@ -24,6 +24,7 @@ from torch._inductor.scheduler import BaseScheduling
 
 import halide_backend
 from halide_backend.capture.cuda_scheduling import CudaScheduling
+from halide_backend.device_type import CUDA
 
 PAGE = Path(__file__).parents[2] / "docs/design/templates.md"
 
@@ -165,7 +166,7 @@ def _case(name: str) -> tuple[Function, list[tuple[Size, torch.dtype]]]:
 
 
 def test_loops_of_several_sizes_are_not_fused_with_a_template() -> None:
-    scheduling = CudaScheduling(None)
+    scheduling = CudaScheduling(None, CUDA)
     base, full, row = (
         SimpleNamespace(group=("cuda:0", (numel, 1)), get_name=lambda numel=numel: f"op{numel}")
         for numel in (1, 512, 16)

@@ -65,6 +65,22 @@ def test_inductor_registers_the_backend_and_the_hook_is_gone(run: Run) -> None:
     assert found["devices"][2] != "SchedulingChoice"
 
 
+def test_a_device_is_registered_without_inductor_which_hears_of_it_when_it_is_imported(run: Run) -> None:
+    found = run("""
+        import sys, torch, halide_backend
+        torch.utils.rename_privateuse1_backend("mine")
+        halide_backend.register_device("mine")
+        report(before="torch._inductor" in sys.modules)
+        import torch._inductor.compile_fx
+        from torch._dynamo.device_interface import get_interface_for_device
+        from torch._inductor.codegen.common import get_scheduling_for_device
+        names = [get_scheduling_for_device("mine").__name__, get_interface_for_device("mine").__name__]
+        report(after=names)
+    """)
+    assert not found["before"]
+    assert found["after"] == ["RegisteredScheduling", "HostInterface"]
+
+
 def test_whatever_module_of_inductor_comes_first(run: Run) -> None:
     """Those that import the trigger are half imported themselves when the backend registers."""
     found = run("""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halide_backend import cache_key, config
+from halide_backend import cache_key, config, selection
 
 Run = Callable[..., dict[str, Any]]
 
@@ -58,7 +58,7 @@ def test_another_process_hits_until_something_differs(graph: Callable[..., str],
 
 
 def test_every_option_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_key, "applies", lambda: True)
+    monkeypatch.setattr(selection, "is_selected", lambda kind: True)
     others = {
         "compile_workers": 3,
         "compile_time_limit": 5.0,
