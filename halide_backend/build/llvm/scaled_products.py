@@ -1,8 +1,8 @@
 """Products with two powers of two become one instruction of AVX-512, `vscalefps`.
 
 `times_power_of_two` multiplies twice, since 2**k alone may be beyond the format where the product is not. With making
-two powers of two of an integer's bits, these are seven instructions, a quarter of an exponential. `vscalefps` multiplies
-with 2**floor(k) of any float k and rounds once, as they do; and that float is there, from whose bits k was taken.
+two powers of two of an integer's bits, it takes seven instructions, a quarter of an exponential. `vscalefps` multiplies
+with 2**floor(k) of any float k and rounds once, as those do; and there is that float, from whose bits k was taken.
 """
 
 from __future__ import annotations
