@@ -25,6 +25,7 @@ from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
+from halide_backend.build.llvm.scaled_products import with_scaled_products
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.llvm.transposed_tiles import with_direct_transpositions
 from halide_backend.build.ptx import ptxas
@@ -270,7 +271,8 @@ def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Targe
     finally:
         os.close(file)
     ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
-    return with_direct_transpositions(with_element_alignment(without_single_lane_stores(ir))), promote
+    ir = with_scaled_products(with_element_alignment(without_single_lane_stores(ir)), target)
+    return with_direct_transpositions(ir), promote
 
 
 class _Text:

@@ -8,7 +8,7 @@ of iteration space become the same named `Axis` and `softmax` is one nest.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: A stretch of a flattened iteration space: the products of all loop extents up to its start and up to its end.
 Stretch = tuple[Extent, Extent]
+
+#: Steps of a remainder from which vectors along it pay: as many as a vector has of the narrowest elements.
+_LONG_REMAINDER = 32
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ class NodeLoops:
 def align(nodes: Sequence[NodeLoops], *, divided: bool = False) -> tuple[tuple[AlignedLoops, ...], tuple[Axis, ...]]:
     """Loops of each node over common axes, and the outermost axes that all of them share.
 
-    With `divided` a loop is also cut where an index divides its variable, so that the index has no division.
+    A loop is also cut where an index divides its variable, so that the index has no division: with `divided` wherever
+    there is one, else where the remainder is long and no memory is adjacent along the loop.
     """
     stretches = [_stretches(node) for node in nodes]
-    wanted = [_divided(node, own) for node, own in zip(nodes, stretches)] if divided else []
+    wanted = [_divided(node, own, everywhere=divided) for node, own in zip(nodes, stretches)]
     cuts = _cuts([*stretches, *wanted]) or _cuts(stretches)
     pieces = [_cut(own, cuts) for own in stretches]
     if any(_harms(node, own, piece) for node, own, piece in zip(nodes, stretches, pieces)):
@@ -84,17 +88,27 @@ def _stretches(node: NodeLoops) -> list[Stretch]:
     return list(itertools.pairwise(products))
 
 
-def _divided(node: NodeLoops, own: Sequence[Stretch]) -> list[Stretch]:
+def _divided(node: NodeLoops, own: Sequence[Stretch], *, everywhere: bool) -> list[Stretch]:
     """What is left of a loop's stretch before the part of it that an index has as the remainder of a division."""
     found: list[Stretch] = []
-    for variable, (start, end) in zip(node.body.var_ranges, own):
-        for index in map(sympy.sympify, node.body.indexing_exprs.values()):
-            for part in index.atoms(FloorDiv, ModularIndexing):
-                divisor = part.args[1] if isinstance(part, FloorDiv) else part.args[1] * part.args[2]
-                left = quotient(end, int(divisor)) if part.args[0] == variable and divisor.is_Integer else None
-                if left is not None and quotient(left, start) is not None:
-                    found.append((start, left))
+    indices = [sympy.sympify(index) for index in node.body.indexing_exprs.values()]
+    for number, (variable, (start, end)) in enumerate(zip(node.body.var_ranges, own)):
+        across = number < len(node.iteration) and not _adjacent(indices, variable, node.body.var_ranges)
+        for part in set().union(*(index.atoms(FloorDiv, ModularIndexing) for index in indices)):
+            divisor = part.args[1] if isinstance(part, FloorDiv) else part.args[1] * part.args[2]
+            if part.args[0] != variable or not divisor.is_Integer:
+                continue
+            left = quotient(end, int(divisor))
+            pays = everywhere or (across and divisor >= _LONG_REMAINDER)
+            if pays and left is not None and quotient(left, start) is not None:
+                found.append((start, left))
     return found
+
+
+def _adjacent(indices: Sequence[sympy.Expr], variable: sympy.Symbol, loops: Iterable[sympy.Symbol]) -> bool:
+    """Whether memory that is touched in all `loops` is adjacent along that of `variable`."""
+    everywhere = (index for index in indices if index.free_symbols.issuperset(loops))
+    return any(sympy.expand(index).coeff(variable) == 1 for index in everywhere)
 
 
 def _cuts(stretches: Sequence[Sequence[Stretch]]) -> list[Extent]:

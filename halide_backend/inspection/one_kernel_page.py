@@ -116,8 +116,8 @@ Halide writes LLVM IR, and LLVM makes an object of it; `assembly()` of a record 
 {loops} inner loops. The first is the maximum in four accumulators, of which the last is shown: the floats become keys,
 those of NaN the largest, and `vpmaxsd` compares. The second is `exp` of 16 elements in {exp_instructions} instructions
 without a call: clamp, reduce the argument, evaluate a polynomial by Horner's rule (`vfmadd213ps`), scale by a power of
-two. The third adds four vectors to four accumulators. The last divides. The exponentials lie on the stack (`%rsp`); the
-row is read from memory by the first loop and from the L1 cache by the second.
+two (`vscalefps`). The third adds four vectors to four accumulators. The last divides. The exponentials lie on the stack
+(`%rsp`); the row is read from memory by the first loop and from the L1 cache by the second.
 
 {assembly}
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halide_backend import pipeline
+from halide_backend import config, pipeline
 from halide_backend.schedule.mapping.transposition import Transposition
 
 Check = Callable[..., dict[str, Any]]
@@ -143,3 +143,17 @@ def test_what_is_normalised_in_place(check: Check) -> None:
         return x.sub_(y.permute(0, 2, 1) - mean)
 
     check(in_place, numbered((3, 40, 24), torch.float32), numbered((3, 24, 40), torch.float32))
+
+
+@pytest.mark.parametrize("target", ["", "avx2"], ids=["this processor", "avx2"])
+@pytest.mark.parametrize("shape", [(3, 16, 5, 9), (3, 33, 5, 9), (2, 64, 8, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_images_and_channels_in_one_loop_become_two(
+    check: Check, transpositions: list[Transposition], dtype: torch.dtype, shape: tuple[int, ...], target: str
+) -> None:
+    """Inductor has one loop over images and channels, and divides; 16 channels are too few for a loop of their own."""
+    x = (numbered(shape, dtype) / 64).contiguous(memory_format=torch.channels_last)
+    tolerance = 2**-6 if dtype is torch.bfloat16 else 1e-5
+    with config.patch(target=target):
+        check(lambda x: F.instance_norm(x).contiguous(), x, tolerance=tolerance)
+    assert [found.results for found in transpositions] == ([] if shape[1] < 32 else [True])
