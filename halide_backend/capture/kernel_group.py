@@ -15,6 +15,7 @@ from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
+from halide_backend.capture.launch_line import LaunchLine
 from halide_backend.capture.recording import Recordings
 from halide_backend.pipeline import Compilation
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Scan
@@ -123,11 +124,9 @@ class KernelGroup:
             wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
             origins, detailed = get_kernel_metadata(self.nodes, wrapper)
             wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=f"{origins}\n{detailed}", gpu=False)
-        if device.type == "cpu":
-            wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
-        else:
+        if device.type != "cpu":
             wrapper.write_get_raw_stream_header()
-            wrapper.writeline(f"{name}({', '.join([*arguments, f'get_raw_stream({device.index})'])})")
+        wrapper.writeline(LaunchLine(wrapper, name, tuple(arguments), device))
         return name
 
     def _schedules_text(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> str:
