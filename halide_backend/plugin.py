@@ -23,6 +23,9 @@ from halide_backend.versions import check_versions
 #: Devices that can be set to this backend by `torch._inductor.config.<device>_backend`.
 DEVICES = ("cpu", "cuda")
 
+#: What Inductor's own backends are called there.
+_OWN_NAMES = {"cpu": "cpp", "cuda": "triton"}
+
 _lock = threading.Lock()
 
 
@@ -90,7 +93,7 @@ class SchedulingChoice:
             return self.others(scheduler)
         check_versions()
         if scheduler is not None:
-            _require_python_wrapper()
+            _require_known_wrapper(self.device)
         if self.device == "cuda":
             from halide_backend.capture.cuda_scheduling import CudaScheduling
 
@@ -100,17 +103,19 @@ class SchedulingChoice:
         return HalideScheduling(scheduler)
 
 
-def _require_python_wrapper() -> None:
+def _require_known_wrapper(device: str) -> None:
     from torch._inductor.virtualized import V
 
-    for setting in ("cpp_wrapper", "fx_wrapper"):
+    refused = {"fx_wrapper": "no kernel of this backend can be called from an FX graph"}
+    if device != "cpu":
+        refused["cpp_wrapper"] = "kernels for a GPU are launched by way of Python, and no C++ wrapper can call them"
+    for setting, reason in refused.items():
         if getattr(V.graph, setting, False):
             raise HalideBackendError(
-                "kernels of this backend can be called from Inductor's Python wrapper alone, and "
-                f"{setting}=True asks for another",
+                f"{reason}, which {setting}=True asks for",
                 where=setting,
-                cure=f"Leave {setting} off, or set cpu_backend='cpp' for this compilation; "
-                "AOTInductor always needs the latter.",
+                cure=f"Leave {setting} off, or set {device}_backend='{_OWN_NAMES[device]}' for this compilation"
+                + ("; AOTInductor always needs the latter." if setting == "cpp_wrapper" else "."),
             )
 
 
