@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from halide_backend.build.artifacts import Artifact, Build, Limits, get_or_batch, get_or_compile, worker_pool
+from halide_backend.build.c_interface import c_function
 from halide_backend.build.entry_names import entry_name, named
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.ptx.batching import JOINT
@@ -147,6 +148,48 @@ def _launcher(name: str, pipelines: Any, arity: int, device: torch.device | str)
     kernel = launcher.make_launcher(name, pipelines, arity)
     around_launch = device_type(device).around_launch
     return enclosed(kernel, around_launch) if around_launch else kernel
+
+
+@dataclass(frozen=True)
+class _CFunction:
+    """What a C++ wrapper of this process calls: of which artifact, and the note of its kernel."""
+
+    kernel: str
+    build: Build
+    note: Note
+
+
+#: By the names that C++ wrappers have for them, and those that were called. A wrapper's code stays in the process, so
+#: do they.
+_c_functions: dict[str, _CFunction] = {}
+_called_c_functions: dict[str, LoadedKernel] = {}
+
+
+def load_c_functions(name: str, pipelines: Sequence[tuple[str, str]]) -> None:
+    """Let the kernel `name` of a C++ wrapper find its pipelines, given as entries and texts: they start to build."""
+    target = current_target("cpu")
+    _sources().note(name, device_of(target).name)
+    for number, (entry, padded) in enumerate(pipelines):
+        text = padded.lstrip("\n")
+        build = get_or_compile(text, target, name=name, limits=_limits())
+        note = journal.loading(_loading(name, number, text, target, "cpu"), build)
+        _c_functions.setdefault(entry, _CFunction(name, build, note))
+
+
+def c_function_address(entry: str) -> int:
+    """Where the C function of a pipeline is in this process; it waits until it is built.
+
+    Raises:
+        HalideBackendError: it cannot be built or loaded.
+    """
+    launcher.configure()
+    if entry not in _called_c_functions:
+        function = _c_functions[entry]
+        artifact = function.build.artifact.result()
+        code = load_object(artifact.object, c_function(artifact.entry), launcher.native().symbols())
+        _called_c_functions.setdefault(entry, code)
+        function.note.loaded([function.kernel])
+    return _called_c_functions[entry].address
 
 
 def _checked(

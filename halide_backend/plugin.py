@@ -98,7 +98,7 @@ class SchedulingChoice:
         """
         if not is_selected(self.kind):
             return self.others(scheduler)
-        _check_use(scheduler)
+        _check_use(scheduler, self.kind)
         if self.kind.on_host:
             from halide_backend.capture.scheduling import HalideScheduling
 
@@ -119,7 +119,7 @@ class RegisteredScheduling:
     def __new__(cls, scheduler: Any) -> Any:
         if scheduler is not None:
             _refuse_cpp_wrapper(cls.kind)
-        _check_use(scheduler)
+        _check_use(scheduler, cls.kind)
         from halide_backend.capture.host_device_scheduling import HostDeviceScheduling
 
         return HostDeviceScheduling(scheduler, cls.kind)
@@ -129,10 +129,10 @@ def _scheduling(kind: DeviceType) -> type[RegisteredScheduling]:
     return type(RegisteredScheduling.__name__, (RegisteredScheduling,), {"kind": kind})
 
 
-def _check_use(scheduler: Any) -> None:
+def _check_use(scheduler: Any, kind: DeviceType) -> None:
     check_versions()
     if scheduler is not None:
-        _require_python_wrapper()
+        _require_known_wrapper(kind)
 
 
 def _refuse_cpp_wrapper(kind: DeviceType) -> None:
@@ -147,18 +147,20 @@ def _refuse_cpp_wrapper(kind: DeviceType) -> None:
         )
 
 
-def _require_python_wrapper() -> None:
+def _require_known_wrapper(kind: DeviceType) -> None:
     from torch._inductor.virtualized import V
 
-    for setting in ("cpp_wrapper", "fx_wrapper"):
-        if getattr(V.graph, setting, False):
-            raise HalideBackendError(
-                "kernels of this backend can be called from Inductor's Python wrapper alone, and "
-                f"{setting}=True asks for another",
-                where=setting,
-                cure=f"Leave {setting} off, or set cpu_backend='cpp' for this compilation; "
-                "AOTInductor always needs the latter.",
-            )
+    refused = {"fx_wrapper": "no kernel of this backend can be called from an FX graph"}
+    if not kind.on_host:
+        refused["cpp_wrapper"] = "kernels for a GPU are launched by way of Python, and no C++ wrapper can call them"
+    for option, reason in refused.items():
+        if getattr(V.graph, option, False):
+            cure = f"Leave {option} off"
+            if kind.setting:
+                cure += f", or set {kind.setting}='{kind.delegate}' for this compilation"
+            if option == "cpp_wrapper":
+                cure += "; AOTInductor always needs the latter"
+            raise HalideBackendError(f"{reason}, which {option}=True asks for", where=option, cure=f"{cure}.")
 
 
 def compile_graph(

@@ -20,6 +20,7 @@ from typing import Any
 import halide as hl
 
 from halide_backend.build import elf
+from halide_backend.build.c_interface import with_c_interface
 from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
@@ -84,6 +85,8 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     registers = _registers(kernel.namespace, name)
     _check_folds(kernel, inputs, outputs, target)
     ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
+    if not target.capability:
+        ir = with_c_interface(ir, entry, manifest)
     machine_code = emit_object(ir, target, name, promote=promote)
     image = b""
     if target.capability:

@@ -11,6 +11,7 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 RELOCATABLE = 1  # e_type ET_REL
 X86_64 = 62  # e_machine EM_X86_64
@@ -18,14 +19,29 @@ X86_64 = 62  # e_machine EM_X86_64
 _IDENTITY = b"\x7fELF\x02\x01\x01"  # magic, 64 bits, little-endian, version 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_SYMBOL_TABLE, _NOTE = 2, 7  # sh_type SHT_SYMTAB, SHT_NOTE
+SYMBOL = struct.Struct("<IBBHQQ")  # name, binding and type, visibility, section, value, size
+SYMBOL_TABLE, RELOCATIONS, NO_BITS, _NOTE = 2, 4, 8, 7  # sh_type SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_NOTE
 _BUILD_ID = 3  # n_type NT_GNU_BUILD_ID
-_LOCAL = 0  # STB_LOCAL
+LOCAL = 0  # STB_LOCAL
 
 
 class NotAnObject(ValueError):
     """The bytes are not a whole 64-bit little-endian ELF file."""
+
+
+class Section(NamedTuple):
+    """A section header; `name` is an offset in the section of names, `offset` and `size` are in bytes of the file."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
 
 
 @dataclass(frozen=True)
@@ -58,8 +74,9 @@ def build_id(path: str) -> str | None:
     """
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
         try:
-            for kind, offset, size, _, _ in _sections(image):
-                if kind == _NOTE and (found := _build_id(image[offset : offset + size])):
+            for section in sections(image):
+                note = image[section.offset : section.offset + section.size] if section.kind == _NOTE else b""
+                if note and (found := _build_id(note)):
                     return found
         except (struct.error, NotAnObject):
             pass
@@ -67,40 +84,45 @@ def build_id(path: str) -> str | None:
 
 
 def _symbols(image: bytes) -> Symbols:
-    sections = list(_sections(image))
+    known = list(sections(image))
     kind, machine = _HEADER.unpack_from(image)[1:3]
     defined: set[str] = set()
     undefined: set[str] = set()
-    for section_kind, offset, size, link, entry_size in sections:
-        _within(image, section_kind, offset, size)
-        if section_kind != _SYMBOL_TABLE:
+    for table in known:
+        _within(image, table.kind, table.offset, table.size)
+        if table.kind != SYMBOL_TABLE:
             continue
-        if entry_size != _SYMBOL.size:
+        if table.entry_size != SYMBOL.size:
             raise NotAnObject("not a whole ELF file: odd symbol size")
-        strings = sections[link][1]
-        for symbol in _SYMBOL.iter_unpack(image[offset : offset + size]):
+        strings = known[table.link].offset
+        for symbol in SYMBOL.iter_unpack(image[table.offset : table.offset + table.size]):
             name, binding, section = symbol[0], symbol[1] >> 4, symbol[3]
-            if binding != _LOCAL:
-                start = strings + name
-                text = image[start : image.index(b"\0", start)].decode()
-                (defined if section else undefined).add(text)
+            if binding != LOCAL:
+                (defined if section else undefined).add(string(image, strings + name))
     return Symbols(kind, machine, frozenset(defined), frozenset(undefined))
 
 
-def _sections(image: bytes | mmap.mmap) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield (type, offset, size, link, entry size) of every section."""
+def sections(image: bytes | mmap.mmap) -> Iterator[Section]:
+    """Yield every section, in order.
+
+    Raises:
+        NotAnObject, struct.error: it is not a whole file.
+    """
     if image[: len(_IDENTITY)] != _IDENTITY:
         raise NotAnObject("not a 64-bit little-endian ELF file")
     header = _HEADER.unpack_from(image)
     table, count = header[6], header[12]
     for at in range(count):
-        section = _SECTION.unpack_from(image, table + at * _SECTION.size)
-        yield section[1], section[4], section[5], section[6], section[9]
+        yield Section._make(_SECTION.unpack_from(image, table + at * _SECTION.size))
+
+
+def string(image: bytes, at: int) -> str:
+    """The string of a table of strings that begins at byte `at`."""
+    return image[at : image.index(b"\0", at)].decode()
 
 
 def _within(image: bytes, kind: int, offset: int, size: int) -> None:
-    occupies_no_bytes = 8  # sh_type SHT_NOBITS
-    if kind != occupies_no_bytes and offset + size > len(image):
+    if kind != NO_BITS and offset + size > len(image):
         raise NotAnObject("not a whole ELF file: a section ends beyond it")
 
 

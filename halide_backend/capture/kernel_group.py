@@ -11,10 +11,14 @@ import sympy
 import torch
 from torch._inductor import config
 from torch._inductor.codegen.common import InplacedBuffer, Kernel, KernelArgs
+from torch._inductor.codegen.cpp_utils import cexpr
 from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
+from halide_backend.capture import cpp_kernel
+from halide_backend.capture.cpp_kernel import CppPipeline
+from halide_backend.capture.launch_line import LaunchLine
 from halide_backend.capture.recording import Recordings
 from halide_backend.device_type import device_type
 from halide_backend.pipeline import Compilation
@@ -115,20 +119,33 @@ class KernelGroup:
         texts = [compilation.text for compilation in self.compilations]
         pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(texts, bound)]
         device = self.nodes[0].get_device()
+        in_cpp = self._cpp_pipelines(bound, arguments) if V.graph.cpp_wrapper else []
+        types = cpp_kernel.types(len(arguments), in_cpp) if in_cpp else ()
         body = _call_text(pipelines, len(arguments), device, self.together, self._schedules_text(bound, arguments))
         name: str | None = wrapper.src_to_kernel.get(body)
         if name is None:
             fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
             name = "_".join(["halide", fused, wrapper.next_kernel_suffix()])
             wrapper.src_to_kernel[body] = name
-            wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
-            origins, detailed = get_kernel_metadata(self.nodes, wrapper)
-            wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=f"{origins}\n{detailed}", gpu=False)
+            metadata = "\n".join(get_kernel_metadata(self.nodes, wrapper))
+            if in_cpp:
+                cpp_kernel.define(wrapper, name, types, in_cpp, metadata)
+            else:
+                wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
+                wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=metadata, gpu=False)
         if not device_type(device).on_host:
             wrapper.write_get_raw_stream_header()
-            arguments.append(f"get_raw_stream({device.index})")
-        wrapper.writeline(f"{name}({', '.join(arguments)})")
+        wrapper.writeline(LaunchLine(wrapper, name, tuple(arguments), device, types))
         return name
+
+    def _cpp_pipelines(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> list[CppPipeline]:
+        pipelines = []
+        for captured, compilation, names in zip(self.captured, self.compilations, bound):
+            positions = tuple(map(arguments.index, names))
+            first = len(captured.program.inputs)
+            last = first + len(captured.sizes)
+            pipelines.append(CppPipeline(compilation, positions[:first] + positions[last:], positions[first:last]))
+        return pipelines
 
     def _schedules_text(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> str:
         """What `load_kernel` is told of pipelines with schedules of the user's; "" if there are none."""
@@ -158,7 +175,8 @@ class KernelGroup:
         names[:inputs] = [self._on_device(*pair) for pair in zip(captured.memories, names[:inputs])]
         for size in captured.sizes:
             V.graph.wrapper_code.ensure_size_computed(size)
-        return [*names[:inputs], *map(pexpr, captured.sizes), *names[inputs:]]
+        printed = cexpr if V.graph.cpp_wrapper else pexpr
+        return [*names[:inputs], *map(printed, captured.sizes), *names[inputs:]]
 
     def _name(self, memory: str) -> str:
         """The wrapper's name of the memory: its last reuse, since earlier names are gone by the time of the call."""

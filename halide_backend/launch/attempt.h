@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define MESSAGE_SIZE 256
 
@@ -41,5 +42,9 @@ static inline void end_attempt(struct attempt *attempt) {
 int fail(int code, const char *message);
 
 void halide_error(void *user_context, const char *message);
+
+/* Runs `body` in an attempt of its own. Returns what it returned or was ended with; where that is not 0, `message`, if
+ * it is not NULL, gets the MESSAGE_SIZE bytes of the message. What C functions of pipelines (build/c_interface.py) call. */
+int32_t halide_backend_run(int32_t (*body)(void *closure), void *closure, char *message);
 
 #endif

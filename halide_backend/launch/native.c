@@ -5,13 +5,14 @@
 #include "parallel.h"
 #include "profiler.h"
 
-#define ABI 1 /* raise it when a compiled kernel of an older version could no longer run */
+#define ABI 2 /* raise it when a compiled kernel of an older version could no longer run */
 
 static const struct symbol runtime_symbols[] = {
     {"halide_do_par_for", (void *)halide_do_par_for},
     {"halide_malloc", (void *)halide_malloc},
     {"halide_free", (void *)halide_free},
     {"halide_error", (void *)halide_error},
+    {"halide_backend_run", (void *)halide_backend_run},
     {"halide_mutex_array_create", (void *)halide_mutex_array_create},
     {"halide_mutex_array_destroy", (void *)halide_mutex_array_destroy},
     {"halide_mutex_array_lock", (void *)halide_mutex_array_lock},

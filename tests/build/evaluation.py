@@ -7,9 +7,11 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
+from halide_backend.build.c_interface import RUN
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
+from halide_backend.launch.launcher import native
 
 Floats = npt.NDArray[np.float32]
 
@@ -51,8 +53,11 @@ def _serial_loop(context: int, task: int, start: int, size: int, closure: int) -
     return max((body(context, at, closure) for at in range(start, start + size)), default=0)
 
 
-#: All of the runtime that the kernels of these tests call.
-RUNTIME = {"halide_do_par_for": ctypes.cast(_serial_loop, ctypes.c_void_p).value or 0}
+#: All of the runtime that the objects of these tests call.
+RUNTIME = {
+    "halide_do_par_for": ctypes.cast(_serial_loop, ctypes.c_void_p).value or 0,
+    RUN: native().symbols()[RUN],
+}
 
 
 def evaluate(text: str, *inputs: Floats, target: Target | None = None, size: int = 16) -> Floats:

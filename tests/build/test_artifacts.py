@@ -20,6 +20,7 @@ from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
 from halide_backend.errors import KernelTextError, UnsupportedVersionError, WorkerTimeout
+from halide_backend.launch.launcher import native
 from kernels_cache import Key, Miss, Store, cli
 
 HOST = Target.host()
@@ -63,7 +64,7 @@ def test_compiled_stored_and_runs(fresh: Path) -> None:
     artifact = get()
     digest = Key(kind="cpu-object", fields=key_fields(DOUBLED, HOST)).digest
     assert artifact.entry == f"kernel_{digest[:16]}"
-    kernel = load_object(artifact.object, artifact.entry, {})
+    kernel = load_object(artifact.object, artifact.entry, native().symbols())
     a, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     call(kernel.address, a, out)
     assert (out == 2 * a).all()
@@ -217,7 +218,7 @@ def test_nothing_but_the_worker_is_started_on_a_path_without_tools(tmp_path: Pat
     done = script(
         f"""
 artifact = get_or_compile({elementwise("hl.sin(a)")!r}, Target.host(), name="sine").artifact.result(60)
-load_object(artifact.object, artifact.entry, {{}})
+load_object(artifact.object, artifact.entry, native().symbols())
 (event, command), = started
 print(event, command[-1], len(children(os.getpid())))
 """,
@@ -262,6 +263,7 @@ sys.addaudithook(audit)
 from halide_backend.build.artifacts import get_or_compile, worker_pool
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
+from halide_backend.launch.launcher import native
 """
     paths = os.pathsep.join(filter(None, sys.path))
     return subprocess.run(

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from halide_backend.build import elf
+from halide_backend.build.c_interface import RUN
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
+from halide_backend.launch.launcher import native
 from halide_backend.program.operation_names import LOOPS
 
 Floats = npt.NDArray[np.floating]
@@ -103,6 +105,6 @@ def vector_kernel(
     return VectorKernel(
         bits,
         seconds,
-        frozenset(elf.symbols(compiled.object).undefined),
-        load_object(compiled.object, f"kernel_{function}", {}),
+        frozenset(elf.symbols(compiled.object).undefined - {RUN}),
+        load_object(compiled.object, f"kernel_{function}", native().symbols()),
     )

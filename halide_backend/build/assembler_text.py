@@ -1,0 +1,128 @@
+"""An object as text for an assembler: bytes, symbols and relocations, no instruction by its name.
+
+So the object can stand in the C++ source of a model as an `asm` declaration. Whatever compiles that source links the
+kernel, and the assembler need not know the processor's instructions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from halide_backend.build import elf
+from halide_backend.errors import LoadError
+
+_RELOCATION = struct.Struct("<QQq")  # where, symbol << 32 | type, addend
+#: r_type of the x86-64 psABI: what compiled kernels have, and what LLVM may choose in their place.
+_TYPES = {
+    1: "R_X86_64_64",
+    2: "R_X86_64_PC32",
+    4: "R_X86_64_PLT32",
+    9: "R_X86_64_GOTPCREL",
+    24: "R_X86_64_PC64",
+    41: "R_X86_64_GOTPCRELX",
+    42: "R_X86_64_REX_GOTPCRELX",
+}
+_WRITE, _ALLOCATED, _EXECUTED = 1, 2, 4  # sh_flags
+_FUNCTION, _HIDDEN = 2, 2  # STT_FUNC, STV_HIDDEN
+_UNWINDING = ".eh_frame"
+
+
+@dataclass(frozen=True)
+class _Symbol:
+    """`text` is what an expression of the assembler calls it: its name, or a place in a section."""
+
+    text: str
+    is_local: bool
+    is_function: bool
+    is_hidden: bool
+    section: int
+    value: int
+    size: int
+
+
+def assembler_text(image: bytes, entry: str) -> str:
+    """The object in the GNU assembler's language, x86-64, to be followed by other text.
+
+    Tables for unwinding are left out: no exception passes through a kernel.
+
+    Args:
+        image: relocatable object, as `compiler.compile_kernel` makes it.
+        entry: its function, whose name tells the local labels of several objects apart.
+
+    Raises:
+        LoadError: it is no such object, or has what this module does not know.
+    """
+    try:
+        return "\n".join(_lines(image, entry)) + "\n"
+    except (struct.error, IndexError, KeyError, ValueError) as error:
+        raise LoadError(
+            f"it cannot be written as assembly language: {type(error).__name__}: {error}",
+            where=f"object of {entry}",
+            cure="Clear the kernel cache so that it is compiled anew; if it comes back, please report it.",
+        ) from error
+
+
+def _lines(image: bytes, entry: str) -> Iterator[str]:
+    sections = list(elf.sections(image))
+    names = [elf.string(image, sections[_name_table(image)].offset + section.name) for section in sections]
+    kept = {
+        number
+        for number, section in enumerate(sections)
+        if section.flags & _ALLOCATED and section.size and names[number] != _UNWINDING
+    }
+    labels = {number: f".L{entry}.{number}" for number in kept}
+    symbols = list(_symbols(image, sections, labels))
+    for number in sorted(kept):
+        section = sections[number]
+        flags = "a" + "w" * bool(section.flags & _WRITE) + "x" * bool(section.flags & _EXECUTED)
+        kind = "nobits" if section.kind == elf.NO_BITS else "progbits"
+        yield f'.pushsection {names[number]}.{entry}, "{flags}", @{kind}'
+        yield f".balign {max(1, section.alignment)}"
+        yield f"{labels[number]}:"
+        yield from _content(image, section)
+        for symbol in symbols:
+            if symbol.section == number and not symbol.is_local:
+                yield f".globl {symbol.text}"
+                yield from ([f".hidden {symbol.text}"] if symbol.is_hidden else [])
+                yield from ([f".type {symbol.text}, @function"] if symbol.is_function else [])
+                yield f".set {symbol.text}, {labels[number]} + {symbol.value}"
+                yield f".size {symbol.text}, {symbol.size}"
+        yield ".popsection"
+    for table in sections:
+        if table.kind == elf.RELOCATIONS and table.info in kept:
+            for where, kind_and_symbol, addend in _RELOCATION.iter_unpack(_bytes(image, table)):
+                kind = _TYPES[kind_and_symbol & 0xFFFFFFFF]
+                symbol = symbols[kind_and_symbol >> 32].text
+                yield f".reloc {labels[table.info]} + {where}, {kind}, {symbol} + {addend}"
+
+
+def _symbols(image: bytes, sections: list[elf.Section], labels: dict[int, str]) -> Iterator[_Symbol]:
+    (table,) = (section for section in sections if section.kind == elf.SYMBOL_TABLE)
+    strings = sections[table.link].offset
+    for name, info, visibility, section, value, size in elf.SYMBOL.iter_unpack(_bytes(image, table)):
+        is_local = info >> 4 == elf.LOCAL
+        text = f"{labels.get(section, '?')} + {value}" if is_local else elf.string(image, strings + name)
+        yield _Symbol(text, is_local, info & 15 == _FUNCTION, visibility & 3 == _HIDDEN, section, value, size)
+
+
+def _content(image: bytes, section: elf.Section) -> Iterator[str]:
+    if section.kind == elf.NO_BITS:
+        yield f".zero {section.size}"
+        return
+    content = _bytes(image, section)
+    whole = len(content) & ~7
+    words = struct.unpack(f"<{whole // 8}Q", content[:whole])
+    for begin in range(0, len(words), 8):
+        yield ".quad " + ", ".join(map(hex, words[begin : begin + 8]))
+    if content[whole:]:
+        yield ".byte " + ", ".join(map(str, content[whole:]))
+
+
+def _bytes(image: bytes, section: elf.Section) -> bytes:
+    return image[section.offset : section.offset + section.size]
+
+
+def _name_table(image: bytes) -> int:
+    return int(struct.unpack_from("<H", image, 62)[0])  # e_shstrndx
