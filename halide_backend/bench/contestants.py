@@ -74,10 +74,11 @@ class Contestants:
         return compile_for(name, function, dynamic=self.dynamic, options=self._options(name))
 
     def _options(self, name: str) -> dict[str, Any]:
+        if name == NAME:
+            # The rules are judged, not what somebody has tuned on this machine.
+            return {f"{NAME}.tune": "never", **({f"{NAME}.target": self.target} if self.target else {})}
         if not self.target:
             return {}
-        if name == NAME:
-            return {f"{NAME}.target": self.target}
         bits, architecture = _CPP_LIMITS[self.target]
         return {"cpp.simdlen": bits, "cpp.march": architecture}
 

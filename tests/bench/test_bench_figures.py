@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
-from halide_backend.bench import summary
+from halide_backend.bench import contestants, summary
 from halide_backend.bench.agreement import disagreement, widened
 from halide_backend.bench.case import Case, Kernel
 from halide_backend.bench.contestants import Contestants
@@ -122,3 +123,11 @@ def test_smaller_vectors_have_a_lower_peak() -> None:
         pytest.skip("the margin is that of AVX-512 over SSE")
     small, large = (Roofline(target, 1).peak for target in (Target.level("sse41"), Target.host()))
     assert large > 2 * small
+
+
+@pytest.mark.parametrize("name", ["halide_backend", "itself", "cpp"])
+def test_what_is_tuned_on_this_machine_is_not_timed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(contestants, "compile_for", lambda *_, options, **__: asked.append(options))
+    Contestants(("itself", "cpp")).compile(name, torch.relu)
+    assert asked == [{} if name == "cpp" else {"halide_backend.tune": "never"}]
