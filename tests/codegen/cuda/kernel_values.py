@@ -150,8 +150,8 @@ def check_values(
         texts[compilation.text] = in_cuda_memory(program)
         return compilation
 
-    def loaded(name: str, pipelines: Any, arity: int) -> Any:
-        kernel = load_kernel(name, pipelines, arity)
+    def loaded(name: str, pipelines: Any, arity: int, **options: Any) -> Any:
+        kernel = load_kernel(name, pipelines, arity, **options)
         programs = [texts[text.lstrip("\n")] for text, _ in pipelines]
 
         def call(*values: Any) -> None:
