@@ -108,7 +108,7 @@ def test_a_setting_changes_the_steps() -> None:
 def test_every_knob_is_on_the_page_of_schedules() -> None:
     page = PAGE.read_text()
     names = {choice.knob.name for made in MADE for extents in EXTENTS for choice in choices_of(made(extents)[0])}
-    assert {"parallel.threads", "transposes.side", "vector_reduction.accumulators", "column_reductions.parts"} <= names
+    assert {"parallel.threads", "transposes.side", "column_reductions.parts", "column_blocks.unroll"} <= names
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 

@@ -15,6 +15,7 @@ from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.plan import Plan
+from halide_backend.schedule.steps import AlignStorage
 
 H200 = Gpu("sm_90", 132, 2048, 228 << 10, 60 << 20, 4.8e12)
 SIDE = Knob("rule.side", (4, 8, "whole"), "for this test")
@@ -101,3 +102,22 @@ def test_a_value_has_its_type() -> None:
     assert Choices({"rule.side": "whole"}).choose(SIDE, 4, "") == "whole"
     with pytest.raises(IllegalPlan, match="is no value of this knob"):
         Choices({"rule.side": True}).choose(Knob("rule.side", (1, 2), ""), 2, "")
+
+
+@pytest.mark.parametrize("padding", [0, 1, 4])
+def test_lines_in_shared_memory_are_padded_as_requested(padding: int) -> None:
+    x0, x1 = axes = Axis("x0", 128, 128), Axis("x1", 64, 64)
+    program = LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", 8192, 0, aligned=True),),
+        sizes=(),
+        outputs=(Buffer("out_ptr0", "float32", 8192, 1, aligned=True),),
+        values=(Value("load", "float32", (), Load("in_ptr0", 128 * x1.symbol + x0.symbol), frozenset({"x0", "x1"})),),
+        stores=(Store("out_ptr0", 64 * x0.symbol + x1.symbol, 0, Nest(axes)),),
+        checks=(),
+        outer=axes,
+    )
+    plan = plan_kernel(program, H200, {"shared_transposes.padding": padding}).plan
+    assert plan.mapping.rule == "shared_transposes"
+    assert [step.alignment - plan.mapping.tiling.side for step in plan.steps if isinstance(step, AlignStorage)] == [
+        padding
+    ]

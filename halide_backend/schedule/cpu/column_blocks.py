@@ -20,10 +20,13 @@ from halide_backend.schedule.cpu.kernel import (
     vectors,
 )
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.stage import Loop, Role
-from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step
+from halide_backend.schedule.stage import Loop, Role, Stage
+from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step, Unroll
 
 COLUMNS = Knob("column_blocks.columns", (16, 32, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators")
+UNROLL = Knob(
+    "column_blocks.unroll", (1, 2, 4), "vectors of a block that are computed together where nothing is reduced"
+)
 
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
@@ -49,11 +52,15 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
+        unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u")
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
             *vector.steps,
+            *unrolled,
             *cut.steps,
-            Reorder(stage.name, (*vector.loops, *cut.loops)),
+            Reorder(
+                stage.name, (vector.loops[0], *([f"{column}_i_u"] if unrolled else []), *vector.loops[1:], *cut.loops)
+            ),
         ]
         if tasks.outer in cut.loops:
             steps += tasks.shared(stage.name)
@@ -78,6 +85,16 @@ def _streamed(kernel: CpuKernel, others: list[str]) -> bool:
         and points == 1
         and all(stage.role is Role.REDUCTION and has_parts(kernel, stage) for stage in stages)
     )
+
+
+def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str) -> list[Step]:
+    """Steps that compute several of the vectors along `vectors_of` together, as loop `name`."""
+    if kernel.reduces:
+        return []
+    count = kernel.choices.number(UNROLL, 1, "LLVM unrolls as far as it pays")
+    if count == 1:
+        return []
+    return [Split(stage.name, vectors_of, vectors_of, name, count), Unroll(stage.name, name)]
 
 
 def _tasks_of_rows(kernel: CpuKernel, column: str, within: list[Loop]) -> Tasks:

@@ -44,6 +44,10 @@ _SHARED_BYTES, _SQUARE_BYTES = 48 << 10, 40 << 10
 #: Elements by which a line of a tile in shared memory is longer than the tile, at most.
 _PADDING = 4
 
+PADDING = Knob(
+    "shared_transposes.padding", (0, 1, 2, _PADDING), "elements between the lines of a tile in shared memory"
+)
+
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Tiles of single elements, or of pairs if all that is stored has 16 bits and they fill their tiles."""
@@ -100,7 +104,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
         elements = [loop.name for loop in stage.loops if is_element(loop)]
         if stage.role is Role.SHARED_TILE:
             place = ComputeAt(stage.name, parent.name, block)
-            found += _tile(stage, tiling, place, down, along, threads)
+            found += _tile(kernel, stage, place, down, along, threads)
         elif stage.role in (Role.STAGED_LOAD, Role.PACKED):
             found += [ComputeAt(stage.name, parent.name, "line"), *(Unroll(stage.name, name) for name in elements)]
     return tuple(found)
@@ -135,8 +139,13 @@ def _output(found: list[Step], kernel: TiledKernel, stage: Stage, down: str, alo
     return block
 
 
-def _tile(stage: Stage, tiling: Tiling, place: ComputeAt, down: str, along: str, threads: int) -> list[Step]:
+def _tile(kernel: TiledKernel, stage: Stage, place: ComputeAt, down: str, along: str, threads: int) -> list[Step]:
     """Load the tile of a transposed operand at `place`."""
+    tiling = kernel.tiling
+    padding = 1 if tiling.chunk else max(1, 32 // stage.bits)
+    padding = kernel.choices.number(
+        PADDING, padding, "a word: neighbours in a column are in other banks", at=stage.name
+    )
     # The threads of a warp read what is adjacent, also where fewer of them write a line.
     lanes = max(tiling.side, WARP)
     elements = [loop.name for loop in stage.loops if is_element(loop)]
@@ -144,7 +153,7 @@ def _tile(stage: Stage, tiling: Tiling, place: ComputeAt, down: str, along: str,
     return [
         place,
         StoreIn(stage.name, "GPUShared"),
-        AlignStorage(stage.name, along, tiling.side + (1 if tiling.chunk else max(1, 32 // stage.bits))),
+        AlignStorage(stage.name, along, tiling.side + padding),
         # Halide 21 computes half of a stage whose loop is called "s".
         Split(stage.name, along, "line", "y", threads // lanes),
         Split(stage.name, down, "half", "i", lanes),
