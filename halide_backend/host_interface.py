@@ -8,7 +8,6 @@ from typing import Any
 
 from torch._dynamo import device_interface
 from torch._inductor.codegen import common
-from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 
 from halide_backend.device_type import DeviceType
 
@@ -60,5 +59,7 @@ def tell_inductor(kind: DeviceType) -> None:
     interfaces = dict(device_interface.get_registered_device_interfaces())
     if kind.interface or kind.name not in interfaces:
         device_interface.register_interface_for_device(kind.name, kind.interface or HostInterface)
+    # Torch 2.11 registers its own, those of CUDA among them, when somebody asks while there are none.
+    host = common.get_device_op_overrides("cpu")
     if kind.op_overrides or kind.name not in common.device_op_overrides_dict:
-        common.register_device_op_overrides(kind.name, kind.op_overrides or CpuDeviceOpOverrides())
+        common.register_device_op_overrides(kind.name, kind.op_overrides or host)

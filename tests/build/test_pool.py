@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compile_servers import children, server_of, submit
-from evaluation import call
+from evaluation import RUNTIME, call
 from kernel_texts import DOUBLED, ROW_SUMS, elementwise
 
 from halide_backend.build.kernel import CompiledKernel
@@ -57,7 +57,7 @@ def eventually(condition: object) -> bool:
 
 def test_a_kernel_comes_back_and_runs(pool: WorkerPool) -> None:
     kernel = good(pool)
-    loaded = load_object(kernel.object, "k", {})
+    loaded = load_object(kernel.object, "k", RUNTIME)
     a, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     call(loaded.address, a, out)
     assert (out == 2 * a).all()
@@ -98,7 +98,7 @@ def test_many_kernels_from_many_threads(pool: WorkerPool) -> None:
     for thread in threads:
         thread.join()
     for number, future in futures:
-        loaded = load_object(future.result(60).object, "k", {})
+        loaded = load_object(future.result(60).object, "k", RUNTIME)
         a, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
         call(loaded.address, a, out)
         assert (out == number * a).all()

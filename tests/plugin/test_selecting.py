@@ -260,3 +260,21 @@ def test_what_it_cannot_serve_is_one_error_with_a_cure(run: Run) -> None:
     assert kind == "HalideBackendError"
     assert "set cpu_backend='cpp' for this compilation" in message
     assert found["cuda"] == "CudaScheduling"
+
+
+def test_the_wrappers_of_other_devices_are_written_as_before(run: Run) -> None:
+    # Torch 2.11 has its own overrides registered by the first who asks, unless the table has entries by then.
+    found = run(
+        """
+        from torch._inductor.codegen import common
+        common.init_backend_registration()
+        before = sorted(common.device_op_overrides_dict)
+        from halide_backend.plugin import register
+        register()
+        after = sorted(common.device_op_overrides_dict)
+        guard = common.get_device_op_overrides("cuda").device_guard(1)
+        report(before=before, after=after, guard=guard)
+        """
+    )
+    assert found["after"] == found["before"]
+    assert found["guard"] == "torch.cuda._DeviceGuard(1)"
