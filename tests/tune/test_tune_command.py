@@ -165,6 +165,16 @@ def test_times_are_read(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
 
+@pytest.mark.parametrize(("strategy", "caches"), [("tpe", "cold"), ("model", "warm")])
+def test_a_strategy_and_the_conditions_are_asked_for(records: str, strategy: str, caches: str) -> None:
+    command = ["tune", records, "--kernels", "sum", "--budget", "6s", "--output", "trials", "--strategy", strategy]
+    assert cli.main([*command, "--caches", caches, "--threads", "1", "--seed", "3"]) == 0
+    trials = trial_log.read(Path("trials")).trials
+    measured = [trial for trial in trials if trial.samples]
+    assert len(measured) >= 3 and {trial.proposer for trial in trials} == {strategy}
+    assert {(trial.threads, trial.cold) for trial in measured} == {(1, caches == "cold")}
+
+
 @pytest.mark.parametrize("option", [["--budget", "soon"], ["--budget", "-3"], ["--strategy", "luck"], []])
 def test_a_command_line_that_is_not_understood(option: list[str], records: str) -> None:
     with pytest.raises(SystemExit) as caught:
