@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from halide_backend import pipeline
-from halide_backend.schedule.steps import Parallel, RFactor
+from halide_backend.schedule.steps import Parallel, Reorder, RFactor
 
 Check = Callable[..., dict[str, Any]]
 
@@ -53,6 +53,9 @@ def test_threads_share_rows(check: Check, steps: list[Any], name: str, shape: tu
     check(FUNCTIONS[name], numbers(shape), tolerance=2e-4)
     parts = {step.func for step in steps if isinstance(step, Parallel) and step.var == "part"}
     assert parts == {step.into for step in steps if isinstance(step, RFactor) and step.into.endswith("_parts")} != set()
+    # Threads are started once for all parts, not once for each row.
+    orders = {step.func: step.order for step in steps if isinstance(step, Reorder) and step.update == 0}
+    assert {orders[name][-1] for name in parts} == {"part"}
 
 
 @pytest.mark.parametrize("threads", [1, 2])

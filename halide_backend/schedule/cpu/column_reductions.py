@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, vectors
+from halide_backend.schedule.cpu.kernel import CpuKernel, Cut, Level, vectors
 from halide_backend.schedule.cpu.vector_reductions import RUNNING_TERMS
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage
@@ -50,11 +50,10 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None) -> list
     steps += cascade
     serial |= {name: (*loops, *outer) for name, loops in loops_of.items()}
     lanes = kernel.lanes(stage.bits)
-    if column.extent < lanes // 2:
-        return steps
+    wide = column.extent >= lanes // 2
     for name, around in serial.items():
         for update in (None, 0):
-            vector = vectors(name, column.name, column.extent, lanes, update)
+            vector = vectors(name, column.name, column.extent, lanes, update) if wide else Cut((), (column.name,))
             steps += vector.steps
             if update is not None:
                 steps.append(Reorder(name, (*vector.loops, *around), update=0))
