@@ -44,9 +44,9 @@ def texts_of_models(quick: bool) -> dict[str, dict[str, str]]:
     for workload in workloads():
         texts: dict[str, str] = {}
 
-        def recorded(text: str, target: Any, *, name: str, limits: Any, texts: dict[str, str] = texts) -> Any:
+        def recorded(text: str, target: Any, *, name: str, texts: dict[str, str] = texts, **options: Any) -> Any:
             texts.setdefault(text, name)
-            return get_or_compile(text, target, name=name, limits=limits)
+            return get_or_compile(text, target, name=name, **options)
 
         pipeline.get_or_compile = recorded
         try:

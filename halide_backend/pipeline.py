@@ -47,8 +47,8 @@ log = logging.getLogger("halide_backend")
 
 @dataclass(frozen=True)
 class Compilation:
-    """A kernel that is being built: its plan, the text it is built from, and for which machine; and the schedule that
-    made it, if that is not the rules' own.
+    """A kernel that is being built: its plan, the text it is built from, and for which machine; the schedule that made
+    it, if that is not the rules' own; and whether it is called through its C function.
     """
 
     plan: Plan
@@ -56,6 +56,7 @@ class Compilation:
     target: Target
     build: Build
     scheduled: ScheduledKernel | None = None
+    c_interface: bool = False
 
     def again(self) -> Compilation:
         """The same for another kernel of equal program, for which nothing has to be looked up."""
@@ -81,12 +82,12 @@ class Compilation:
             assert scheduled.rules is not None
             usage.warn_once(scheduled.schedule, f"{scheduled.schedule}: it cannot be built and is left out: {error}")
             rules = scheduled.rules
-        build = get_or_compile(rules.text, self.target, name=name, limits=_limits())
-        return Compilation(rules.plan, rules.text, self.target, build).finished(name)
+        build = get_or_compile(rules.text, self.target, name=name, limits=_limits(), c_interface=self.c_interface)
+        return Compilation(rules.plan, rules.text, self.target, build, None, self.c_interface).finished(name)
 
 
-def compile_program(program: LoopProgram, name: str, device: torch.device) -> Compilation:
-    """Write the kernel's text for `device` and ask for its artifact; returns at once.
+def compile_program(program: LoopProgram, name: str, device: torch.device, c_interface: bool = False) -> Compilation:
+    """Write the kernel's text for `device` and ask for its artifact, with a C function or without; returns at once.
 
     Raises:
         ScheduleError: a schedule of the user's is illegal, or a file or function fails.
@@ -95,8 +96,9 @@ def compile_program(program: LoopProgram, name: str, device: torch.device) -> Co
     target = current_target(device)
     scheduled = schedule_kernel(program, device_of(target), name, _sources())
     kernel = scheduled.kernel
-    build = get_or_compile(kernel.text, target, name=name, limits=_limits())
-    return Compilation(kernel.plan, kernel.text, target, build, scheduled if scheduled.schedule else None)
+    build = get_or_compile(kernel.text, target, name=name, limits=_limits(), c_interface=c_interface)
+    chosen = scheduled if scheduled.schedule else None
+    return Compilation(kernel.plan, kernel.text, target, build, chosen, c_interface)
 
 
 def start_workers() -> None:
@@ -171,7 +173,7 @@ def load_c_functions(name: str, pipelines: Sequence[tuple[str, str]]) -> None:
     _sources().note(name, device_of(target).name)
     for number, (entry, padded) in enumerate(pipelines):
         text = padded.lstrip("\n")
-        build = get_or_compile(text, target, name=name, limits=_limits())
+        build = get_or_compile(text, target, name=name, limits=_limits(), c_interface=True)
         note = journal.loading(_loading(name, number, text, target, "cpu"), build)
         _c_functions.setdefault(entry, _CFunction(name, build, note))
 

@@ -81,7 +81,9 @@ class Limits:
     memory_limit_mb: int = 4096
 
 
-def get_or_compile(text: str, target: Target, *, name: str, limits: Limits | None = None) -> Build:
+def get_or_compile(
+    text: str, target: Target, *, name: str, limits: Limits | None = None, c_interface: bool = False
+) -> Build:
     """Ask for the artifact of a kernel; equal kernels share one future.
 
     Args:
@@ -89,6 +91,7 @@ def get_or_compile(text: str, target: Target, *, name: str, limits: Limits | Non
         target: what to compile for.
         name: the kernel's name, for messages; it does not take part in the key.
         limits: None for the defaults.
+        c_interface: whether a CPU kernel is called through its C function, which takes time to compile.
 
     Raises (at once):
         UnsupportedVersionError: this machine cannot run code for `target`, or halide or llvmlite
@@ -99,14 +102,17 @@ def get_or_compile(text: str, target: Target, *, name: str, limits: Limits | Non
     """
     target.check_runs_here()
     limits = limits or Limits()
-    key = Key(kind="cuda-object" if target.capability else "cpu-object", fields=key_fields(text, target))
+    kind = "cuda-object" if target.capability else "cpu-object-c" if c_interface else "cpu-object"
+    key = Key(kind=kind, fields=key_fields(text, target))
     with _memory.lock:
         known = _memory.artifacts.get(key.digest)
         if known is not None and _may_succeed(known):
             return Build(key.digest, known, asked_before=True)
         store = _store(environment.directory(), environment.shared())
         pool = worker_pool(limits.workers)
-        future = pool.threads.submit(lambda: _stored_or_built(store, pool, key, text, target, name, limits))
+        future = pool.threads.submit(
+            lambda: _stored_or_built(store, pool, key, text, target, name, limits, c_interface)
+        )
         _memory.artifacts[key.digest] = future
     return Build(key.digest, future)
 
@@ -164,13 +170,15 @@ def _stored_or_built(
     target: Target,
     name: str,
     limits: Limits,
+    c_interface: bool,
 ) -> Artifact:
     entry = entry_symbol(key.digest)
     seconds = 0.0
 
     def build() -> dict[str, bytes]:
         nonlocal seconds
-        kernel = pool.compile(text, target, entry, name, limits.time_limit, limits.memory_limit_mb << 20)
+        memory_limit = limits.memory_limit_mb << 20
+        kernel = pool.compile(text, target, entry, name, limits.time_limit, memory_limit, c_interface=c_interface)
         seconds = kernel.seconds
         gpu = {_IMAGE: kernel.image} if kernel.image else {}
         return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode(), **gpu}

@@ -32,15 +32,14 @@ from halide_backend.build.llvm.transposed_tiles import with_direct_transposition
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
 from halide_backend.build.ptx.instructions import Module
-from halide_backend.build.target import Target
+from halide_backend.build.target import SHARED_BYTES, Target
 from halide_backend.errors import HalideCompileError, IllegalPlan, KernelTextError
 
 _REFUSED = "Correct the schedule in the kernel's text, or delete the text to have it made anew."
 _INVALID = "A kernel text defines ARGUMENTS and pipeline() -> (inputs, outputs); compare it with the original."
 
-#: The threads of a block in a launch and its bytes of shared memory; how many it gets without asking for more.
+#: The threads of a block in a launch and its bytes of shared memory.
 _LAUNCH = re.compile(r"call i32 @halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+, ){3}((?:i32 [^,]+, ){3})i32 ([^,]+),")
-_MOST_SHARED = 48 << 10
 #: Registers that a thread can have.
 _MOST_REGISTERS = 255
 
@@ -58,7 +57,7 @@ _LAUNCHING = frozenset(
 _ENTRY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
-def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> CompiledKernel:
+def compile_kernel(text: str, target: Target, entry: str, name: str = "", c_interface: bool = False) -> CompiledKernel:
     """Compile the text of one kernel in this process.
 
     Halide numbers its intermediate names process-wide and lets them into the object, so equal
@@ -69,6 +68,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
         target: machine to compile for.
         entry: symbol of the compiled function, a C identifier.
         name: name of the kernel for messages and tracebacks; `entry` when empty.
+        c_interface: whether the object of a CPU kernel is to define its C function, too.
 
     Raises:
         KernelTextError: the text does not run, or lacks what a text must define.
@@ -85,7 +85,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "") -> Com
     registers = _registers(kernel.namespace, name)
     _check_folds(kernel, inputs, outputs, target)
     ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
-    if not target.capability:
+    if c_interface:
         ir = with_c_interface(ir, entry, manifest)
     machine_code = emit_object(ir, target, name, promote=promote)
     image = b""
@@ -174,9 +174,9 @@ def _check_launches(ir: str, machine_code: bytes, name: str) -> None:
             where=f"kernel {name}",
             cure=_REFUSED,
         )
-    if (most := max((int(shared) for _, shared in launches), default=0)) > _MOST_SHARED:
+    if (most := max((int(shared) for _, shared in launches), default=0)) > SHARED_BYTES:
         raise HalideCompileError(
-            f"a block needs {most} bytes of shared memory, more than {_MOST_SHARED}",
+            f"a block needs {most} bytes of shared memory, more than {SHARED_BYTES}",
             where=f"kernel {name}",
             cure=_REFUSED,
         )

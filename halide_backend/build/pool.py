@@ -51,11 +51,13 @@ class WorkerPool:
         name: str,
         time_limit: float | None = None,
         memory_limit: int | None = None,
+        *,
+        c_interface: bool = False,
     ) -> CompiledKernel:
         """Compile a kernel in a worker, in the calling thread's time.
 
         Args:
-            text, target, entry, name: as for `compiler.compile_kernel`.
+            text, target, entry, name, c_interface: as for `compiler.compile_kernel`.
             time_limit, memory_limit: as for the pool, whose limits hold where they are None.
 
         Raises:
@@ -63,7 +65,9 @@ class WorkerPool:
             WorkerTimeout, WorkerCrashed: as `workers.pool.Worker.run`.
         """
         kernel: CompiledKernel
-        kernel, messages = self._run("compile", (text, target, entry, name), name, time_limit, memory_limit)
+        kernel, messages = self._run(
+            "compile", (text, target, entry, name, c_interface), name, time_limit, memory_limit
+        )
         return replace(kernel, messages=messages)
 
     def assemble(

@@ -18,6 +18,9 @@ from kernels_cache.canonical import Json
 #: is shared, and NaN and infinity mean what IEEE 754 says.
 BASE_FEATURES = ("no_asserts", "no_bounds_query", "no_runtime", "strict_float")
 
+#: Bytes of shared memory that a block has without an opt-in, on every GPU (CUDA C++ Programming Guide).
+SHARED_BYTES = 48 << 10
+
 #: Halide feature -> the LLVM features it lets Halide use (Halide 21, CodeGen_X86::mattrs).
 #: Each is offered only to a processor that has all of them, whatever its model number says: a
 #: virtual machine may hide some. avx512_zen4 is Halide's one name for AVX-512 BF16 and VNNI: a

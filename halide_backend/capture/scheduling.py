@@ -200,7 +200,7 @@ class HalideScheduling(BaseScheduling):
         known = self._compilations.get((captured.program, device))
         if known is not None:
             return known.again()
-        compilation = compile_program(captured.program, _name_of(captured.nodes), device)
+        compilation = compile_program(captured.program, _name_of(captured.nodes), device, V.graph.cpp_wrapper)
         self._compilations[captured.program, device] = compilation
         return compilation
 

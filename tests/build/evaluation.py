@@ -7,11 +7,9 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from halide_backend.build.c_interface import RUN
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
-from halide_backend.launch.launcher import native
 
 Floats = npt.NDArray[np.float32]
 
@@ -56,7 +54,6 @@ def _serial_loop(context: int, task: int, start: int, size: int, closure: int) -
 #: All of the runtime that the objects of these tests call.
 RUNTIME = {
     "halide_do_par_for": ctypes.cast(_serial_loop, ctypes.c_void_p).value or 0,
-    RUN: native().symbols()[RUN],
 }
 
 

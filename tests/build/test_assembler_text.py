@@ -24,7 +24,7 @@ TEXT = ROW_SUMS.replace("total = total + lanes[lane, i]", "total = total + hl.si
 
 @pytest.fixture(scope="module")
 def image() -> bytes:
-    return compile_kernel(TEXT, HOST, "rows").object
+    return compile_kernel(TEXT, HOST, "rows", c_interface=True).object
 
 
 def assembled(text: str, folder: Path) -> bytes:
@@ -58,7 +58,7 @@ def test_bytes_and_symbols_are_those_of_the_object(image: bytes, tmp_path: Path)
 
 @needs_assembler
 def test_two_objects_have_room_in_one_text(image: bytes, tmp_path: Path) -> None:
-    other = compile_kernel(elementwise("a + a"), HOST, "doubled").object
+    other = compile_kernel(elementwise("a + a"), HOST, "doubled", c_interface=True).object
     text = assembler_text(image, "rows") + assembler_text(other, "doubled")
     both = elf.symbols(assembled(text, tmp_path)).defined
     assert both == elf.symbols(image).defined | elf.symbols(other).defined

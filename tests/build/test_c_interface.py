@@ -11,6 +11,8 @@ import torch
 from captured_kernels import captured_kernels
 from kernel_texts import DOUBLED, HEADER, ROW_SUMS
 
+from halide_backend.build import elf
+from halide_backend.build.artifacts import get_or_compile
 from halide_backend.build.c_interface import c_function
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.fingerprint import toolchain
@@ -25,7 +27,7 @@ class CFunction:
     """The C function of a text; `numbers` are those of the call, in order."""
 
     def __init__(self, text: str) -> None:
-        self.object = compile_kernel(text, HOST, "k").object
+        self.object = compile_kernel(text, HOST, "k", c_interface=True).object
         self._code = load_object(self.object, c_function("k"), native().symbols())
         places = [ctypes.c_void_p] * 4
         self._function = ctypes.CFUNCTYPE(ctypes.c_int32, *places)(self._code.address)
@@ -156,3 +158,14 @@ def test_texts_of_messages_are_escaped() -> None:
 def test_its_name_has_the_version() -> None:
     assert c_function("kernel_01") == "hb1_kernel_01"
     assert "sources" in toolchain()  # of build/, where the version is
+
+
+def test_only_who_asks_for_a_c_function_gets_one() -> None:
+    """It takes time to compile, so kernels that Python launches have none, and keys tell both apart."""
+    called, launched = (
+        get_or_compile(DOUBLED, HOST, name="doubled", c_interface=c_interface).artifact.result(60)
+        for c_interface in (True, False)
+    )
+    assert called.entry != launched.entry
+    assert c_function(called.entry) in elf.symbols(called.object).defined
+    assert not any(name.startswith("hb") for name in elf.symbols(launched.object).defined)

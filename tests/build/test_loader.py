@@ -14,7 +14,6 @@ from evaluation import RUNTIME, call
 from kernel_texts import DOUBLED, ROW_SUMS, elementwise
 
 from halide_backend.build import elf, loader
-from halide_backend.build.c_interface import RUN
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.target import Target
@@ -63,7 +62,7 @@ def test_imports_are_the_given_addresses(row_sums: bytes) -> None:
 def test_c_functions_are_found_without_being_given() -> None:
     text = elementwise("hl.sin(a)")  # Halide leaves it to the C library
     image = compile_kernel(text, HOST, "sine").object
-    assert elf.symbols(image).undefined == {"sinf", RUN}
+    assert elf.symbols(image).undefined == {"sinf"}
     a, out = np.linspace(-3, 3, 16, dtype=np.float32), np.zeros(16, np.float32)
     kernel = load_object(image, "sine", RUNTIME)
     call(kernel.address, a, out)
@@ -74,7 +73,7 @@ def test_nothing_else_of_the_process_is_reachable(row_sums: bytes) -> None:
     for wanted in ("system", "malloc", "halide_do_par_for"):
         image = row_sums.replace(b"halide_do_par_for", wanted.encode().ljust(17, b"\0"))
         with pytest.raises(LoadError, match=f"does not offer: {wanted}") as caught:
-            load_object(image, "row_sums", {RUN: RUNTIME[RUN]})
+            load_object(image, "row_sums", {})
         assert "row_sums" in caught.value.where and caught.value.cure
 
 

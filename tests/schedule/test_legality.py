@@ -15,6 +15,7 @@ from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
+    AlignStorage,
     AllowRaceConditions,
     Atomic,
     Bound,
@@ -380,3 +381,42 @@ def test_a_step_that_legality_does_not_know_is_refused() -> None:
             check(kernel(), [Unheard("out")])
     finally:
         del Step.kinds["Unheard"]
+
+
+TILE = StageGraph(
+    (
+        Stage("a", Role.SHARED_TILE, (Loop("x1", 4096, "x1"), Loop("x0", 4096, "x0"))),
+        Stage("out", Role.OUTPUT, (Loop("x1", 4096, "x1"), Loop("x0", 4096, "x0")), calls=("a",)),
+    ),
+    ("x0", "x1"),
+)
+
+
+def tile_steps(lines: int) -> list[Step]:
+    """A tile of 32 x `lines` elements in shared memory, of 32 x 8 threads."""
+    return [
+        Split("out", "x1", "along", "i", 32),
+        Split("out", "x0", "down", "part", lines),
+        Split("out", "part", "line", "y", 8),
+        Reorder("out", ("line", "i", "y", "along", "down")),
+        GpuThreads("out", ("i", "y")),
+        GpuBlocks("out", ("along", "down")),
+        ComputeAt("a", "out", "along"),
+        StoreIn("a", "GPUShared"),
+        AlignStorage("a", "x1", 33),
+        Split("a", "x1", "part", "y", 8),
+        Split("a", "x0", "half", "i", 32),
+        Reorder("a", ("half", "part", "i", "y")),
+        GpuThreads("a", ("i", "y")),
+    ]
+
+
+@pytest.mark.parametrize(("lines", "stored"), [(32, 4224), (256, 33792), (512, 67584)])
+def test_a_tile_fits_into_shared_memory(lines: int, stored: int) -> None:
+    tiling = Tiling(TilingKind.SHARED_TRANSPOSE, ("x0", "x1"), ("x0", "x1"), side=32, lines=lines)
+    found = refusal(TILE, tile_steps(lines), tiling)
+    if stored <= 48 << 10:
+        assert found is None
+    else:
+        assert found is not None and f"{stored} bytes of a" in found.what
+        assert found.where == "step 6, ComputeAt('a', 'out', 'along')"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from halide_backend.build.target import SHARED_BYTES
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.lines import is_computed, points_of
 from halide_backend.schedule.cuda.rule import Rule
@@ -39,9 +40,8 @@ THREADS = Knob("block_lines.threads", (32, 64, 128, 256, 512, 1024), "threads of
 UNROLL = Knob("block_lines.unroll", (1, 2, 4, 8, 16), "unroll factor of a thread's loop over a line")
 STORES = Knob("block_lines.stores", (1, 2, 4, 8), "the same where it stores, if the number of its steps is computed")
 
-#: Bytes of shared memory that a block has without an opt-in, on every GPU, and how many of them a line may have: the
-#: rest is for the exchange between warps.
-_SHARED_BYTES, _LINE_BYTES = 48 << 10, 40 << 10
+#: Bytes of shared memory that a line may have: the rest is for the exchange between warps.
+_LINE_BYTES = 40 << 10
 
 #: Threads of a block per line: about 4 vectors each (measured on an H200; one vector each is a cliff).
 _THREAD_VECTORS, _FEWEST_THREADS, _MOST_THREADS = 4, 128, 512
@@ -73,8 +73,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     chunks = points // elements
     threads = choices.number(THREADS, _threads(chunks), f"about {_THREAD_VECTORS} vectors for each")
     exchanged = (len(facts.reductions) + len(positional)) * threads * 8
-    fits = kept + exchanged <= _SHARED_BYTES
-    choices.require(THREADS, fits, f"{kept + exchanged} bytes of shared memory are more than {_SHARED_BYTES}")
+    fits = kept + exchanged <= SHARED_BYTES
+    choices.require(THREADS, fits, f"{kept + exchanged} bytes of shared memory are more than {SHARED_BYTES}")
     unrolled = choices.number(UNROLL, 8, "that many loads are in flight; not tuned")
     chunk = last if elements > 1 else ""
     cut = replace(line, chunk=chunk, elements=elements, chunks=chunks, threads=threads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from halide_backend.build.target import SHARED_BYTES
 from halide_backend.schedule.cuda.column_reductions import MOST_POINTS
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.grid import blocks, fits_grid, grid, innermost
@@ -42,8 +43,8 @@ _THREADS, _STEPS = 512, 8
 #: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load.
 _BUSY, _LOADING = 993, 128
 
-#: CUDA's limits of every block.
-_MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
+#: CUDA's limit of every block.
+_MOST_THREADS = 1024
 
 #: The loop over the columns of a block.
 _COLUMN = "x"
@@ -75,7 +76,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     threads = choices.number(THREADS, rule, f"{_THREADS} threads of a block, with {_STEPS} steps or more")
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
     exchanged = (len(facts.reductions) + positions) * side * threads * 8
-    choices.require(THREADS, exchanged <= _SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
+    choices.require(THREADS, exchanged <= SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
     unrolled = choices.number(UNROLL, 8, "as of lines through which a block walks")
     cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side)
     return replace(cut, unroll=unrolled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from halide_backend.build.target import SHARED_BYTES
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.grid import blocks, grid, innermost
@@ -38,8 +39,8 @@ THREADS = Knob("shared_transposes.threads", (128, 256, 512), "threads of a block
 #: but 8192 x 2048 floats 53 us, of 32 x 64 elements 50.5 us, of small ones 52 us). So many large tiles fill the GPU.
 _SMALL_SIDE, _LARGE_SIDE, _SECTOR, _ENOUGH_TILES = 32, 64, 32, 512
 
-#: Bytes of shared memory that a block has without an opt-in, on every GPU, and how many of them large tiles may have.
-_SHARED_BYTES, _SQUARE_BYTES = 48 << 10, 40 << 10
+#: Bytes of shared memory that large tiles may have.
+_SQUARE_BYTES = 40 << 10
 
 #: Elements by which a line of a tile in shared memory is longer than the tile, at most.
 _PADDING = 4
@@ -70,7 +71,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     choices.require(SIDE, filled, f"{side} pairs do not divide the axis that is written along")
     lines = choices.number(LINES, lines, f"tiles of {_LARGE_SIDE} where there are {_ENOUGH_TILES} of them, or pairs")
     stored = sum(transposed_bytes(facts)) * elements * (side + _PADDING) * lines
-    choices.require(SIDE, stored <= _SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {_SHARED_BYTES}")
+    choices.require(SIDE, stored <= SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {SHARED_BYTES}")
     return replace(tiling, side=side, lines=lines)
 
 

@@ -10,6 +10,7 @@ from halide_backend.schedule.legality.limits import check_limits
 from halide_backend.schedule.legality.nests import Nests
 from halide_backend.schedule.legality.old_values import check_old_values
 from halide_backend.schedule.legality.places import check_places
+from halide_backend.schedule.legality.shared_memory import check_shared_memory
 from halide_backend.schedule.legality.together import check_together
 from halide_backend.schedule.legality.users import check_users
 from halide_backend.schedule.stage import StageGraph
@@ -35,4 +36,5 @@ def check(graph: StageGraph, steps: Sequence[Step], tiling: Tiling | None = None
     check_limits(nests, listed)
     if tiling is not None:
         check_blocks(nests, listed, tiling)
+        check_shared_memory(nests, listed)
     check_users(nests)

@@ -61,11 +61,7 @@ def _left(nests: Nests, nest: Nest) -> dict[str, int]:
     around: set[str] = set()
     if place is not None and place.consumer:
         around = {loop.name for loop in nests.enclosing(place)}
-        for outer, number in nests.around(place):
-            for k, loop in enumerate(outer.loops):
-                if len(loop.axes) == 1:
-                    (axis,) = loop.axes
-                    inside[axis] = inside.get(axis, 1) * (loop.extent if k < number else 1)
+        inside = nests.steps_inside(place)
 
     def steps(loop: NestLoop) -> int:
         if loop.name in around:

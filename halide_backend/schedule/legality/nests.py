@@ -128,6 +128,16 @@ class Nests:
             current = self.computed.get(current.consumer)
         return found
 
+    def steps_inside(self, place: Place) -> dict[str, int]:
+        """How many steps loops inside of `place` make along each axis, as far as they run along no other."""
+        found: dict[str, int] = {}
+        for nest, number in self.around(place):
+            for k, loop in enumerate(nest.loops):
+                if len(loop.axes) == 1:
+                    (axis,) = loop.axes
+                    found[axis] = found.get(axis, 1) * (loop.extent if k < number else 1)
+        return found
+
     def enclosing(self, place: Place) -> list[NestLoop]:
         """All loops at `place` and around it, innermost first; each once, though both definitions of a Func may have
         it, as what it is in either."""

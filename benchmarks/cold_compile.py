@@ -1,0 +1,162 @@
+"""Whether a change makes compilation slower: what two checkouts need to compile the same things, in turns.
+
+    python benchmarks/cold_compile.py BEFORE AFTER [--device cpu|cuda] [--rounds N] [--json FILE]
+
+BEFORE and AFTER are checkouts whose native extensions are built in place. Every figure is the first call of fresh
+processes without caches: for a CPU the demo's models, each in a process of its own; for a GPU one process that compiles
+the functions of `FUNCTIONS` one after another. The order of the two alternates from round to round, and a third turn
+of each round, AFTER once more, is the control. Ratios are of medians, AFTER's time over BEFORE's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BACKEND = "halide_backend"
+#: The demo's models, by their names in its table.
+MODELS = ("gpt inference", "gpt training", "cnn training", "image pipeline")
+
+
+def functions() -> dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]]:
+    """What is compiled for a GPU: a function, and the shapes of its operands."""
+    import torch
+    import torch.nn.functional as F
+
+    def rms_norm(x: Any, w: Any) -> Any:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+
+    def cross_entropy(x: Any) -> Any:
+        return F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long, device=x.device))
+
+    def rope(x: Any, c: Any, s: Any) -> Any:
+        low, high = x.chunk(2, -1)
+        return x * c + torch.cat((-high, low), -1) * s
+
+    square = (1024, 1024)
+    return {
+        "gelu": (lambda x: F.gelu(x), [square]),
+        "add_relu": (lambda x, y: torch.relu(x + y), [square, square]),
+        "softmax": (lambda x: torch.softmax(x, -1), [square]),
+        "layer_norm": (lambda x, w, b: F.layer_norm(x, (1024,), w, b), [square, (1024,), (1024,)]),
+        "rms_norm": (rms_norm, [square, (1024,)]),
+        "column_sum": (lambda x: x.sum(0), [square]),
+        "full_sum": (lambda x: (x * x).sum(), [square]),
+        "argmax": (lambda x: x.argmax(-1), [square]),
+        "cumsum": (lambda x: x.cumsum(-1), [square]),
+        "transpose_add": (lambda x, y: x.t() + y, [square, square]),
+        "cross_entropy": (cross_entropy, [square]),
+        "rope": (rope, [(4, 32, 256, 128), (256, 128), (256, 128)]),
+        "max_pool": (lambda x: F.max_pool2d(x, 3, 2), [(8, 32, 64, 64)]),
+        "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), [(16, 32, 28, 28)]),
+    }
+
+
+def session() -> dict[str, float]:
+    """Seconds of the first call of each function, in this process."""
+    import torch
+    import torch._inductor.compile_fx
+
+    found = {}
+    for name, (function, shapes) in functions().items():
+        operands = [torch.randn(*shape, device="cuda") for shape in shapes]
+        begin = time.perf_counter()
+        result = torch.compile(function, options={"cuda_backend": BACKEND})(*operands)
+        torch.cuda.synchronize()
+        found[name] = time.perf_counter() - begin
+        torch.testing.assert_close(result, function(*operands), rtol=1e-3, atol=1e-3)
+    import halide_backend
+
+    stats = halide_backend.stats()
+    if not stats["native"]:
+        raise SystemExit(f"no kernel was this backend's: {stats}")
+    return found
+
+
+def measured(tree: Path, device: str) -> dict[str, float]:
+    """Seconds by name, with nothing compiled before."""
+    if device == "cuda":
+        return _child(tree, [__file__, "--session"], "")
+    seconds = {}
+    for row in MODELS:
+        with tempfile.TemporaryDirectory() as cache:
+            task = {
+                "kind": "start",
+                "row": row,
+                "caches": {BACKEND: cache},
+                "quick": False,
+                "audit": False,
+                "pictures": "",
+            }
+            answer = _child(tree, ["-m", f"{BACKEND}.demonstration.session"], json.dumps(task))
+        seconds[row] = answer["result"]["seconds"]
+    return seconds
+
+
+def _child(tree: Path, command: list[str], given: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as cache:
+        caches = dict.fromkeys(("HALIDE_BACKEND_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"), cache)
+        path = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = subprocess.run(
+            [sys.executable, *command],
+            input=given,
+            env={**os.environ, **caches, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            cwd=cache,
+        )
+    if done.returncode:
+        raise SystemExit(f"{tree}: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path, nargs="?")
+    parser.add_argument("after", type=Path, nargs="?")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--session", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.session:
+        print(json.dumps(session()))
+        return
+    if options.before is None or options.after is None:
+        parser.error("name two checkouts")
+    trees = {"before": options.before.resolve(), "after": options.after.resolve(), "control": options.after.resolve()}
+    samples: dict[str, list[dict[str, float]]] = {side: [] for side in trees}
+    for number in range(options.rounds):
+        for side in list(trees)[:: 1 if number % 2 == 0 else -1]:
+            samples[side].append(measured(trees[side], options.device))
+            print(f"round {number + 1}, {side}: {sum(samples[side][-1].values()):.1f} s", file=sys.stderr, flush=True)
+    total = {side: [sum(each.values()) for each in found] for side, found in samples.items()}
+    rows = {
+        name: {side: [each[name] for each in found] for side, found in samples.items()} for name in samples["after"][0]
+    }
+    print(f"{'':18}{'after/before':>14}{'after/control':>15}")
+    for name, row in [*rows.items(), ("all", total)]:
+        middle = {side: statistics.median(values) for side, values in row.items()}
+        print(f"{name:18}{middle['after'] / middle['before']:14.3f}{middle['after'] / middle['control']:15.3f}")
+    if options.json:
+        commits = {
+            side: subprocess.check_output(["git", "-C", str(tree), "rev-parse", "--short", "HEAD"], text=True).strip()
+            for side, tree in trees.items()
+        }
+        head = {"commits": commits, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+        options.json.write_text(json.dumps({**head, "device": options.device, "seconds": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
