@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import sympy
 
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Store, Value
@@ -25,7 +27,7 @@ def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> dic
             continue
         for position in _behind(program, store):
             value = program.values[position]
-            if isinstance(value.attribute, Load) and (along := _along(value, value.attribute, inner, program)):
+            if isinstance(value.attribute, Load) and (along := _along(value, value.attribute, inner, hints)):
                 found[position] = along
     return found
 
@@ -42,11 +44,10 @@ def _behind(program: LoopProgram, store: Store) -> set[int]:
     return seen
 
 
-def _along(value: Value, load: Load, inner: str, program: LoopProgram) -> str:
+def _along(value: Value, load: Load, inner: str, extents: Mapping[str, int]) -> str:
     """The axis along which `load` is adjacent, "" if it is no transposed operand of a store along `inner`."""
     if value.operands or inner not in value.axes:
         return ""
-    extents = {axis.name: axis.hint for axis in program.axes}
     index = sympy.expand(load.index)
     by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
     strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
