@@ -67,6 +67,7 @@ def _is_offered(present: Any) -> bool:
 def _graph_pass(kind: DeviceType, present: Any) -> Any:
     """What is done to graphs of `kind`, after what the pass does that was `present`."""
     from halide_backend.graph_passes.accumulations import AccumulateInFloat32
+    from halide_backend.graph_passes.arg_reductions import SplitArgReductions
     from halide_backend.graph_passes.control_flow import LeaveOutCudaGraphs
     from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
     from halide_backend.graph_passes.templates import RenderTemplates
@@ -74,7 +75,9 @@ def _graph_pass(kind: DeviceType, present: Any) -> Any:
     if kind.registered:  # Inductor has templates for no device but its own.
         return present
     templates = RenderTemplates(kind, present)
-    return templates if kind.on_host else AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(templates)))
+    if kind.on_host:
+        return templates
+    return SplitArgReductions(AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(templates))))
 
 
 @dataclass(frozen=True)

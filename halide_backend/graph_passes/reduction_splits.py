@@ -15,6 +15,9 @@ from torch.fx import GraphModule
 
 from halide_backend.cache_key import NAME
 
+#: Elements of the widest memory instruction, of 16 bits each.
+_VECTOR = 8
+
 
 class EvenSplits:
     """Inductor's choices, `others`, with another number of parts in graphs whose `cuda_backend` is this one."""
@@ -55,9 +58,10 @@ class ChooseEvenSplits(CustomGraphModulePass):
 def near_divisor(number: int, wanted: int) -> int:
     """`wanted` if it divides `number` or nothing between half of and twice it does, else such a divisor.
 
-    Of several the one with most factors of two, which is likeliest to end parts where lines of memory end.
+    Of several one that leaves parts of whole vectors, and of those the one with most factors of two, which is likeliest
+    to end parts where lines of memory end.
     """
     if wanted <= 1 or number % wanted == 0:
         return wanted
     found = [d for d in range(-(-wanted // 2), 2 * wanted + 1) if number % d == 0]
-    return min(found, key=lambda d: (-(d & -d), abs(d - wanted)), default=wanted)
+    return min(found, key=lambda d: (number // d % _VECTOR != 0, -(d & -d), abs(d - wanted)), default=wanted)

@@ -24,9 +24,37 @@ def is_contiguous(index: sympy.Expr, name: str) -> bool:
 def runs_along(index: sympy.Expr, name: str) -> bool:
     """Whether `index` steps by one element along the axis `name`, but for jumps where one of several lines ends."""
     symbol = AxisSymbol(name)
-    line = index.replace(lambda e: isinstance(e, FloorDiv) and e.args[0] == symbol, lambda e: sympy.Integer(0))
-    line = line.replace(lambda e: isinstance(e, Mod) and e.args[0] == symbol, lambda e: symbol)
-    return is_contiguous(line, name)
+
+    def steps(e: sympy.Expr, kind: type[sympy.Function]) -> bool:
+        return isinstance(e, kind) and is_contiguous(e.args[0], name) and symbol not in e.args[1].free_symbols
+
+    line = index.replace(lambda e: steps(e, FloorDiv), lambda e: sympy.Integer(0))
+    return is_contiguous(line.replace(lambda e: steps(e, Mod), lambda e: symbol), name)
+
+
+def in_chunks(index: sympy.Expr, name: str, elements: int) -> sympy.Expr:
+    """`index` with quotients and remainders of whole chunks where a chunk of `elements` along the axis `name` does not
+    straddle their jumps: over the chunk's number, the symbol `<name>_c`, instead of the axis.
+
+    (8 c + e) // 4096 is c // 512 and (8 c + e) % 4096 is 8 (c % 512) + e, for 0 <= e < 8.
+    """
+    symbol, chunk = AxisSymbol(name), AxisSymbol(f"{name}_c")
+
+    def chunks(whole: sympy.Expr, part: sympy.Expr) -> sympy.Expr | None:
+        rest = sympy.expand(whole - symbol)
+        factors = [term.as_coeff_Mul()[0] for term in (*sympy.Add.make_args(rest), part)]
+        aligned = all(factor.is_Integer and factor % elements == 0 for factor in factors)
+        return None if symbol in rest.free_symbols or not aligned else sympy.expand(chunk + rest / elements)
+
+    def quotient(whole: sympy.Expr, part: sympy.Expr) -> sympy.Expr:
+        number = chunks(whole, part)
+        return FloorDiv(whole, part) if number is None else FloorDiv(number, part / elements)
+
+    def remainder(whole: sympy.Expr, part: sympy.Expr) -> sympy.Expr:
+        number = chunks(whole, part)
+        return Mod(whole, part) if number is None else elements * (Mod(number, part / elements) - chunk) + symbol
+
+    return index.replace(FloorDiv, quotient).replace(Mod, remainder)
 
 
 def words_of(dtype: str, elements: int) -> int:
@@ -42,6 +70,7 @@ def first_word(index: sympy.Expr, name: str, dtype: str, elements: int) -> sympy
     vector's, whatever the values of the other symbols.
     """
     words = words_of(dtype, elements)
+    index = in_chunks(index, name, elements)
     if not words or not is_contiguous(index, name):
         return None
     symbol, chunk = AxisSymbol(name), AxisSymbol(f"{name}_c")

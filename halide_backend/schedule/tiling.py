@@ -39,7 +39,8 @@ class Tiling:
     memory has `lines` elements of the first by `side` chunks of the second, a thread's tile in registers `lines`
     elements of the first by one chunk of the second. Of COLUMNS a block has `side` points of the outer axis along which
     memory is contiguous, and `threads` for each. The last outer axis of REGISTERS is padded to a multiple of `side`
-    lines, those of a warp, if that is not 0.
+    lines, those of a warp, if that is not 0. A THREAD has `lines` points along the outer axis `across`, if there is
+    one: it computes once where they lie along the others.
     """
 
     kind: TilingKind
@@ -55,6 +56,7 @@ class Tiling:
     lines: int = 0
     computed: bool = False
     unroll: int = 1
+    across: str = ""
 
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default: what a kernel text contains, and one text

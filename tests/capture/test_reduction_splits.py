@@ -22,6 +22,7 @@ from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits, EvenS
         (1 << 24, 512, 512),
         (8192, 48, 64),
         (97, 13, 13),  # prime
+        (1_047_424, 19, 16),  # 334 images of 56 x 56: 32 parts would end within vectors
         (100, 1, 1),
         (100, -1, -1),
     ],

@@ -11,11 +11,11 @@ from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Output, known
-from halide_backend.program.extents import ceil_div, product
+from halide_backend.program.extents import ceil_div, is_multiple, product
 from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Store
 from halide_backend.program.store_layout import OutputLayout
-from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage
+from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage, rvar
 
 #: Element types without an addition in memory.
 _NOT_ATOMIC = frozenset({"bool"})
@@ -24,8 +24,11 @@ _NOT_ATOMIC = frozenset({"bool"})
 def write_scatter(
     builder: KernelBuilder[TiledAxes], store: Store, layout: OutputLayout, text: str, roots: Sequence[int]
 ) -> Output:
-    """An update of `text`, made of the values `roots`, at computed positions: one step of a single loop for each point,
-    which run in any order."""
+    """An update of `text`, made of the values `roots`, at computed positions, in any order.
+
+    The loops are those of a thread's elements and steps, of threads, and of blocks: adjacent threads take adjacent
+    points in each of their steps, all of which are in flight at once.
+    """
     dtype = next(buffer.dtype for buffer in builder.program.outputs if buffer.name == store.buffer)
     if store.mode == "atomic_add" and dtype in _NOT_ATOMIC:
         raise Unsupported("atomic-add-dtype", f"an atomic addition of {dtype}")
@@ -41,10 +44,20 @@ def write_scatter(
     region = builder.unique_name("r")
     tiling = builder.axes.tiling
     points = ceil_div(product(builder.axes.extents[name] for name in names), tiling.elements)
-    builder.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {index_text(points)})], "{region}")')
+    block = tiling.unroll * tiling.threads
+    blocks = ceil_div(points, block)
+    extents = [tiling.elements, tiling.unroll, tiling.threads]
+    pairs = ", ".join(f"(0, {extent})" for extent in (*extents, index_text(blocks)))
+    number = f"{region}_n"
+    builder.lines += [
+        f'{region} = hl.RDom([{pairs}], "{region}")',
+        f"{number} = {region}[3]*{block} + {region}[1]*{tiling.threads} + {region}[2]",
+    ]
+    if not is_multiple(points, block):
+        builder.lines.append(f"{region}.where(hl.likely({number} < {index_text(points)}))")
     steps = [loop for loop in reversed(loops) if loop.name != f"{tiling.chunk}_e"]
     coordinates = [(loop.name, builder.axes.chunks(loop.axis)) for loop in steps]
-    places = {f"{tiling.chunk}_e": f"{region}[0]", **unflatten(f"{region}[1]", coordinates)}
+    places = {f"{tiling.chunk}_e": f"{region}[0]", **unflatten(number, coordinates)}
     arguments = [places[loop.name] for loop in loops]
     if tiling.chunk:
         places[tiling.chunk] = f"({places[f'{tiling.chunk}_c']})*{tiling.elements} + {region}[0]"
@@ -54,19 +67,18 @@ def write_scatter(
         builder.declare(name)
     target = [places.get(name, f"hl.Expr({call_text(where, arguments)})") for name in layout.variables]
     if points == 1 and target:
-        target[0] += f" + {region}[1]"  # which is 0: Halide drops a loop on which nothing depends
+        target[0] += f" + {number}"  # which is 0: Halide drops a loop on which nothing depends
     element, new = call_text(store.buffer, target), f"hl.Expr({call_text(what, arguments)})"
     stored = f"ops.stored({dtype!r}, {new})"
     if store.mode == "atomic_add":
-        stored = f"memory.added({dtype!r}, {new}, {tiling.elements}, {region}[1])"
+        stored = f"memory.added({dtype!r}, {new}, {tiling.elements}, {number})"
     builder.updated_func(store.buffer, variables, dtype, element, stored)
     dims_text = builder.axes.dims_text(layout.dims)
     builder.lines.append(f"memory.target({store.buffer}, [{', '.join(variables)}], {dims_text})")
-    typical, fixed = math.prod(loop.extent for loop in steps), all(loop.fixed for loop in steps)
-    updates = (
-        Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT),
-        Loop(f"{region}$y", typical, region, fixed),
-    )
+    typical = -(-math.prod(loop.extent for loop in steps) // block)
+    kinds = LoopKind.ELEMENT, LoopKind.STEP, LoopKind.THREAD
+    own = [Loop(rvar(region, k), extent, region, kind=kind) for k, (extent, kind) in enumerate(zip(extents, kinds))]
+    updates = (*own, Loop(rvar(region, 3), typical, region, all(loop.fixed for loop in steps)))
     builder.stages.append(Stage(store.buffer, Role.SCATTER, (), calls=(what, where), updates=updates))
     dims = tuple((known(extent), known(stride)) for extent, stride in layout.dims)
     return Output(store.buffer, dtype, dims, layout.offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from halide_backend.schedule.cuda.grid import plane
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, fuse, is_element, write_out
@@ -18,14 +19,18 @@ from halide_backend.schedule.steps import (
     Unroll,
 )
 
-#: The loops that all outputs have: of blocks, of their threads, and of the steps of a thread if it has several.
-BLOCK, THREAD, PART = "block", "thread", "part"
+#: The loops that all outputs have: of blocks, of their threads, and of the steps of a thread if it has several, or of
+#: its points across.
+BLOCK, THREAD, PART, POINT = "block", "thread", "part", "point"
 
 
 def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, threads: int, parts: int) -> None:
     """Map the row of output `stage` to blocks of `threads` threads, each of which does `parts` iterations."""
     order = write_out(steps, stage.name, stage.loops)
     outer, serial = kernel.outer_loops(stage), [loop.name for loop in along_reduced(kernel, stage)]
+    if kernel.tiling.across:
+        outer = _split_across(steps, kernel, stage, outer)
+        serial = [POINT, *serial]
     steps.append(Reorder(stage.name, (*order, *serial, *(loop.name for loop in outer))))
     if len(outer) > 1 and len(kernel.outputs) > 1:
         steps += plane(stage.name, outer, [*order, *serial], threads)
@@ -51,6 +56,15 @@ def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, thread
     whole = are_fixed(outer) and math.prod(loop.extent for loop in outer) % (parts * threads) == 0
     if whole and kernel.has(Role.STAGED_LOAD):
         steps.append(NeverPartition(stage.name, BLOCK))
+
+
+def _split_across(steps: list[Step], kernel: TiledKernel, stage: Stage, outer: list[Loop]) -> list[Loop]:
+    """Give each thread several points along one of the loops `outer`; the loops that are left."""
+    tiling = kernel.tiling
+    (loop,) = (loop for loop in outer if loop.axis == tiling.across)
+    rest = replace(loop, name=f"{loop.name}o", extent=loop.extent // tiling.lines)
+    steps += [Split(stage.name, loop.name, rest.name, POINT, tiling.lines), Unroll(stage.name, POINT)]
+    return [rest if each is loop else each for each in outer]
 
 
 def compute_together(steps: list[Step], kernel: TiledKernel) -> None:

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from halide_backend.program.access import VECTOR as VECTOR_BITS
-from halide_backend.program.access import first_word
+from halide_backend.program.access import WORD, first_word
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import Load, LoopProgram
-from halide_backend.schedule.cuda.alone import PART, THREAD, compute_together, give_to_threads
+from halide_backend.schedule.cuda.alone import PART, POINT, THREAD, compute_together, give_to_threads
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, is_element, load_words
@@ -22,6 +22,7 @@ from halide_backend.schedule.tiling import Tiling, TilingKind
 
 ELEMENTS = Knob("pointwise.elements", (1, 2, 4, 8, 16), "adjacent elements that a thread loads and stores at a time")
 THREADS = Knob("pointwise.threads", (32, 64, 128, 256, 512, 1024), "threads of a block")
+ACROSS = Knob("pointwise.across", (1, 2, 4, 8), "points of a thread along an axis on which no computed index depends")
 PARTS = Knob("pointwise.steps", (1, 2, 4, 8), "iterations of a thread, all unrolled, each for its adjacent elements")
 
 #: Bytes of the widest memory instruction.
@@ -54,6 +55,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     tiling, along = Tiling(TilingKind.THREAD, facts.outer), facts.stored_along
     if facts.recurs or along not in facts.outer:
         return tiling
+    if (shared := _shared_indices(facts, choices, along)) is not None:
+        return shared
     program, whole = facts.program, facts.chunk_elements(along)
     # The last chunk of an axis may be short only if it is one vector of the widest numbers.
     vector = min(chunk_elements(program, along, 0), VECTOR // max(adjacent_bytes(program, along)))
@@ -69,6 +72,34 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     possible = not short or (may_be_short and elements == vector)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
     return replace(tiling, chunk=along, elements=elements, short=short) if elements > 1 else tiling
+
+
+def _shared_indices(facts: Facts, choices: Choices, along: str) -> Tiling | None:
+    """Several points of a thread along an axis on which no computed index depends, where one depends on the axis along
+    which memory is adjacent: their indices, and the weights that belong to these, are computed once for all.
+
+    A thread has a word of adjacent elements, so that the threads of a warp read what is near.
+    """
+    program = facts.program
+    indices = [value.axes for value in program.values if value.operation == "indirect"]
+    depending = frozenset().union(*indices)
+    axes = [name for name in facts.outer if name not in depending and not facts.is_dynamic(name)]
+    if along not in depending or len(program.stores) > 1 or facts.is_dynamic(along):
+        return None
+    most = math.prod(facts.hints[name] for name in facts.outer)
+    word = max(1, WORD // 8 // max(ELEMENT[buffer.dtype][1] // 8 for buffer in program.outputs))
+    elements = word if facts.divides(word, along) else 1
+    enough = ENOUGH_WAVES * facts.device.sms * facts.device.threads
+    for name in reversed(axes):
+        counts = [
+            n for n in ACROSS.values if isinstance(n, int) and facts.divides(n, name) and most >= n * elements * enough
+        ]
+        count = choices.number(ACROSS, max(counts, default=1), "as many as divide the axis and leave enough threads")
+        choices.require(ACROSS, facts.divides(count, name), f"{count} points do not divide the axis {name}")
+        if count > 1:
+            tiling = Tiling(TilingKind.THREAD, facts.outer, lines=count, across=name)
+            return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
+    return None
 
 
 def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
@@ -100,7 +131,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
         give_to_threads(found, kernel, stage, threads, _parts(kernel, stage, threads))
     compute_together(found, kernel)
     parent = kernel.parent
-    step = PART if _parts(kernel, parent, threads) > 1 else THREAD
+    step = POINT if kernel.tiling.across else PART if _parts(kernel, parent, threads) > 1 else THREAD
     for stage in kernel.graph.stages:
         if stage.role is Role.STAGED_LOAD:
             load_words(found, stage, ComputeAt(stage.name, parent.name, step))
@@ -125,6 +156,8 @@ def _parts(kernel: TiledKernel, stage: Stage, threads: int) -> int:
 
     A gather waits for its index; a thread that moves less than a vector, or only stores, is soon done.
     """
+    if kernel.tiling.across:
+        return 1
     loads = [other for other in kernel.graph.stages if other.role is Role.STAGED_LOAD]
     several = len(kernel.outputs) > 1
     if several and (loads or kernel.has(Role.PACKED) or len(kernel.outer_loops(stage)) > 1):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from halide_backend.program.access import ADDED_AT_ONCE
+from halide_backend.program.dtypes import ELEMENT
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.pointwise import BLOCK, parts_of_a_thread
 from halide_backend.schedule.cuda.rule import Rule
@@ -15,7 +17,6 @@ from halide_backend.schedule.steps import (
     GpuBlocks,
     GpuThreads,
     NeverPartition,
-    Split,
     Step,
     Unroll,
 )
@@ -32,33 +33,32 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         return None
     (store,), (buffer,) = facts.program.stores, facts.program.outputs
     tiling, along = Tiling(TilingKind.THREAD, facts.outer), facts.layouts[store.buffer].variables[0]
-    most = ADDED_AT_ONCE.get(buffer.dtype, 1)
-    if store.mode != "atomic_add" or not buffer.aligned or along not in tiling.outer or most == 1:
-        return tiling
-    rule = next(count for count in (most, most // 2, 1) if count and facts.divides(count, along))
-    elements = choices.number(ELEMENTS, rule, "as many as one instruction adds, and divide the axis")
-    choices.require(ELEMENTS, elements <= most, f"no instruction adds more than {most} numbers of {buffer.dtype}")
-    choices.require(ELEMENTS, facts.divides(elements, along), f"{elements} elements do not divide the axis")
-    return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
+    most, elements = ADDED_AT_ONCE.get(buffer.dtype, 1), 1
+    if store.mode == "atomic_add" and buffer.aligned and along in tiling.outer and most > 1:
+        rule = next(count for count in (most, most // 2, 1) if count and facts.divides(count, along))
+        elements = choices.number(ELEMENTS, rule, "as many as one instruction adds, and divide the axis")
+        choices.require(ELEMENTS, elements <= most, f"no instruction adds more than {most} numbers of {buffer.dtype}")
+        choices.require(ELEMENTS, facts.divides(elements, along), f"{elements} elements do not divide the axis")
+    points = math.prod(facts.hints[name] for name in facts.outer) // elements
+    rule = parts_of_a_thread(points, elements * ELEMENT[buffer.dtype][1] // 8, facts.device)
+    parts = choices.number(PARTS, rule, "as of pointwise kernels: blocks that store little are as slow to start")
+    threads = choices.number(THREADS, BLOCK, "as of pointwise kernels")
+    cut = replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
+    return replace(cut, threads=threads, unroll=parts)
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     """The points of the output in any order, several of those that move little for one thread."""
     stage = kernel.parent
-    element, points = stage.updates
-    rule = parts_of_a_thread(points.extent, element.extent * stage.bits // 8, kernel.device)
-    parts = kernel.choices.number(PARTS, rule, "as of pointwise kernels: blocks that store little are as slow to start")
-    threads = kernel.choices.number(THREADS, BLOCK, "as of pointwise kernels")
+    element, part, thread, block = stage.updates
     # LLVM would join the versions of full and last blocks again, and part the additions that are one instruction.
-    once = (NeverPartition(stage.name, "r$block", update=0),) if element.extent > 1 else ()
+    once = (NeverPartition(stage.name, block.name, update=0),) if element.extent > 1 else ()
     return (
         AllowRaceConditions(stage.name),
-        Split(stage.name, points.name, "r$block", "r$within", parts * threads, update=0),
-        Split(stage.name, "r$within", "r$part", "r$thread", threads, update=0),
         Unroll(stage.name, element.name, update=0),
-        Unroll(stage.name, "r$part", update=0),
-        GpuThreads(stage.name, ("r$thread",), update=0),
-        GpuBlocks(stage.name, ("r$block",), update=0),
+        Unroll(stage.name, part.name, update=0),
+        GpuThreads(stage.name, (thread.name,), update=0),
+        GpuBlocks(stage.name, (block.name,), update=0),
         *once,
     )
 

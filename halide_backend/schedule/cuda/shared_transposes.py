@@ -77,8 +77,11 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 
 def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, str]:
     """Side and lines of a tile of single elements, and why the side."""
-    sizes = transposed_bytes(facts)
+    sizes, along = transposed_bytes(facts), axes[1]
+    stored = [ELEMENT[buffer.dtype][1] // 8 for buffer in facts.program.outputs]
     whole = all(facts.divides_bytes(_SECTOR, across, size) for size in sizes)
+    # A small tile's side of 16-bit elements is two sectors, of which rows that begin within sectors fill one.
+    whole = whole and (max(stored) > 2 or facts.divides_bytes(_SECTOR, along, max(stored)))
     counts = (-(-facts.hints[name] // (_LARGE_SIDE if name in axes else 1)) for name in facts.outer)
     many = math.prod(counts) >= _ENOUGH_TILES
     lines = _LARGE_SIDE if many else _SMALL_SIDE

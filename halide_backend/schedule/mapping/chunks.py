@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import sympy
 
-from halide_backend.program.access import WORD, is_contiguous, runs_along
+from halide_backend.program.access import WORD, in_chunks, is_contiguous, runs_along
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Extent, Load, LoopProgram
@@ -35,7 +35,9 @@ def chunk_elements(program: LoopProgram, along: str, extent: Extent) -> int:
 
 def adjacent_bytes(program: LoopProgram, along: str) -> list[int]:
     """Bytes of the numbers that are adjacent along the axis, of a vector if there are none."""
-    return [ELEMENT[dtype][1] // 8 for dtype, index in accesses(program) if is_contiguous(index, along)] or [_VECTOR]
+    sizes = ((ELEMENT[dtype][1] // 8, index) for dtype, index in accesses(program))
+    adjacent = (size for size, index in sizes if is_contiguous(in_chunks(index, along, _VECTOR // max(size, 2)), along))
+    return [*adjacent] or [_VECTOR]
 
 
 def typical_extents(program: LoopProgram) -> dict[str, int]:

@@ -1,0 +1,90 @@
+"""Largest and smallest elements' places, found in two steps where few lines are long: in parts, then among these.
+
+Inductor splits sums so, but no arg-reduction: on a GPU one block would look through a whole tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch.fx import GraphModule, Node
+
+from halide_backend.cache_key import NAME
+from halide_backend.graph_passes.reduction_splits import near_divisor
+
+_aten = torch.ops.aten
+_KINDS = (_aten.argmax.default, _aten.argmin.default)
+
+#: Lines that are as many as a GPU has work for (two for each SM of an H200), and bytes of a part: a block keeps as many
+#: in shared memory, and looks at them twice, for the best element and for its place.
+_LINES, _PART_BYTES = 264, 1 << 15
+
+
+class SplitArgReductions(CustomGraphModulePass):
+    """Rewrites such arg-reductions of a CUDA graph; a pass of the device. `present` is the pass that was there."""
+
+    def __init__(self, present: Any) -> None:
+        self._present = present
+
+    def __call__(self, graph: GraphModule) -> None:
+        if self._present is not None:
+            self._present(graph)
+        if config.cuda_backend != NAME:
+            return
+        for kind in _KINDS:
+            for node in graph.graph.find_nodes(op="call_function", target=kind):
+                if node.meta["val"].device.type == "cuda":
+                    split(node)
+
+    def uuid(self) -> Any:
+        return (NAME, 1, None if self._present is None else self._present.uuid())
+
+
+def split(node: Node) -> None:
+    """Rewrite the arg-reduction `node`, if its lines are few, long, of known length, and views can have their parts."""
+    whole, dim = _arguments(node)
+    value = whole.meta["val"]
+    shape = [size for size in value.shape if isinstance(size, int)]
+    if len(shape) != value.dim() or not shape or (dim is None and not value.is_contiguous()):
+        return
+    if dim is None:
+        shape, place = [math.prod(shape)], 0
+    else:
+        place = dim % len(shape)
+    length = shape[place]
+    lines = math.prod(shape) // max(length, 1)
+    wanted = length * value.dtype.itemsize // _PART_BYTES
+    parts = near_divisor(length, wanted)
+    if lines >= _LINES or wanted < 2 or length % parts:
+        return
+    with node.graph.inserting_before(node):
+        divided = [*shape[:place], parts, length // parts, *shape[place + 1 :]]
+        split_up = _call(_aten.view.default, whole, divided)
+        best_of_part = _call(node.target, split_up, place + 1, True)
+        values = _call(_aten.gather.default, split_up, place + 1, best_of_part)
+        part = _call(node.target, values, place, True)
+        within = _call(_aten.gather.default, best_of_part, place, part)
+        found = _call(_aten.add.Tensor, _call(_aten.mul.Tensor, part, length // parts), within)
+        result = _call(_aten.view.default, found, list(node.meta["val"].shape))
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
+
+
+def _arguments(node: Node) -> tuple[Node, int | None]:
+    """What is reduced, and along which dimension: None for all."""
+    whole, *rest = node.args
+    assert isinstance(whole, Node)
+    dim = rest[0] if rest else node.kwargs.get("dim")
+    assert dim is None or isinstance(dim, int)
+    return whole, dim
+
+
+def _call(target: Any, *arguments: Any) -> Node:
+    graph = next(argument for argument in arguments if isinstance(argument, Node)).graph
+    node: Node = graph.call_function(target, arguments)
+    node.meta["val"] = target(*(a.meta["val"] if isinstance(a, Node) else a for a in arguments))
+    return node

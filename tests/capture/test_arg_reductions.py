@@ -1,0 +1,80 @@
+"""Arg-reductions of few long lines are divided, and have eager's places after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor import config as inductor_config
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from halide_backend.graph_passes.arg_reductions import SplitArgReductions
+
+KINDS = (torch.ops.aten.argmax.default, torch.ops.aten.argmin.default)
+
+
+def split(function: Callable[[Tensor], Tensor], x: Tensor, backend: str = "halide_backend") -> GraphModule:
+    """The graph of `function` after the pass, as if it were a GPU's; it was traced for a CPU, and runs there."""
+    with FakeTensorMode() as mode:
+        graph = make_fx(function)(mode.from_tensor(x))
+        for node in graph.graph.nodes:
+            if "val" in node.meta:
+                node.meta["val"] = torch.empty_like(node.meta["val"], device="cuda")
+    with inductor_config.patch(cuda_backend=backend):
+        SplitArgReductions(None)(graph)
+    graph.recompile()
+    return graph
+
+
+def count(graph: GraphModule) -> int:
+    return sum(node.target in KINDS for node in graph.graph.nodes)
+
+
+def with_ties(*shape: int) -> Tensor:
+    """Numbers of which the largest and the smallest are there many times."""
+    return torch.randint(-40, 40, shape, generator=torch.Generator().manual_seed(1)).float()
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: x.argmax(), (512, 256)),
+        (lambda x: x.argmin(), (70_000,)),
+        (lambda x: x.argmax(-1), (3, 65_536)),
+        (lambda x: x.argmin(0, keepdim=True), (65_536, 3)),
+        (lambda x: x.argmax(1), (2, 90_000, 2)),
+        (lambda x: x.transpose(0, 1).argmax(1), (65_536, 2)),
+    ],
+)
+def test_the_first_of_equal_places_is_found(function: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
+    x = with_ties(*shape)
+    graph = split(function, x)
+    assert count(graph) == 2
+    assert torch.equal(graph(x), function(x))
+
+
+def test_the_first_nan_is_found() -> None:
+    x = with_ties(1 << 17)
+    x[100_000] = x[60_000] = float("nan")
+    for function in (torch.argmax, torch.argmin):
+        graph = split(function, x)
+        assert count(graph) == 2
+        assert graph(x) == function(x) == 60_000
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "backend"),
+    [
+        (lambda x: x.argmax(), (1000,), "halide_backend"),  # short
+        (lambda x: x.argmax(-1), (600, 32_768), "halide_backend"),  # many lines
+        (lambda x: x.t().argmax(), (512, 256), "halide_backend"),  # no view is its elements in order
+        (lambda x: x.argmax(), (512, 256), "triton"),
+        (lambda x: x.argmax(), (65_537,), "halide_backend"),  # prime
+    ],
+)
+def test_others_are_left_alone(function: Callable[[Tensor], Tensor], shape: tuple[int, ...], backend: str) -> None:
+    assert count(split(function, with_ties(*shape), backend)) == 1
