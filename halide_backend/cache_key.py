@@ -45,8 +45,9 @@ def devices() -> dict[str, str]:
     return {"_devices": " ".join(registered)}
 
 
-def schedules(function: str, files: tuple[str, ...], folder: str, tune: str) -> dict[str, str]:
-    """A key entry that changes with every schedule that could apply, by the values of the options that name them."""
+def schedules(function: str, files: tuple[str, ...], folder: str, tune: str, threads: int) -> dict[str, str]:
+    """A key entry that changes with every schedule that could apply, by the values of the options that name them and
+    the number of torch's threads."""
     from halide_backend.schedules.choice import Sources
 
-    return {"_schedules": Sources(function, files, folder, tune != "never").state()}
+    return {"_schedules": Sources(function, files, folder, tune != "never", threads).state()}

@@ -48,6 +48,8 @@ def install(name: str) -> None:
             Empty while Inductor is set to other backends for every device, so that upgrading this package or changing
             its options leaves their cache entries valid.
             """
+            import torch
+
             from halide_backend import cache_key
             from halide_backend.device_type import device_types
             from halide_backend.selection import is_selected
@@ -55,7 +57,11 @@ def install(name: str) -> None:
             if not any(map(is_selected, device_types())):
                 return {}
             schedules = cache_key.schedules(
-                self.schedule_function, self.schedule_files, self.schedule_folder, self.tune
+                self.schedule_function,
+                self.schedule_files,
+                self.schedule_folder,
+                self.tune,
+                torch.get_num_threads(),
             )
             options: dict[str, Any] = super().save_config_portable(**selection)
             return {**options, **cache_key.entries(self.target), **cache_key.devices(), **schedules}

@@ -126,7 +126,7 @@ def load_kernel(
     """
     target = current_target(device)
     limits = _limits()
-    _sources().note(name, device_of(target).name)
+    _sources().note(name, device_of(target))
     builds = [get_or_compile(text.lstrip("\n"), target, name=name, limits=limits) for text, _ in pipelines]
     positions = [tuple(places) for _, places in pipelines]
     notes = [
@@ -170,7 +170,7 @@ _called_c_functions: dict[str, LoadedKernel] = {}
 def load_c_functions(name: str, pipelines: Sequence[tuple[str, str]]) -> None:
     """Let the kernel `name` of a C++ wrapper find its pipelines, given as entries and texts: they start to build."""
     target = current_target("cpu")
-    _sources().note(name, device_of(target).name)
+    _sources().note(name, device_of(target))
     for number, (entry, padded) in enumerate(pipelines):
         text = padded.lstrip("\n")
         build = get_or_compile(text, target, name=name, limits=_limits(), c_interface=True)
@@ -278,9 +278,17 @@ def _limits() -> Limits:
 
 
 def _sources() -> Sources:
+    import torch
+
     from halide_backend import config
 
-    return Sources(config.schedule_function, config.schedule_files, config.schedule_folder, config.tune != "never")
+    return Sources(
+        config.schedule_function,
+        config.schedule_files,
+        config.schedule_folder,
+        config.tune != "never",
+        torch.get_num_threads(),
+    )
 
 
 def _joined(

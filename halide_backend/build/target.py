@@ -42,8 +42,8 @@ _REQUIRES = {
 #: AVX-512 features build on one another, in this order.
 _CHAIN = ("avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_zen4")
 
-#: Processors that Halide can tune for by name; on them it trusts gathers to be fast.
-_TUNABLE = {
+#: Processors that Halide can tune for by name, all of AMD; on them it trusts gathers to be fast.
+_AMD = {
     *("amdfam10", "bdver1", "bdver2", "bdver3", "bdver4", "btver1", "btver2"),
     *("znver1", "znver2", "znver3", "znver4", "znver5"),
 }
@@ -122,6 +122,13 @@ class Target:
         features = self.halide.split("-")
         return 64 if "avx512_skylake" in features else 32 if "avx2" in features else 16
 
+    @property
+    def vendor(self) -> str:
+        """Who makes the processor: "amd" or "intel"; "" for a level, or where LLVM does not know it."""
+        if self.cpu == "generic" or self.cpu.startswith("x86-64"):
+            return ""
+        return "amd" if self.cpu in _AMD else "intel"
+
     def check_runs_here(self) -> None:
         """Make sure that this machine can run code for this target.
 
@@ -184,7 +191,7 @@ def processor_target(name: str, features: Mapping[str, bool]) -> Target:
     there = {feature for feature, has in features.items() if has}
     cpu = "sapphirerapids" if name in _INTEL_BEFORE_FP16 and "avx512fp16" in there else name
     return Target(
-        _halide_string(halide_features(there, cpu), cpu if cpu in _TUNABLE else ""),
+        _halide_string(halide_features(there, cpu), cpu if cpu in _AMD else ""),
         cpu,
         ",".join(("+" if features[feature] else "-") + feature for feature in sorted(features)),
     )

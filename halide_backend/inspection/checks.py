@@ -164,9 +164,10 @@ def _schedules() -> Check:
     device = device_of(Target.level(config.target) if config.target else Target.host()).name
     counts = {path: len(entries_of(path)) for path in (*config.schedule_files, *files_in(config.schedule_folder))}
     counts["this machine"] = sum(1 for _ in tuned_store().entries())
-    for (_, packaged), entries in packaged_schedules().items():
-        name = f"the package for {packaged}"
-        counts[name] = counts.get(name, 0) + len(entries)
+    for entries in packaged_schedules().values():
+        for entry in entries:
+            name = f"the package for {entry.device}"
+            counts[name] = counts.get(name, 0) + 1
     found = ", ".join(f"{number} of {where}" for where, number in counts.items())
     left_out = "; tuned ones are left out (option tune)" if config.tune == "never" else ""
     return Check("schedules", OK, f"this processor is of the class {device}; schedules: {found}{left_out}")

@@ -14,7 +14,8 @@ from halide_backend.build.target import Target
 
 @dataclass(frozen=True)
 class Cpu:
-    """A class of processors: width of a vector register, and the caches that one core has to itself, in bytes.
+    """A class of processors: width of a vector register, the caches that one core has to itself, in bytes, and who made
+    them, "" for a level of the instruction set, which several make.
 
     The number of cores is not known: parallel loops have more steps than any machine has cores, and the runtime gives
     each thread a contiguous share.
@@ -23,11 +24,18 @@ class Cpu:
     vector_bytes: int
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    vendor: str = ""
 
     @property
     def name(self) -> str:
-        """The class, as tuned plans are filed under it."""
-        return f"x86-64-{self.vector_bytes * 8}"
+        """The class, as tuned plans are filed under it: rules know no vendor, but what is fast differs."""
+        return self.classes[0]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes whose schedules fit, the narrowest first."""
+        wide = f"x86-64-{self.vector_bytes * 8}"
+        return (f"{wide}-{self.vendor}", wide) if self.vendor else (wide,)
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,11 @@ class Gpu:
         """The class, as tuned plans are filed under it."""
         return self.capability
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes whose schedules fit: its own."""
+        return (self.capability,)
+
 
 Device: TypeAlias = Cpu | Gpu
 
@@ -70,7 +83,7 @@ _GPUS = {
 def device_of(target: Target) -> Device:
     """The device that kernels for `target` are planned for; an unknown GPU is taken for the newest older one."""
     if not target.capability:
-        return Cpu(target.vector_bytes)
+        return Cpu(target.vector_bytes, vendor=target.vendor)
     number = int(target.capability.removeprefix("sm_"))
     known = [int(name.removeprefix("sm_")) for name in _GPUS]
     return _GPUS[f"sm_{max(each for each in known if each <= max(number, 80))}"]

@@ -26,7 +26,7 @@ class Finding:
 def check_entry(entry: ScheduleEntry, kernels: Iterable[DumpedKernel]) -> Finding:
     """What becomes of `entry` with these kernels."""
     for kernel in kernels:
-        same = digest(kernel.program) == entry.program and kernel.device.name == entry.device
+        same = digest(kernel.program) == entry.program and entry.device in kernel.device.classes
         if same and fits(entry.sizes, kernel.program):
             return _planned(entry, kernel)
     return Finding(entry, False, "no kernel of the program has this schedule")

@@ -10,11 +10,12 @@ from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
 from halide_backend.errors import HalideBackendError, IllegalPlan, ScheduleError, Unsupported
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.serialization import digest
-from halide_backend.schedule.device import Device
+from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.packaged import packaged_schedules, packaged_state
 from halide_backend.schedules.planning import plan_entry
 from halide_backend.schedules.size_class import fits, size_class
+from halide_backend.schedules.thread_class import thread_class
 from halide_backend.schedules.tuned_store import tuned_store
 from halide_backend.schedules.usage import usage
 from halide_backend.schedules.user_files import contents_of, entries_of, files_in
@@ -28,36 +29,47 @@ class Sources:
     Attributes:
         function: `schedule_function`. files: `schedule_files`. folder: `schedule_folder`.
         tuned: whether tuned schedules are used, those of this machine before those of the package; `tune`.
+        threads: of torch, with which kernels on a CPU run; 1 or more.
     """
 
     function: str = ""
     files: tuple[str, ...] = ()
     folder: str = ""
     tuned: bool = True
+    threads: int = 1
 
     def state(self) -> str:
         """A digest of every schedule that could apply now; it changes whenever one of them does."""
-        parts = (
-            self.function and source_of(self.function),
-            contents_of(self.paths()),
-            tuned_store().state() if self.tuned else "never",
-            packaged_state() if self.tuned else "",
-        )
+        files = contents_of(self.paths())
+        tuned = (tuned_store().state(), packaged_state()) if self.tuned else ()
+        threads = str(thread_class(self.threads)) if files or any(tuned) else ""
+        parts = (self.function and source_of(self.function), files, repr(tuned), threads)
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def paths(self) -> tuple[str, ...]:
         """The files, and those in the folder."""
         return *self.files, *files_in(self.folder)
 
-    def note(self, kernel: str, device: str) -> None:
-        """Note that `kernel` for the class `device` was compiled or loaded with these sources.
+    def note(self, kernel: str, device: Device) -> None:
+        """Note that `kernel` for `device` was compiled or loaded with these sources.
 
         Raises:
             ScheduleFileError: a file cannot be read.
         """
         if paths := self.paths():
             named, beside = paths[: len(self.files)], paths[len(self.files) :]
-            usage.looked_through(kernel, device, _entries(named), _entries(beside))
+            usage.looked_through(kernel, self._for(device, named), self._for(device, beside))
+
+    def entries(self, device: Device) -> Iterator[ScheduleEntry]:
+        """The entries of all files that are for `device`, in order.
+
+        Raises:
+            ScheduleFileError: a file cannot be read.
+        """
+        return self._for(device, self.paths())
+
+    def _for(self, device: Device, paths: Iterable[str]) -> Iterator[ScheduleEntry]:
+        return (entry for path in paths for entry in entries_of(path) if entry.is_for(device, self.threads))
 
 
 @dataclass(frozen=True)
@@ -88,9 +100,9 @@ def schedule_kernel(program: LoopProgram, device: Device, name: str, sources: So
         ScheduleError: a schedule of the user's is illegal, or a file or function fails.
         Unsupported: the program has no Halide form on this device, or no legal schedule.
     """
-    sources.note(name, device.name)
+    sources.note(name, device)
     rules, refusal = _rules(program, device)
-    found = _users(program, device, sources, refusal) or (_tuned(program, device) if sources.tuned else None)
+    found = _users(program, device, sources, refusal) or _tuned(program, device, sources)
     if found is None:
         if refusal is not None:
             raise refusal
@@ -120,7 +132,7 @@ def _users(
             return ScheduledKernel(plan_kernel(program, device, plan=plan), title, asked=True)
         except (IllegalPlan, Unsupported) as error:
             raise _not_used(title, error) from error
-    entry = _first_fitting(_entries(sources.paths()), program, device)
+    entry = _first_fitting(sources.entries(device), program)
     if entry is None:
         return None
     usage.used(entry.identity)
@@ -132,11 +144,14 @@ def _users(
         raise _not_used(entry.title, error) from error
 
 
-def _tuned(program: LoopProgram, device: Device) -> ScheduledKernel | None:
+def _tuned(program: LoopProgram, device: Device, sources: Sources) -> ScheduledKernel | None:
+    if not sources.tuned:
+        return None
     key = digest(program)
-    stored = tuned_store().find(key, device.name, size_class(program))
+    stored = _stored(key, program, device, sources.threads)
     try:
-        packaged = _first_fitting(packaged_schedules().get((key, device.name), ()), program, device)
+        known = packaged_schedules().get(key, ())
+        packaged = _first_fitting((entry for entry in known if entry.is_for(device, sources.threads)), program)
     except HalideBackendError as error:
         usage.warn_once(error.where, f"tuned schedules of this package are left out: {error}")
         packaged = None
@@ -151,15 +166,17 @@ def _tuned(program: LoopProgram, device: Device) -> ScheduledKernel | None:
     return None
 
 
-def _entries(paths: Iterable[str]) -> Iterator[ScheduleEntry]:
-    for path in paths:
-        yield from entries_of(path)
+def _stored(key: str, program: LoopProgram, device: Device, threads: int) -> ScheduleEntry | None:
+    """What this machine's store has for the narrowest class."""
+    sizes = size_class(program)
+    numbers = (thread_class(threads), None) if isinstance(device, Cpu) else (None,)
+    found = (tuned_store().find(key, name, sizes, number) for name in device.classes for number in numbers)
+    return next(filter(None, found), None)
 
 
-def _first_fitting(entries: Iterable[ScheduleEntry], program: LoopProgram, device: Device) -> ScheduleEntry | None:
+def _first_fitting(entries: Iterable[ScheduleEntry], program: LoopProgram) -> ScheduleEntry | None:
     key = digest(program)
-    fitting = (e for e in entries if e.program == key and e.device == device.name and fits(e.sizes, program))
-    return next(fitting, None)
+    return next((entry for entry in entries if entry.program == key and fits(entry.sizes, program)), None)
 
 
 def _described(entry: ScheduleEntry) -> str:

@@ -14,8 +14,8 @@ from halide_backend.schedules.schedule_file import read
 FOLDER = Path(__file__).parent / "data"
 
 
-def packaged_schedules() -> Mapping[tuple[str, str], tuple[ScheduleEntry, ...]]:
-    """All entries by program and device, those of one kernel for different sizes in order.
+def packaged_schedules() -> Mapping[str, tuple[ScheduleEntry, ...]]:
+    """All entries by program, in order.
 
     Raises:
         ScheduleFileError: a file is damaged.
@@ -24,23 +24,20 @@ def packaged_schedules() -> Mapping[tuple[str, str], tuple[ScheduleEntry, ...]]:
 
 
 def packaged_state() -> str:
-    """A digest of the files."""
+    """A digest of the files, "" if there are none."""
     return _digest(FOLDER)
 
 
 @cache
-def _entries(folder: Path) -> Mapping[tuple[str, str], tuple[ScheduleEntry, ...]]:
-    found: dict[tuple[str, str], tuple[ScheduleEntry, ...]] = {}
+def _entries(folder: Path) -> Mapping[str, tuple[ScheduleEntry, ...]]:
+    found: dict[str, tuple[ScheduleEntry, ...]] = {}
     for path in sorted(folder.glob("*.toml")):
         for entry in read(path):
-            key = entry.program, entry.device
-            found[key] = (*found.get(key, ()), entry)
+            found[entry.program] = (*found.get(entry.program, ()), entry)
     return found
 
 
 @cache
 def _digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.toml")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.toml"))]
+    return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else ""

@@ -80,7 +80,7 @@ def check_is_for(program: LoopProgram, device: Device, entry: ScheduleEntry) -> 
             where="program",
             cure="dump the schedule of this kernel",
         )
-    if entry.device != device.name:
+    if entry.device not in device.classes:
         raise IllegalPlan(
             f"it is for {entry.device}, and this device is {device.name}",
             where="device",
@@ -95,14 +95,15 @@ def check_is_for(program: LoopProgram, device: Device, entry: ScheduleEntry) -> 
 def entry_of(
     program: LoopProgram, device: Device, plan: Plan, *, origin: str = "", name: str = "", with_steps: bool = False
 ) -> ScheduleEntry:
-    """The entry that makes `plan` of `program` for `device`, in the size class of the program: settings of knobs where
-    these are enough and steps are not wanted, else steps.
+    """The entry that makes `plan` of `program` for the widest class of `device`, in the size class of the program:
+    settings of knobs where these are enough and steps are not wanted, else steps.
 
     Raises:
         IllegalPlan: the plan is not legal for the program.
         Unsupported: the program has no Halide form on this device.
     """
-    entry = ScheduleEntry(digest(program), device.name, plan.knobs, sizes=size_class(program), origin=origin, name=name)
+    wide = device.classes[-1]
+    entry = ScheduleEntry(digest(program), wide, plan.knobs, sizes=size_class(program), origin=origin, name=name)
     if not with_steps and _makes(program, device, entry, plan):
         return entry
     choices = Choices(dict(plan.knobs))

@@ -19,14 +19,16 @@ from halide_backend.schedule.steps import Step
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.size_class import SizeRange
 from halide_backend.schedules.step_text import parse_step
+from halide_backend.schedules.thread_class import ThreadRange
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-#: Version of the format.
-SCHEMA = 1
+#: Version of the format. 2 has `threads`, and classes of processors with a vendor; what 1 has means the same in it.
+SCHEMA = 2
+_READ = (1, 2)
 
 #: Bytes of a file that are read at most; entries take 1 to 20 KB.
 _MOST_BYTES = 64 << 20
@@ -35,7 +37,7 @@ _HEAD = """\
 # Schedules of halide_backend: see "Schedule files" in its documentation.
 schema = {schema}
 """
-_KEYS = frozenset({"program", "device", "name", "origin", "sizes", "funcs", "steps", "knobs"})
+_KEYS = frozenset({"program", "device", "name", "origin", "sizes", "threads", "funcs", "steps", "knobs"})
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*schedule[ \t]*\]\]", re.MULTILINE)
 
@@ -82,10 +84,10 @@ def parse(content: bytes, where: str) -> tuple[ScheduleEntry, ...]:
             f"it is not TOML: {error}", where=where, cure="correct it, or dump the schedules again"
         ) from None
     schema = document.pop("schema", None)
-    if schema != SCHEMA or type(schema) is not int:
+    if schema not in _READ or type(schema) is not int:
         newer = type(schema) is int and schema > SCHEMA
         raise ScheduleFileError(
-            f"its schema is {schema!r}, and this version reads {SCHEMA}",
+            f"its schema is {schema!r}, and this version reads {' and '.join(map(str, _READ))}",
             where=where,
             cure="update halide_backend" if newer else "dump the schedules again",
         )
@@ -98,9 +100,9 @@ def parse(content: bytes, where: str) -> tuple[ScheduleEntry, ...]:
         for number in range(len(tables))
     ]
     entries = tuple(_entry(table, place) for table, place in zip(tables, places))
-    seen: dict[tuple[str, str, tuple[SizeRange, ...]], ScheduleEntry] = {}
+    seen: dict[str, ScheduleEntry] = {}
     for entry in entries:
-        first = seen.setdefault((entry.program, entry.device, entry.sizes), entry)
+        first = seen.setdefault(entry.identity, entry)
         if first is not entry:
             raise _bad(entry.place, f"the same kernel has a schedule before: {first.place}", "keep one of both")
     return entries
@@ -148,6 +150,8 @@ def _lines(entry: ScheduleEntry, comments: Comments) -> Iterator[str]:
             yield f"{name} = {_quoted(value)}"
     if entry.sizes:
         yield f"sizes = {{ {', '.join(f'{_key(s.axis)} = [{s.least}, {s.most}]' for s in entry.sizes)} }}"
+    if entry.threads is not None:
+        yield f"threads = [{entry.threads.least}, {entry.threads.most}]"
     if entry.funcs:
         yield f"funcs = {{ {', '.join(f'{position} = {_quoted(role.value)}' for position, role in entry.funcs)} }}"
     if entry.steps is not None:
@@ -181,6 +185,7 @@ def _entry(table: object, place: str) -> ScheduleEntry:
         None if steps is None else tuple(_steps(steps, place)),
         tuple(_funcs(table.get("funcs", {}), place)),
         tuple(_sizes(table.get("sizes", {}), place)),
+        _threads(table["threads"], place) if "threads" in table else None,
         _text(table, "origin", place, ""),
         _text(table, "name", place, ""),
         place,
@@ -235,9 +240,19 @@ def _funcs(value: object, place: str) -> Iterator[tuple[int, Role]]:
 
 def _sizes(value: object, place: str) -> Iterator[SizeRange]:
     for axis, bounds in _table(value, "sizes", place).items():
-        if not isinstance(bounds, list) or len(bounds) != 2 or any(type(bound) is not int for bound in bounds):
+        if not _are_bounds(bounds):
             raise _bad(place, f"sizes has {axis} = {bounds!r}", "write the least and the most: { x0 = [1024, 4095] }")
         yield SizeRange(axis, *bounds)
+
+
+def _threads(bounds: Any, place: str) -> ThreadRange:
+    if not _are_bounds(bounds):
+        raise _bad(place, f"threads is {bounds!r}", "write the least and the most: [2, 3]")
+    return ThreadRange(*bounds)
+
+
+def _are_bounds(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(bound) is int for bound in value)
 
 
 def _bad(where: str, what: str, cure: str) -> ScheduleFileError:

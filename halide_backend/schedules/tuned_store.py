@@ -16,6 +16,7 @@ from halide_backend.errors import ScheduleFileError
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.schedule_file import parse, text_of
 from halide_backend.schedules.size_class import SizeRange
+from halide_backend.schedules.thread_class import ThreadRange
 from kernels_cache import Key, Store, environment
 from kernels_cache.errors import StorageTrouble
 from kernels_cache.root import default_path
@@ -37,21 +38,24 @@ class TunedStore:
         #: By path of an entry's file: its inode and when that changed, and the digest of the schedule in it.
         self._contents: dict[str, tuple[tuple[int, int], str]] = {}
 
-    def find(self, program: str, device: str, sizes: tuple[SizeRange, ...] = ()) -> ScheduleEntry | None:
-        """The entry for the program with this digest on this class of devices, in this size class; None without."""
-        found = self._store.get(_key(program, device, sizes))
+    def find(
+        self, program: str, device: str, sizes: tuple[SizeRange, ...] = (), threads: ThreadRange | None = None
+    ) -> ScheduleEntry | None:
+        """The entry for the program with this digest on this class of devices, in this size class, for these threads;
+        None without."""
+        found = self._store.get(_key(program, device, sizes, threads))
         return _entry(found.files.get(_FILE, b""), found.digest) if found is not None else None
 
     def put(self, entry: ScheduleEntry) -> None:
-        """Keep `entry`, in place of what was there for the same program, device and sizes.
+        """Keep `entry`, in place of what was there for the same program, device, sizes and threads.
 
         Trouble with the disk is one warning a process.
         """
-        self._store.put(_key(entry.program, entry.device, entry.sizes), {_FILE: text_of([entry]).encode()})
+        self._store.put(_key_of(entry), {_FILE: text_of([entry]).encode()})
 
     def discard(self, entry: ScheduleEntry) -> bool:
-        """Forget what is there for the program, device and sizes of `entry`; tell whether there was something."""
-        return self._store.discard(_key(entry.program, entry.device, entry.sizes))
+        """Forget what is there for what `entry` is for; tell whether there was something."""
+        return self._store.discard(_key_of(entry))
 
     def entries(self) -> Iterator[ScheduleEntry]:
         """All entries, of shared caches too, the last used first."""
@@ -106,9 +110,14 @@ def _opened(directory: str | None, shared: tuple[str, ...]) -> TunedStore:
     return TunedStore(Store.open(root, max_bytes=MAX_BYTES, readonly_roots=folders))
 
 
-def _key(program: str, device: str, sizes: tuple[SizeRange, ...]) -> Key:
+def _key(program: str, device: str, sizes: tuple[SizeRange, ...], threads: ThreadRange | None) -> Key:
     ranges = {each.axis: f"{each.least} to {each.most}" for each in sizes}
-    return Key("schedule", {"program": program, "device": device, "sizes": {**ranges}})
+    shared = f"{threads.least} to {threads.most}" if threads else "any"
+    return Key("schedule", {"program": program, "device": device, "sizes": {**ranges}, "threads": shared})
+
+
+def _key_of(entry: ScheduleEntry) -> Key:
+    return _key(entry.program, entry.device, entry.sizes, entry.threads)
 
 
 def _checked_key(check: str) -> Key:

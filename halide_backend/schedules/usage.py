@@ -22,21 +22,17 @@ class Usage:
         self._named: dict[str, ScheduleEntry] = {}
         self._beside: dict[str, ScheduleEntry] = {}
         self._used: set[str] = set()
-        self._devices: set[str] = set()
-        self._kernels: set[tuple[str, str]] = set()
         self._warned: set[str] = set()
 
-    def looked_through(
-        self, kernel: str, device: str, named: Iterable[ScheduleEntry], beside: Iterable[ScheduleEntry]
-    ) -> None:
-        """Note that `kernel` for `device` was compiled or loaded while these schedules applied: of files that were
-        `named`, and of those in the folder `beside` the project.
+    def looked_through(self, kernel: str, named: Iterable[ScheduleEntry], beside: Iterable[ScheduleEntry]) -> None:
+        """Note that `kernel` was compiled or loaded while these schedules for its device applied: of files that were
+        `named`, and of those in the folder `beside` the project, which may be for other programs: they count if a
+        kernel of their name is there.
         """
+        name = _without_number(kernel)
         with self._lock:
-            self._devices.add(device)
-            self._kernels.add((device, _without_number(kernel)))
             self._named.update((entry.identity, entry) for entry in named)
-            self._beside.update((entry.identity, entry) for entry in beside)
+            self._beside.update((entry.identity, entry) for entry in beside if _without_number(entry.name) == name)
 
     def used(self, identity: str) -> None:
         """Note that a kernel has the schedule with this `ScheduleEntry.identity`."""
@@ -44,17 +40,10 @@ class Usage:
             self._used.add(identity)
 
     def unused(self) -> tuple[ScheduleEntry, ...]:
-        """The schedules that no kernel of this process had, though there were kernels for their device.
-
-        Those in the folder beside the project may be for other programs; they count if a kernel of their name is there.
-        """
+        """The schedules that no kernel of this process had, though there were kernels for their device."""
         with self._lock:
-            named = [entry for entry in self._named.values() if entry.device in self._devices]
-            beside = [
-                entry for entry in self._beside.values() if (entry.device, _without_number(entry.name)) in self._kernels
-            ]
-            found = {entry.identity: entry for entry in (*beside, *named) if entry.identity not in self._used}
-            return tuple(found.values())
+            found = {**self._beside, **self._named}
+            return tuple(entry for identity, entry in found.items() if identity not in self._used)
 
     def warn_once(self, subject: str, text: str) -> None:
         """Log a warning about `subject`, the first time in this process."""
@@ -67,7 +56,7 @@ class Usage:
     def reset(self) -> None:
         """Forget everything."""
         with self._lock:
-            for each in (self._named, self._beside, self._used, self._devices, self._kernels, self._warned):
+            for each in (self._named, self._beside, self._used, self._warned):
                 each.clear()
 
     def report(self) -> None:

@@ -86,11 +86,11 @@ def compare(recorded: Recorded, *, seed: int = 0, seeds: int = SEEDS) -> list[Co
 
 
 def _trials(recorded: Recorded, digest: str) -> list[Trial]:
-    """The trials of a program on the class of devices that has most of them, each setting once."""
-    own = [trial for trial in recorded.trials if trial.program == digest]
-    devices = [trial.device for trial in own]
-    most = max(set(devices), key=lambda device: (devices.count(device), device), default="")
-    return list({trial.settings: trial for trial in own if trial.device == most}.values())
+    """The trials of a program on the class of devices, and with the threads, that have most of them, each setting
+    once."""
+    places = [(trial.device, trial.threads) for trial in recorded.trials if trial.program == digest]
+    most = max(set(places), key=lambda place: (places.count(place), place), default=("", 0))
+    return list({trial.settings: trial for trial in recorded.of(digest, *most)}.values())
 
 
 def _says_something(trials: Sequence[Trial]) -> bool:

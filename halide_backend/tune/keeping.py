@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
 
 from halide_backend.codegen.planned_kernel import plan_kernel
@@ -10,6 +11,7 @@ from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedules import schedule_file
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.planning import entry_of
+from halide_backend.schedules.thread_class import thread_class
 from halide_backend.schedules.tuned_store import tuned_store
 from halide_backend.tune.tuned import Tuned
 
@@ -36,9 +38,11 @@ class Kept:
         kernel = found.kernel
         plan = plan_kernel(kernel.program, self._device, dict(found.settings)).plan
         day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        threads = f" on {found.trials[0].threads} threads" if isinstance(self._device, Cpu) else ""
-        origin = f"tuned {day}{threads}, {found.gain:.2f} times the rules' speed"
-        self.entries.append(entry_of(kernel.program, self._device, plan, origin=origin, name=kernel.name))
+        origin = f"tuned {day}, {found.gain:.2f} times the rules' speed"
+        entry = entry_of(kernel.program, self._device, plan, origin=origin, name=kernel.name)
+        # What is right on every processor of its instruction set is faster on those that are like this one.
+        threads = thread_class(found.trials[0].threads) if isinstance(self._device, Cpu) else None
+        self.entries.append(replace(entry, device=self._device.name, threads=threads))
         tuned_store().put(self.entries[-1])
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)

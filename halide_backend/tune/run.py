@@ -11,7 +11,7 @@ from pathlib import Path
 
 from halide_backend import terminal
 from halide_backend.build.target import Target
-from halide_backend.schedule.device import device_of
+from halide_backend.schedule.device import Cpu, device_of
 from halide_backend.sources import sources_digest
 from halide_backend.tune import trial_log
 from halide_backend.tune.capture import records_of
@@ -90,7 +90,7 @@ def tuned(request: Request, kernels: list[TunableKernel]) -> list[Tuned]:
     cores = sorted(os.sched_getaffinity(0))
     if (busy := os.getloadavg()[0]) > _BUSY * len(cores):
         print(f"other programs keep {busy:.1f} cores busy: times will be theirs, too", file=sys.stderr)
-    threads = min(request.threads or len(cores), len(cores))
+    threads = min(request.threads or len(cores), len(cores)) if isinstance(device, Cpu) else 1
     measuring, others = cores[:threads], cores[threads:]
     conditions = Conditions(
         device.name, threads, request.cold, device.l2_bytes, overlap=bool(others), versions=_versions()

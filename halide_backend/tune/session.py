@@ -148,7 +148,7 @@ class Session:
         return tuner
 
     def _trials(self, digest: str) -> list[Trial]:
-        return self._earlier.of(digest, self._conditions.device)
+        return self._earlier.of(digest, self._conditions.device, self._conditions.threads)
 
 
 def _weight(tuner: Tuner) -> float:

@@ -42,9 +42,10 @@ class Recorded:
     trials: list[Trial] = field(default_factory=list)
     torn: list[int] = field(default_factory=list)
 
-    def of(self, digest: str, device: str) -> list[Trial]:
-        """The trials of one program on one class of devices."""
-        return [trial for trial in self.trials if (trial.program, trial.device) == (digest, device)]
+    def of(self, digest: str, device: str, threads: int) -> list[Trial]:
+        """The trials of one program on one class of devices, with so many threads."""
+        wanted = digest, device, threads
+        return [trial for trial in self.trials if (trial.program, trial.device, trial.threads) == wanted]
 
 
 def read(path: Path) -> Recorded:

@@ -109,6 +109,13 @@ def test_host_names_the_processor_and_every_feature() -> None:
     assert set(host.features.split(",")) == {("+" if has else "-") + name for name, has in found.items()}
 
 
+@pytest.mark.parametrize(
+    ("cpu", "vendor"), [("znver5", "amd"), ("btver2", "amd"), ("sapphirerapids", "intel"), ("x86-64-v4", "")]
+)
+def test_the_vendor_of_a_processor(cpu: str, vendor: str) -> None:
+    assert Target("x86-64-linux", cpu, "").vendor == vendor
+
+
 def test_json_round_trip() -> None:
     for target in (Target.host(), Target.level("avx2")):
         assert Target.from_json(target.to_json()) == target

@@ -16,12 +16,13 @@ from torch._inductor import config as inductor_config
 
 import halide_backend
 from halide_backend import config, pipeline
+from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import HalideCompileError, ScheduleError, ScheduleFileError
 from halide_backend.launch import first_call
 from halide_backend.launch.first_call import FirstCall
 from halide_backend.program.loop_program import LoopProgram
-from halide_backend.schedule.device import Device
+from halide_backend.schedule.device import Device, device_of
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import Parallel, Unroll
 from halide_backend.schedules import choice, packaged
@@ -29,6 +30,7 @@ from halide_backend.schedules.choice import Sources
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.schedule_file import write
 from halide_backend.schedules.size_class import SizeRange
+from halide_backend.schedules.thread_class import ThreadRange, thread_class
 from halide_backend.schedules.tuned_store import tuned_store
 from halide_backend.schedules.usage import usage
 
@@ -192,7 +194,7 @@ def test_a_knob_of_a_named_file_that_does_not_fit_is_an_error(
     assert isinstance(error, ScheduleError) and error.what == what
 
 
-@pytest.mark.parametrize("text", ["schema = 2\n", "schema = 1\n[[schedule]", None])
+@pytest.mark.parametrize("text", ["schema = 3\n", "schema = 1\n[[schedule]", None])
 def test_a_named_file_that_cannot_be_read_is_an_error(text: str | None, x: torch.Tensor) -> None:
     if text is not None:
         Path("a.toml").write_text(text)
@@ -297,6 +299,38 @@ def test_schedules_are_for_size_classes(entries: Entries, serial: Edit) -> None:
         assert [schedule != "" for schedule, _ in schedules()] == [tuned]
 
 
+def test_schedules_are_for_numbers_of_threads_and_vendors(entries: Entries, serial: Edit, x: torch.Tensor) -> None:
+    """Wherever they come from; what is for any of them comes after what is for this one."""
+    (entry,) = entries(softmax, x)
+    device = device_of(Target.host())
+    here = replace(serial(entry), device=device.name, threads=ThreadRange(1, 1), origin="one thread")
+    elsewhere = replace(here, device=f"{device.classes[-1]}-other", threads=None, origin="elsewhere")
+
+    def origins(**options: Any) -> list[str]:
+        found = []
+        for threads in (1, 2, 3):
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            try:
+                run(softmax, x, **options)
+            finally:
+                torch.set_num_threads(before)
+            found += [schedule.rpartition(": ")[2] for schedule, _ in schedules()]
+        return found
+
+    tuned_store().put(here)
+    assert origins() == ["one thread", "", ""]
+    tuned_store().put(replace(here, threads=thread_class(3), origin="some"))
+    assert origins() == ["one thread", "some", "some"]
+    tuned_store().put(replace(here, device=device.classes[-1], threads=None, origin="wide"))
+    tuned_store().discard(here)
+    assert origins() == ["wide", "some", "some"]
+    write("a.toml", [here, elsewhere])
+    assert origins(schedule_files=("a.toml",)) == ["one thread", "some", "some"]
+    # What is for other processors or other numbers of threads is not missed.
+    assert usage.unused() == ()
+
+
 def test_the_state_changes_with_every_schedule_that_applies(
     entries: Entries, serial: Edit, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +356,9 @@ def test_the_state_changes_with_every_schedule_that_applies(
     assert sources.state() == states[3]
     tuned_store().discard(entry)
     assert sources.state() == states[2]
+    # Two and three threads are of one class.
+    assert len({replace(sources, threads=threads).state() for threads in (1, 2, 3)}) == 2
+    assert len({Sources(threads=threads, tuned=False).state() for threads in (1, 2, 3)}) == 1
 
 
 def test_a_wrong_kernel_is_found_at_the_first_call_and_remembered_if_right(

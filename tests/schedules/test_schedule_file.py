@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.schedule_file import Comments, parse, read, text_of, write
 from halide_backend.schedules.size_class import SizeRange
 from halide_backend.schedules.step_text import parse_step
+from halide_backend.schedules.thread_class import ThreadRange
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,6 +38,7 @@ ENTRY = ScheduleEntry(
     steps=(Split("out_ptr0", "x0", "x0_o", "x0_i", 8), Reorder("out_ptr0", ("x1", "x0"), 0)),
     funcs=((3, Role.SHARED),),
     sizes=(SizeRange("x0", 1024, 4095),),
+    threads=ThreadRange(2, 3),
     origin='tuned 2026-11-23, "1.12"\n\x7f\\',
     name="halide_fused_softmax_0",
 )
@@ -59,6 +62,7 @@ entries = st.builds(
     st.dictionaries(texts, st.tuples(st.integers(0, 2**31), st.integers(0, 2**31)), max_size=3).map(
         lambda found: tuple(SizeRange(axis, *bounds) for axis, bounds in found.items())
     ),
+    st.none() | st.builds(ThreadRange, st.integers(0, 2**31), st.integers(0, 2**31)),
     texts,
     texts,
 )
@@ -103,6 +107,20 @@ def test_comments_are_read_by_people_only() -> None:
     assert parse(uncommented.encode(), "x")[0].steps == (ComputeRoot("a"),)
 
 
+def test_a_file_of_the_first_schema_is_read() -> None:
+    """It has no numbers of threads, and classes without a vendor: its schedules are for all of them."""
+    text = text_of([replace(ENTRY, threads=None)])
+    old = text.replace(f"schema = {schedule_file.SCHEMA}\n", "schema = 1\n")
+    assert old != text and parse(old.encode(), "f") == (replace(ENTRY, threads=None),)
+
+
+def test_one_kernel_has_a_schedule_for_each_number_of_threads() -> None:
+    several = [replace(ENTRY, threads=threads) for threads in (None, ThreadRange(1, 1), ThreadRange(2, 3))]
+    assert list(parse(text_of(several).encode(), "f")) == several
+    with pytest.raises(ScheduleFileError, match="has a schedule before"):
+        parse(text_of([*several, several[1]]).encode(), "f")
+
+
 def test_messages_name_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     write(path, [ENTRY, ScheduleEntry("f" * 64, "sm_90")])
@@ -119,7 +137,7 @@ GOOD = f'schema = 1\n[[schedule]]\nprogram = "{DIGEST}"\ndevice = "sm_90"\n'
     ("text", "where", "what"),
     [
         ("", "f.toml", "schema is None"),
-        ("schema = 2\n", "f.toml", "schema is 2"),
+        ("schema = 3\n", "f.toml", "schema is 3"),
         ("schema = true\n", "f.toml", "schema is True"),
         ("schema = 1\n[[schedules]]\n", "f.toml", "unknown key 'schedules'"),
         ("schema = 1\nschedule = 3\n", "f.toml", "unknown key 'schedule'"),
@@ -139,6 +157,9 @@ GOOD = f'schema = 1\n[[schedule]]\nprogram = "{DIGEST}"\ndevice = "sm_90"\n'
         (GOOD + 'steps = []\nfuncs = { 3 = "quick" }\n', "f.toml, line 2", "funcs has 3 = 'quick'"),
         (GOOD + 'steps = []\nfuncs = { x = "shared" }\n', "f.toml, line 2", "funcs has x = 'shared'"),
         (GOOD + "sizes = { x0 = 3 }\n", "f.toml, line 2", "sizes has x0 = 3"),
+        (GOOD + "threads = 3\n", "f.toml, line 2", "threads is 3"),
+        (GOOD + "threads = [1]\n", "f.toml, line 2", "threads is [1]"),
+        (GOOD + "threads = [1, true]\n", "f.toml, line 2", "threads is [1, True]"),
         (GOOD + "[schedule.knobs]\na.b = 3\n", "f.toml, line 2", "knob 'a' is {'b': 3}"),
         (GOOD + "[schedule.knobs]\na = 3.5\n", "f.toml, line 2", "knob 'a' is 3.5"),
         (GOOD + "knobs = 3\n", "f.toml, line 2", "knobs is 3"),
@@ -157,7 +178,7 @@ def test_what_is_wrong_is_said(text: str, where: str, what: str) -> None:
 
 def test_a_newer_schema_asks_for_a_newer_version() -> None:
     with pytest.raises(ScheduleFileError, match="update halide_backend"):
-        parse(b"schema = 2", "f")
+        parse(b"schema = 3", "f")
     with pytest.raises(ScheduleFileError, match="dump"):
         parse(b"schema = 0", "f")
 

@@ -72,7 +72,7 @@ def test_an_entry_of_a_newer_version_is_left_alone(monkeypatch: pytest.MonkeyPat
     from halide_backend.schedules import schedule_file
 
     with monkeypatch.context() as patch:
-        patch.setattr(schedule_file, "SCHEMA", 2)
+        patch.setattr(schedule_file, "SCHEMA", schedule_file.SCHEMA + 1)
         tuned_store().put(ENTRY)
     assert tuned_store().find(ENTRY.program, ENTRY.device) is None
     assert list(tuned_store().entries()) == []

@@ -54,8 +54,9 @@ def test_what_is_written_is_read(tmp_path: Path, row_sums: Made) -> None:
     assert found.programs == {digest: program} and found.names == {digest: "halide_fused_sum_0"}
     assert found.trials == [MEASURED, FAILED] and found.torn == []
     assert len(path.read_text().splitlines()) == 3
-    assert found.of("d" * 64, "x86-64-512") == [MEASURED, FAILED]
-    assert found.of("d" * 64, "sm_90") == []
+    assert found.of("d" * 64, "x86-64-512", 2) == [MEASURED]
+    assert found.of("d" * 64, "x86-64-512", 1) == [FAILED]
+    assert found.of("d" * 64, "sm_90", 1) == []
 
 
 def test_settings_keep_their_types_and_order(tmp_path: Path) -> None:
