@@ -31,5 +31,6 @@ schedule_folder: str = declare("schedule_folder")
 schedule_function: str = declare("schedule_function")
 check_schedules: bool = declare("check_schedules")
 tune: str = declare("tune")
+tune_seconds: float = declare("tune_seconds")
 
 install(__name__)

@@ -165,9 +165,16 @@ OPTIONS = (
     Option(
         "tune",
         "use",
-        "Tuned schedules: use applies those that were found on this machine or come with the package, "
-        "and searches for none; never leaves them out.",
+        "Tuned schedules: use applies those that were found on this machine or come with the package; "
+        "never leaves them out, and searches for none in any mode.",
         choices=("use", "never"),
+    ),
+    Option(
+        "tune_seconds",
+        60.0,
+        "Seconds that the mode max-autotune may search for schedules of the kernels of one graph; 0 means "
+        "not at all. No other mode searches.",
+        minimum=0.0,
     ),
 )
 

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from halide_backend.build.loader import LoadedKernel, load_object
 from halide_backend.build.ptx.batching import JOINT
 from halide_backend.build.target import Target
 from halide_backend.device_type import CPU, HOST, device_type
-from halide_backend.errors import HalideBackendError, ScheduleError
+from halide_backend.errors import HalideBackendError, ScheduleError, Unsupported
 from halide_backend.kernel_records.journal import Note, journal
 from halide_backend.kernel_records.record import KernelRecord
 from halide_backend.launch import launcher
@@ -99,6 +100,17 @@ def compile_program(program: LoopProgram, name: str, device: torch.device, c_int
     build = get_or_compile(kernel.text, target, name=name, limits=_limits(), c_interface=c_interface)
     chosen = scheduled if scheduled.schedule else None
     return Compilation(kernel.plan, kernel.text, target, build, chosen, c_interface)
+
+
+def is_by_rules(program: LoopProgram, name: str, target: Target) -> bool:
+    """Whether the kernel has no other schedule than that of the rules, and it can be planned.
+
+    Raises:
+        ScheduleFileError: a file of schedules cannot be read.
+    """
+    with suppress(ScheduleError, Unsupported):
+        return not schedule_kernel(program, device_of(target), name, _sources()).schedule
+    return False
 
 
 def start_workers() -> None:

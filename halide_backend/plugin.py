@@ -105,10 +105,10 @@ class SchedulingChoice:
         if self.kind.on_host:
             from halide_backend.capture.scheduling import HalideScheduling
 
-            return HalideScheduling(scheduler, self.kind)
+            return HalideScheduling(scheduler, self.kind, _tuner())
         from halide_backend.capture.cuda_scheduling import CudaScheduling
 
-        return CudaScheduling(scheduler, self.kind)
+        return CudaScheduling(scheduler, self.kind, _tuner())
 
 
 class RegisteredScheduling:
@@ -130,6 +130,20 @@ class RegisteredScheduling:
 
 def _scheduling(kind: DeviceType) -> type[RegisteredScheduling]:
     return type(RegisteredScheduling.__name__, (RegisteredScheduling,), {"kind": kind})
+
+
+def _tuner() -> Any:
+    """What searches for schedules, where Inductor's mode and our options ask for it."""
+    from torch._inductor import config as inductor
+
+    from halide_backend import config
+
+    wanted = inductor.max_autotune or inductor.max_autotune_pointwise
+    if not wanted or config.tune == "never" or not config.tune_seconds:
+        return None
+    from halide_backend.tune.autotuning import tune_graph
+
+    return tune_graph
 
 
 def _check_use(scheduler: Any, kind: DeviceType) -> None:

@@ -13,7 +13,7 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from halide_backend.capture.delegate import Delegate
-from halide_backend.capture.scheduling import HalideScheduling
+from halide_backend.capture.scheduling import HalideScheduling, Tune
 from halide_backend.device_type import DeviceType
 from halide_backend.refusals import Refusal
 
@@ -25,8 +25,8 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
     docs/design/templates.md says of each method who answers, and why.
     """
 
-    def __init__(self, scheduler: Any, kind: DeviceType) -> None:
-        super().__init__(scheduler, kind)
+    def __init__(self, scheduler: Any, kind: DeviceType, tune: Tune | None = None) -> None:
+        super().__init__(scheduler, kind, tune)
         self._together = True
         self._delegate = Delegate(kind, lambda: super(HalideScheduling, self))
 

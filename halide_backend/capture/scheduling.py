@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import sympy
 import torch
@@ -33,6 +33,9 @@ from halide_backend.refusals import Refusal
 
 log = logging.getLogger("halide_backend")
 
+#: Searches for schedules of kernels, given by name and program, on a device, and keeps them.
+Tune: TypeAlias = Callable[[Sequence[tuple[str, LoopProgram]], torch.device], None]
+
 #: Arguments of one launch, as many as Inductor's C++ backend allows, and of what is launched together.
 _MAX_ARGUMENTS, _MAX_TOGETHER = 500, 2000
 
@@ -43,9 +46,11 @@ class HalideScheduling(BaseScheduling):
     Constructed with None whenever Inductor only wants to know the features: no worker is started for that.
     """
 
-    def __init__(self, scheduler: Any, kind: DeviceType) -> None:
+    def __init__(self, scheduler: Any, kind: DeviceType, tune: Tune | None = None) -> None:
+        """`tune` is called with all kernels of a graph before the first is compiled, if they are to be tuned."""
         super().__init__(scheduler)
         self._kind = kind
+        self._tune = tune
         #: Whether short pipelines that are independent are launched together; on a CPU nothing is gained by it.
         self._together = False
         #: What waits to be launched. If together, a pipeline is in the group after the last one that must precede it.
@@ -161,11 +166,15 @@ class HalideScheduling(BaseScheduling):
         # On a GPU a long kernel gains from knowing its length.
         sharing = (each.program for each in captured.values() if not self._together or is_short(each.program))
         shared = share_lengths(sharing, BLOCKS if self._kind.on_host else ELEMENTS)
-        started = {}
         for fused, each in captured.items():
             if each.program in shared:
                 program, blocks = shared[each.program]
-                each = replace(each, program=program, sizes=(sympy.Integer(blocks),))
+                captured[fused] = replace(each, program=program, sizes=(sympy.Integer(blocks),))
+        if self._tune is not None and captured:
+            named = [(_name_of(fused), each.program) for fused, each in captured.items()]
+            self._tune(named, next(iter(captured))[0].get_device())
+        started = {}
+        for fused, each in captured.items():
             with suppress(HalideBackendError):
                 started[fused] = each, self._compile(each)
         return started

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.program.serialization import digest
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedules import schedule_file
 from halide_backend.schedules.entry import ScheduleEntry
 from halide_backend.schedules.planning import entry_of
+from halide_backend.schedules.size_class import size_class
 from halide_backend.schedules.thread_class import thread_class
 from halide_backend.schedules.tuned_store import tuned_store
 from halide_backend.tune.tuned import Tuned
@@ -37,13 +39,26 @@ class Kept:
         """
         kernel = found.kernel
         plan = plan_kernel(kernel.program, self._device, dict(found.settings)).plan
-        day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        origin = f"tuned {day}, {found.gain:.2f} times the rules' speed"
+        origin = f"tuned {_today()}, {found.gain:.2f} times the rules' speed"
         entry = entry_of(kernel.program, self._device, plan, origin=origin, name=kernel.name)
-        # What is right on every processor of its instruction set is faster on those that are like this one.
-        threads = thread_class(found.trials[0].threads) if isinstance(self._device, Cpu) else None
-        self.entries.append(replace(entry, device=self._device.name, threads=threads))
+        self.entries.append(self._measured_here(entry, found))
         tuned_store().put(self.entries[-1])
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             schedule_file.write(self._path, self.entries)
+
+    def keep_rules(self, found: Tuned) -> None:
+        """Keep in this machine's store that nothing was faster than what the rules choose, now or later."""
+        program = found.kernel.program
+        origin = f"tuned {_today()}, the rules stay after {len(found.trials)} trials"
+        entry = ScheduleEntry(digest(program), "", sizes=size_class(program), origin=origin, name=found.kernel.name)
+        tuned_store().put(self._measured_here(entry, found))
+
+    def _measured_here(self, entry: ScheduleEntry, found: Tuned) -> ScheduleEntry:
+        """What is right on every processor of its instruction set is faster on those that are like this one."""
+        threads = thread_class(found.trials[0].threads) if isinstance(self._device, Cpu) else None
+        return replace(entry, device=self._device.name, threads=threads)
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()

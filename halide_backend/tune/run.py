@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from halide_backend import terminal
 from halide_backend.build.target import Target
-from halide_backend.schedule.device import Cpu, device_of
-from halide_backend.sources import sources_digest
+from halide_backend.schedule.device import device_of
 from halide_backend.tune import trial_log
 from halide_backend.tune.capture import records_of
-from halide_backend.tune.compilation import Compilation
 from halide_backend.tune.keeping import Kept
-from halide_backend.tune.measurement.measurer import Measurer
+from halide_backend.tune.local_session import local_session
 from halide_backend.tune.progress import HEADINGS, JUSTIFY, TableProgress, row
 from halide_backend.tune.report import page
-from halide_backend.tune.session import Search, Session
+from halide_backend.tune.session import Search
 from halide_backend.tune.tunable_kernel import TunableKernel, kernels_of, matching
 from halide_backend.tune.tuned import Tuned, geometric_mean, overall_gain
-from halide_backend.tune.tuner import Conditions
-from halide_backend.versions import SUPPORTED, installed_version
-
-#: What of this package decides how fast a kernel is.
-_SOURCES = ("build", "codegen", "kernel_library", "program", "schedule")
-
 
 #: Share of the cores that may be busy before measurements are doubtful.
 _BUSY = 0.25
@@ -87,24 +77,15 @@ def tuned(request: Request, kernels: list[TunableKernel]) -> list[Tuned]:
     earlier = trial_log.read(path) if path.exists() else trial_log.Recorded()
     if earlier.torn:
         print(f"{path}: skipped lines that a crash has cut short: {earlier.torn}", file=sys.stderr)
-    cores = sorted(os.sched_getaffinity(0))
-    if (busy := os.getloadavg()[0]) > _BUSY * len(cores):
+    cores = len(os.sched_getaffinity(0))
+    if (busy := os.getloadavg()[0]) > _BUSY * cores:
         print(f"other programs keep {busy:.1f} cores busy: times will be theirs, too", file=sys.stderr)
-    threads = min(request.threads or len(cores), len(cores)) if isinstance(device, Cpu) else 1
-    measuring, others = cores[:threads], cores[threads:]
-    conditions = Conditions(
-        device.name, threads, request.cold, device.l2_bytes, overlap=bool(others), versions=_versions()
-    )
+    search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
     with (
         trial_log.TrialLog(path) as log,
-        _on_cores(others or cores),
-        Compilation(target) as compilation,
-        Measurer(cores=measuring) as measurer,
+        local_session(target, log, earlier, threads=request.threads, cold=request.cold) as session,
         TableProgress(sys.stderr) as progress,
     ):
-        measurer.start()
-        session = Session(device, measurer, compilation, conditions, log, earlier)
-        search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
         found = session.run(kernels, search, progress, Kept(device, request.schedules).keep)
     if request.report:
         Path(request.report).write_text(page(found, device))
@@ -141,19 +122,3 @@ def _target(device: str) -> Target:
     from halide_backend import pipeline
 
     return pipeline.current_target("cuda")
-
-
-def _versions() -> dict[str, str]:
-    found = {name: installed_version(name) or "" for name in SUPPORTED}
-    return {**found, "sources": sources_digest(_SOURCES)[:16]}
-
-
-@contextmanager
-def _on_cores(cores: list[int]) -> Iterator[None]:
-    """Keep what is started here on `cores`."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -79,6 +79,8 @@ class Session:
         self._earlier = earlier
         #: The disk was full: the search ends, and what it has found is kept.
         self.trouble: TrialLogError | None = None
+        #: Somebody pressed Ctrl-C: the search ends, and what it has found is kept.
+        self.interrupted = False
 
     def run(
         self, kernels: Sequence[TunableKernel], search: Search, watcher: Watcher, keep: Callable[[Tuned], None]
@@ -117,7 +119,7 @@ class Session:
             try:
                 complete = not stopped and self._search(tuner, min(until, ends_at), watcher)
             except KeyboardInterrupt:
-                stopped = True
+                self.interrupted = stopped = True
             except TrialLogError as error:
                 self.trouble, stopped = error, True
             found.append(_tuned(tuner, _weight(tuner) / whole, complete))

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ from kernels_cache.locks import hold_until_closed
 
 #: Version of the lines.
 SCHEMA = 1
+
+#: Seconds between looks at whether another tuner has ended.
+_POLL_S = 0.1
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -97,8 +101,8 @@ def _add(document: Any, found: Recorded) -> None:
 class TrialLog:
     """A log that is written; close it, or use it as a context manager."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the log, or begin it, and lock it.
+    def __init__(self, path: Path, *, patience: float = 0.0) -> None:
+        """Open the log, or begin it, and lock it; `patience` is seconds to wait for another tuner.
 
         Raises:
             TrialLogError: it cannot be written, or another tuner writes to it.
@@ -111,7 +115,10 @@ class TrialLog:
             self._file = os.open(path, flags, 0o644)
         except OSError as error:
             raise _unwritable(error, path) from error
-        if not hold_until_closed(self._file):
+        until = time.monotonic() + patience
+        while not (held := hold_until_closed(self._file)) and time.monotonic() < until:
+            time.sleep(_POLL_S)
+        if not held:
             os.close(self._file)
             raise TrialLogError(
                 "another tuner writes to it", where=str(path), cure="wait for it, or name another file with --output"

@@ -70,6 +70,7 @@ def test_every_option_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
         "schedule_function": "module:function",
         "check_schedules": False,
         "tune": "never",
+        "tune_seconds": 1.0,
     }
     assert set(others) == set(config.get_config_copy())
     keys = [config.save_config_portable(ignore_private_configs=False)]

@@ -69,6 +69,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         ("schedule_files", "a.toml", "must be of type tuple"),
         ("schedule_files", ("a.toml", 3), "must hold texts alone"),
         ("tune", "always", "must be one of 'use', 'never'"),
+        ("tune_seconds", -1.0, "must be at least 0"),
     ],
 )
 def test_a_wrong_value_is_refused_and_changes_nothing(name: str, value: Any, message: str) -> None:

@@ -14,6 +14,7 @@ from halide_backend.errors import HalideBackendError, NothingToTune, TrialLogErr
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device
 from halide_backend.schedules import schedule_file
+from halide_backend.schedules.thread_class import ThreadRange
 from halide_backend.schedules.tuned_store import tuned_store
 from halide_backend.tune.compilation import Candidate, Compilation, text_key
 from halide_backend.tune.keeping import Kept
@@ -217,7 +218,9 @@ def test_a_session_tunes_what_takes_most_time_first(
     entries = schedule_file.read(tmp_path / "schedules" / "new.toml")
     assert {entry.program for entry in entries} == {kernel.digest for kernel in kernels}
     assert set(tuned_store().entries()) == set(entries)
-    assert all(dict(entry.knobs)["parallel.threads"] is False and "on 1 threads, " in entry.origin for entry in entries)
+    assert all(dict(entry.knobs)["parallel.threads"] is False for entry in entries)
+    # They are for what they were measured on.
+    assert all(entry.threads == ThreadRange(1, 1) and entry.device == device.name for entry in entries)
 
 
 def test_an_interrupted_session_keeps_the_best_so_far(row_sums: Made, device: Device, tmp_path: Path) -> None:
