@@ -45,7 +45,7 @@ from halide_backend.build.ptx import ptxas  # noqa: E402
 from halide_backend.build.ptx.completion import extract  # noqa: E402
 from halide_backend.build.target import Target  # noqa: E402
 
-TARGETS = {"cpu": Target.level("avx512"), "cuda": Target.cuda(9, 0)}
+TARGETS = {"cpu": Target.named("avx512"), "cuda": Target.cuda(9, 0)}
 
 #: An assembler that answers with the PTX that it was given, after the real one, if any, has said what it made of it.
 _ASSEMBLER = """\

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "config", "devices", "records", "register_device", "reset_stats", "schedules", "stats"]
+__all__ = [
+    *("__version__", "aot_configs", "config", "devices", "records", "register_device", "reset_stats", "schedules"),
+    "stats",
+]
 
 autoload.install()
 
@@ -53,6 +56,17 @@ def reset_stats() -> None:
     from halide_backend.kernel_records.journal import journal
 
     journal.reset()
+
+
+def aot_configs() -> dict[str, str | int]:
+    """What Inductor has to be told for a package with kernels for `config.aot_targets`, or for this machine.
+
+    It is for `inductor_configs` of torch._inductor.aoti_compile_and_package: the backend, and for which processors
+    Inductor compiles the C++ code around the kernels. docs/how-to/ship-a-model.md has an example.
+    """
+    from halide_backend.capture import package_targets
+
+    return package_targets.aot_configs()
 
 
 def register_device(

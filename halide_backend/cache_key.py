@@ -31,7 +31,7 @@ def entries(target: str) -> dict[str, str]:
     from halide_backend.build.fingerprint import toolchain
     from halide_backend.build.target import Target
 
-    resolved = Target.level(target) if target else Target.host()
+    resolved = Target.named(target)
     return {
         **{f"_{name}": str(value) for name, value in toolchain().items()},
         "_target": " ".join(resolved.to_json().values()),

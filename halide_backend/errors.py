@@ -143,6 +143,10 @@ class WorkerTimeout(HalideBackendError):
     """A task took longer than its time limit; its worker process was killed."""
 
 
+class TargetError(HalideBackendError):
+    """A target that does not exist, targets that do not go together, or a package that could not run on its targets."""
+
+
 class DeviceError(HalideBackendError):
     """A device cannot be registered as asked for, is not registered, or cannot be compiled for in this way."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from halide_backend.build.named_targets import NAMED_TARGETS
 from halide_backend.errors import HalideBackendError
 
 
@@ -24,13 +25,15 @@ class Option:
         name: attribute of `halide_backend.config`, and key in `torch.compile(..., options=...)`.
         default: value if neither the user nor the environment says otherwise; its type is the
             option's type. meaning: one sentence, with the unit. choices: all values that are
-            allowed; empty means any of the type. minimum: the smallest number that is allowed.
+            allowed; empty means any of the type. several: whether a value is any number of them, with commas in
+            between. minimum: the smallest number that is allowed.
     """
 
     name: str
     default: bool | int | float | str | tuple[str, ...]
     meaning: str
     choices: tuple[str, ...] = ()
+    several: bool = False
     minimum: float | None = None
 
     @property
@@ -57,7 +60,9 @@ class Option:
             allowed = f"must be of type {self.type.__name__}"
         elif isinstance(value, tuple) and not all(isinstance(each, str) for each in value):
             allowed = "must hold texts alone"
-        elif self.choices and value not in self.choices:
+        elif self.several and not set(str(value).replace(" ", "").split(",")) <= {"", *self.choices}:
+            allowed = f"must be some of {', '.join(map(repr, self.choices))}, with commas in between"
+        elif self.choices and not self.several and value not in self.choices:
             allowed = f"must be one of {', '.join(map(repr, self.choices))}"
         elif self.minimum is not None and isinstance(value, (int, float)) and not value >= self.minimum:
             allowed = f"must be at least {self.minimum:g}"
@@ -130,7 +135,15 @@ OPTIONS = (
         "",
         "Instruction set to compile for: empty means all that this machine has, a level runs on "
         "every machine that has it.",
-        choices=("", "sse41", "avx2", "avx512"),
+        choices=("", *NAMED_TARGETS),
+    ),
+    Option(
+        "aot_targets",
+        "",
+        "Targets of AOTInductor packages, several with commas in between: each kernel is compiled for all of them, "
+        "and which one runs is chosen when the package is loaded; empty means the one that target says.",
+        choices=tuple(NAMED_TARGETS),
+        several=True,
     ),
     Option(
         "delegate",

@@ -49,7 +49,8 @@ log = logging.getLogger("halide_backend")
 @dataclass(frozen=True)
 class Compilation:
     """A kernel that is being built: its plan, the text it is built from, and for which machine; the schedule that made
-    it, if that is not the rules' own; and whether it is called through its C function.
+    it, if that is not the rules' own; and whether it is called through its C function. `others` are the same kernel for
+    more demanding targets of a package.
     """
 
     plan: Plan
@@ -58,6 +59,7 @@ class Compilation:
     build: Build
     scheduled: ScheduledKernel | None = None
     c_interface: bool = False
+    others: tuple[Compilation, ...] = ()
 
     def again(self) -> Compilation:
         """The same for another kernel of equal program, for which nothing has to be looked up."""
@@ -71,6 +73,9 @@ class Compilation:
             ScheduleError: a schedule of the user's cannot be built.
             HalideBackendError: the rules' kernel cannot be built.
         """
+        if self.others:
+            alone = replace(self, others=()).finished(name)
+            return replace(alone, others=tuple(other.finished(name) for other in self.others))
         try:
             self.build.artifact.result()
             return self
@@ -87,14 +92,28 @@ class Compilation:
         return Compilation(rules.plan, rules.text, self.target, build, None, self.c_interface).finished(name)
 
 
-def compile_program(program: LoopProgram, name: str, device: torch.device, c_interface: bool = False) -> Compilation:
+def compile_program(
+    program: LoopProgram,
+    name: str,
+    device: torch.device,
+    c_interface: bool = False,
+    targets: Sequence[Target] = (),
+) -> Compilation:
     """Write the kernel's text for `device` and ask for its artifact, with a C function or without; returns at once.
+
+    `targets` are those of a package, the least demanding first; otherwise it is what this process runs on the device.
 
     Raises:
         ScheduleError: a schedule of the user's is illegal, or a file or function fails.
         Unsupported: the program has no Halide form, or no legal schedule.
     """
-    target = current_target(device)
+    first, *others = (
+        _compilation(program, name, target, c_interface) for target in targets or (current_target(device),)
+    )
+    return replace(first, others=tuple(others))
+
+
+def _compilation(program: LoopProgram, name: str, target: Target, c_interface: bool) -> Compilation:
     scheduled = schedule_kernel(program, device_of(target), name, _sources())
     kernel = scheduled.kernel
     build = get_or_compile(kernel.text, target, name=name, limits=_limits(), c_interface=c_interface)
@@ -271,6 +290,7 @@ def current_target(device: torch.device | str) -> Target:
 
     Raises:
         Unsupported: the GPU is too old.
+        UnsupportedVersionError: this machine cannot run what the option `target` or a registered device asks for.
     """
     from halide_backend import config
 
@@ -279,8 +299,9 @@ def current_target(device: torch.device | str) -> Target:
         import torch
 
         return Target.cuda(*torch.cuda.get_device_capability(device))
-    level = config.target if kind.target == HOST else kind.target
-    return Target.level(level) if level else Target.host()
+    target = Target.named(config.target if kind.target == HOST else kind.target)
+    target.check_runs_here()
+    return target
 
 
 def _limits() -> Limits:

@@ -46,7 +46,7 @@ def register() -> None:
                 kind.name,
                 _scheduling(kind) if kind.registered else SchedulingChoice(kind, present.scheduling),
                 present.wrapper_codegen,
-                present.cpp_wrapper_codegen,
+                _cpp_wrapper(kind, present.cpp_wrapper_codegen),
                 present.fx_wrapper_codegen,
                 _graph_pass(kind, common.get_custom_backend_pass_for_device(kind.name)),
                 common.get_custom_backend_config_for_device(kind.name),
@@ -62,6 +62,13 @@ def _is_offered(present: Any) -> bool:
     scheduling = getattr(present, "scheduling", None)
     ours = isinstance(scheduling, type) and issubclass(scheduling, RegisteredScheduling)
     return ours or isinstance(scheduling, SchedulingChoice)
+
+
+def _cpp_wrapper(kind: DeviceType, present: Any) -> Any:
+    """What makes C++ wrappers of graphs of `kind`: `present`, with what packages of kernels for a CPU need."""
+    from halide_backend.capture.package_wrapper import with_processor_check
+
+    return present if kind.registered or not kind.on_host else with_processor_check(present, kind)
 
 
 def _graph_pass(kind: DeviceType, present: Any) -> Any:

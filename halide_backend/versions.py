@@ -42,6 +42,13 @@ def check_versions() -> None:
         )
 
 
+def takes_march() -> bool:
+    """Whether Inductor can be told which processors to compile C++ for, as from torch 2.13 on."""
+    from torch._inductor import config
+
+    return hasattr(config.cpp, "march")
+
+
 def installed_version(distribution: str) -> str | None:
     """Version of an installed distribution, found without importing it; None if it is missing."""
     try:

@@ -26,5 +26,5 @@ def provenance(device: str, target: str = "") -> dict[str, str]:
             "driver": told.partition("\n")[0],
             "triton": machine.version("triton"),
         }
-    found = Target.level(target) if target else Target.host()
+    found = Target.named(target)
     return facts | {"threads": str(torch.get_num_threads()), "target": f"{found.cpu}: {found.halide}"}

@@ -74,7 +74,7 @@ def run(request: Request) -> int:
         controls = _controls(request)
         if request.device == "cpu":
             level = request.contestants.target
-            roofline = Roofline(Target.level(level) if level else Target.host(), torch.get_num_threads())
+            roofline = Roofline(Target.named(level), torch.get_num_threads())
     results: list[Result] = []
     for case in chosen:
         if time.perf_counter() - begin > request.seconds:
@@ -117,7 +117,7 @@ def _check(request: Request) -> None:
         raise HalideBackendError("there is no CUDA device", where="bench --device cuda", cure="Use --device cpu.")
     request.contestants.check(request.device)
     if request.contestants.target:
-        Target.level(request.contestants.target).check_runs_here()
+        Target.named(request.contestants.target).check_runs_here()
 
 
 def _controls(request: Request) -> list[Control]:

@@ -94,13 +94,11 @@ def get_or_compile(
         c_interface: whether a CPU kernel is called through its C function, which takes time to compile.
 
     Raises (at once):
-        UnsupportedVersionError: this machine cannot run code for `target`, or halide or llvmlite
-            is not installed.
+        UnsupportedVersionError: halide or llvmlite is not installed.
 
     The future raises what `pool.WorkerPool.compile` raises. Trouble with the cache never breaks
     anything: it is reported once, and the kernel compiled.
     """
-    target.check_runs_here()
     limits = limits or Limits()
     kind = "cuda-object" if target.capability else "cpu-object-c" if c_interface else "cpu-object"
     key = Key(kind=kind, fields=key_fields(text, target))
@@ -183,8 +181,8 @@ def _stored_or_built(
         gpu = {_IMAGE: kernel.image} if kernel.image else {}
         return {_OBJECT: kernel.object, _MANIFEST: json.dumps(kernel.manifest).encode(), **gpu}
 
-    requires, provides = (one.requirements() for one in (target, Target.host()))
-    found, hit = store.get_or_build(key, build, requires=requires, provides=provides)
+    needs = target.requirements()
+    found, hit = store.get_or_build(key, build, requires=needs, provides=needs)
     files, manifest = found.files, json.loads(found.files[_MANIFEST])
     how = DISK if hit else COMPILED
     return Artifact(files[_OBJECT], manifest, entry, files.get(_IMAGE, b""), how, seconds)

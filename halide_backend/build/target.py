@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from halide_backend.errors import Unsupported, UnsupportedVersionError
+from halide_backend.build.named_targets import NAMED_TARGETS
+from halide_backend.errors import TargetError, Unsupported, UnsupportedVersionError
 from kernels_cache.canonical import Json
 
 #: Halide features every CPU kernel is compiled with: the launcher knows the shapes, the runtime
@@ -39,6 +40,9 @@ _REQUIRES = {
     "avx512_zen4": ("avx512bf16", "avx512vnni", "avx512bitalg", "avx512vbmi2"),
     "avxvnni": ("avxvnni",),
 }
+#: The architecture of the processors that this backend runs on, as a Halide target begins.
+_HOST = "x86-64"
+
 #: AVX-512 features build on one another, in this order.
 _CHAIN = ("avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_zen4")
 
@@ -52,16 +56,6 @@ _AMD = {
 _INTEL_BEFORE_FP16 = {
     *("skylake-avx512", "cascadelake", "cooperlake", "cannonlake"),
     *("icelake-client", "icelake-server", "rocketlake", "tigerlake"),
-}
-
-#: Levels of the x86-64 psABI, for code that must run on more than this machine.
-_LEVELS = {
-    "sse41": ("x86-64-v2", ("sse41",)),
-    "avx2": ("x86-64-v3", ("avx", "avx2", "f16c", "fma", "sse41")),
-    "avx512": (
-        "x86-64-v4",
-        ("avx", "avx2", "avx512", "avx512_skylake", "f16c", "fma", "sse41"),
-    ),
 }
 
 
@@ -91,18 +85,20 @@ class Target:
         return _host()
 
     @staticmethod
-    def level(name: str) -> Target:
-        """Return the target of an x86-64 psABI level: "sse41", "avx2" or "avx512".
-
-        The same on every machine; code for it runs on any processor that has the level.
+    def named(name: str) -> Target:
+        """Return the target called `name` in `NAMED_TARGETS`; for "", that of this machine.
 
         Raises:
-            ValueError: another name.
+            TargetError: another name.
+            UnsupportedVersionError: as `host`.
         """
-        if name not in _LEVELS:
-            raise ValueError(f"no level {name!r}; the levels are {', '.join(_LEVELS)}")
-        cpu, features = _LEVELS[name]
-        return Target(_halide_string(features, ""), cpu, "")
+        if not name:
+            return _host()
+        if name not in NAMED_TARGETS:
+            known = ", ".join(NAMED_TARGETS)
+            raise TargetError(f"there is no target {name!r}", where="target", cure=f"Use one of {known}.")
+        found = NAMED_TARGETS[name]
+        return Target(_halide_string(found.architecture, found.halide, ""), found.cpu, "")
 
     @staticmethod
     def cuda(major: int, minor: int) -> Target:
@@ -114,7 +110,12 @@ class Target:
         if (major, minor) < (8, 0):
             raise Unsupported("gpu-too-old", f"the GPU has compute capability {major}.{minor}, which is less than 8.0")
         known = "cuda_capability_86" if (major, minor) >= (8, 6) else "cuda_capability_80"
-        return Target(_halide_string(("cuda", known), ""), "x86-64", "", f"sm_{major}{minor}")
+        return Target(_halide_string(_HOST, ("cuda", known), ""), "x86-64", "", f"sm_{major}{minor}")
+
+    @property
+    def architecture(self) -> str:
+        """What the processor's instructions are, as Halide calls it: "x86-64", for example."""
+        return self.halide.partition("-linux")[0]
 
     @property
     def vector_bytes(self) -> int:
@@ -137,6 +138,12 @@ class Target:
         """
         if self == _host():
             return
+        if self.architecture != _host().architecture:
+            raise UnsupportedVersionError(
+                f"this processor is of the architecture {_host().architecture}",
+                where=f"target {self.cpu}",
+                cure="Set the option target to '', for this machine; another one's can only be packaged.",
+            )
         if missing := self.requires() - _host().requires():
             raise UnsupportedVersionError(
                 f"this processor lacks {', '.join(sorted(missing))}",
@@ -146,14 +153,17 @@ class Target:
 
     def requires(self) -> frozenset[str]:
         """Return the LLVM features that a processor must have to run code for this target."""
-        named = {word[1:] for word in self.features.split(",") if word.startswith("+")}
+        needed = {word[1:] for word in self.features.split(",") if word.startswith("+")}
         for feature in self.halide.split("-"):
-            named.update(_REQUIRES.get(feature, ()))
-        return frozenset(named)
+            needed.update(_REQUIRES.get(feature, ()))
+        for named in NAMED_TARGETS.values():
+            if named.cpu == self.cpu and not self.features:
+                needed.update(named.llvm)
+        return frozenset(needed)
 
     def requirements(self) -> dict[str, Json]:
         """Return what a cache entry for this target requires, and a machine with this target provides."""
-        return {"arch": "x86-64", "cpu_features": [*sorted(self.requires())]}
+        return {"arch": self.architecture, "cpu_features": [*sorted(self.requires())]}
 
     def to_json(self) -> dict[str, str]:
         """Return the strings by name; `capability` only where there is one."""
@@ -191,7 +201,7 @@ def processor_target(name: str, features: Mapping[str, bool]) -> Target:
     there = {feature for feature, has in features.items() if has}
     cpu = "sapphirerapids" if name in _INTEL_BEFORE_FP16 and "avx512fp16" in there else name
     return Target(
-        _halide_string(halide_features(there, cpu), cpu if cpu in _AMD else ""),
+        _halide_string(_HOST, halide_features(there, cpu), cpu if cpu in _AMD else ""),
         cpu,
         ",".join(("+" if features[feature] else "-") + feature for feature in sorted(features)),
     )
@@ -209,6 +219,6 @@ def halide_features(llvm_features: set[str], cpu: str) -> tuple[str, ...]:
     return tuple(sorted(features))
 
 
-def _halide_string(features: tuple[str, ...], tune: str) -> str:
-    words = ["x86-64-linux"] + ([f"tune_{tune}"] if tune else [])
+def _halide_string(architecture: str, features: tuple[str, ...], tune: str) -> str:
+    words = [f"{architecture}-linux"] + ([f"tune_{tune}"] if tune else [])
     return "-".join(words + sorted((*features, *BASE_FEATURES)))

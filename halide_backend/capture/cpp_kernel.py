@@ -13,8 +13,11 @@ from typing import Any
 
 from torch._inductor.virtualized import V
 
+from halide_backend.build.artifacts import Artifact
 from halide_backend.build.assembler_text import assembler_text
 from halide_backend.build.c_interface import c_function
+from halide_backend.build.processor import processor_check
+from halide_backend.capture.package_targets import package_targets
 from halide_backend.launch.model_runtime import model_runtime
 from halide_backend.pipeline import Compilation
 
@@ -59,6 +62,17 @@ static inline halide_backend_function halide_backend_find(
 """
 
 
+#: In a package: which of a kernel's functions the processor runs, and why none.
+_PROCESSOR = """
+#ifndef HALIDE_BACKEND_CHECK_PROCESSOR
+#define HALIDE_BACKEND_CHECK_PROCESSOR \\
+  if (const char* unsuitable = halide_backend_unsuitable()) throw std::runtime_error(unsuitable);
+extern "C" __attribute__((visibility("hidden"))) int32_t halide_backend_target();
+extern "C" __attribute__((visibility("hidden"))) const char* halide_backend_unsuitable();
+#endif
+"""
+
+
 @dataclass(frozen=True)
 class CppPipeline:
     """One pipeline of a kernel: `pointers` and `numbers` are the arguments of the kernel that it takes, by position."""
@@ -68,9 +82,19 @@ class CppPipeline:
     numbers: tuple[int, ...]
 
     @property
+    def artifacts(self) -> list[Artifact]:
+        """What is compiled for each target, the least demanding first."""
+        return [each.build.artifact.result() for each in (self.compilation, *self.compilation.others)]
+
+    @property
     def entry(self) -> str:
         """The pipeline's name: that of its function, in whatever process."""
-        return self.compilation.build.artifact.result().entry
+        return self.artifacts[0].entry
+
+    @property
+    def functions(self) -> list[str]:
+        """The C functions of its artifacts."""
+        return [c_function(artifact.entry) for artifact in self.artifacts]
 
 
 def types(arguments: int, pipelines: Sequence[CppPipeline]) -> tuple[str, ...]:
@@ -90,12 +114,15 @@ def define(wrapper: Any, name: str, types: Sequence[str], pipelines: Sequence[Cp
     function = f"static inline void {name}({parameters}) {{\n{calls}}}\n"
     if V.graph.aot_mode:
         declared = "".join(
-            f'extern "C" __attribute__((visibility("hidden"))) int32_t {c_function(pipeline.entry)}'
+            f'extern "C" __attribute__((visibility("hidden"))) int32_t {c_name}'
             "(void* const*, const int64_t*, void*, char*);\n"
             for pipeline in pipelines
+            for c_name in pipeline.functions
         )
-        code = _once("RUNTIME", model_runtime()) + "".join(map(_machine_code, pipelines))
-        wrapper.define_kernel(name, code, metadata=metadata, gpu=False, cpp_definition=_CALL + declared + function)
+        code = _once("RUNTIME", model_runtime()) + _once("PROCESSOR", processor_check(package_targets()))
+        code += "".join(_machine_code(artifact) for pipeline in pipelines for artifact in pipeline.artifacts)
+        header = _CALL + _PROCESSOR + declared + function
+        wrapper.define_kernel(name, code, metadata=metadata, gpu=False, cpp_definition=header)
         return
     texts = "".join(f"    ({each.entry!r}, r'''\n{each.compilation.text}'''),\n" for each in pipelines)
     wrapper.add_import_once("from halide_backend.pipeline import load_c_functions")
@@ -105,7 +132,10 @@ def define(wrapper: Any, name: str, types: Sequence[str], pipelines: Sequence[Cp
 
 def _call(name: str, pipeline: CppPipeline) -> str:
     lines = []
-    function, numbers = c_function(pipeline.entry), "nullptr"
+    function, numbers = pipeline.functions[0], "nullptr"
+    if len(pipeline.functions) > 1:
+        lines.append(f"static constexpr halide_backend_function functions[] = {{{', '.join(pipeline.functions)}}};")
+        function = "functions[halide_backend_target()]"
     if not V.graph.aot_mode:
         lines.append("static std::atomic<halide_backend_function> known{nullptr};")
         function = f'halide_backend_find(known, "{pipeline.entry}")'
@@ -117,8 +147,7 @@ def _call(name: str, pipeline: CppPipeline) -> str:
     return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
 
-def _machine_code(pipeline: CppPipeline) -> str:
-    artifact = pipeline.compilation.build.artifact.result()
+def _machine_code(artifact: Artifact) -> str:
     text = assembler_text(artifact.object, artifact.entry)
     return _once(artifact.entry, f'__asm__(R"assembly(\n{text})assembly");\n')
 

@@ -19,11 +19,13 @@ from torch._inductor.utils import get_fused_kernel_name
 from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
+from halide_backend.build.target import Target
 from halide_backend.capture.delegate import Delegate, kernels_called
 from halide_backend.capture.fusion import is_loop, refusal_to_fuse, refusal_to_fuse_side_by_side
 from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, is_short
 from halide_backend.capture.kernel_notes import KernelNotes
 from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
+from halide_backend.capture.package_targets import package_targets
 from halide_backend.capture.recording import Recordings
 from halide_backend.device_type import DeviceType
 from halide_backend.errors import HalideBackendError, ScheduleError
@@ -60,6 +62,9 @@ class HalideScheduling(BaseScheduling):
         self._notes = KernelNotes()
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
+        self._targets: tuple[Target, ...] = ()
+        if scheduler is not None and getattr(V.graph, "aot_mode", False) and kind.on_host:
+            self._targets = tuple(package_targets().values())
         if scheduler is not None:
             start_workers()
 
@@ -209,7 +214,8 @@ class HalideScheduling(BaseScheduling):
         known = self._compilations.get((captured.program, device))
         if known is not None:
             return known.again()
-        compilation = compile_program(captured.program, _name_of(captured.nodes), device, V.graph.cpp_wrapper)
+        name = _name_of(captured.nodes)
+        compilation = compile_program(captured.program, name, device, V.graph.cpp_wrapper, self._targets)
         self._compilations[captured.program, device] = compilation
         return compilation
 

@@ -92,7 +92,7 @@ def _target() -> Check:
     from halide_backend import config
     from halide_backend.build.target import Target
 
-    target = Target.level(config.target) if config.target else Target.host()
+    target = Target.named(config.target)
     target.check_runs_here()
     return Check("target", OK, f"{target.halide}, LLVM processor {target.cpu}")
 
@@ -161,7 +161,7 @@ def _schedules() -> Check:
     from halide_backend.schedules.tuned_store import tuned_store
     from halide_backend.schedules.user_files import entries_of, files_in
 
-    device = device_of(Target.level(config.target) if config.target else Target.host()).name
+    device = device_of(Target.named(config.target)).name
     counts = {path: len(entries_of(path)) for path in (*config.schedule_files, *files_in(config.schedule_folder))}
     counts["this machine"] = sum(1 for _ in tuned_store().entries())
     for entries in packaged_schedules().values():

@@ -194,7 +194,7 @@ def _record() -> KernelRecord:
 
 
 def _on_a_cpu(program: LoopProgram) -> dict[str, str]:
-    target = Target.level("avx512")
+    target = Target.named("avx512")
     kernel = plan_kernel(program, device_of(target))
     nest = worker_pool().loop_nest(kernel.text, "softmax").splitlines()
     loops = inner_loops(worker_pool().assembly(kernel.text, target, "softmax", "softmax"))

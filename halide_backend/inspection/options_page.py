@@ -50,7 +50,8 @@ def page() -> str:
 def _row(option: Option) -> str:
     meaning = option.meaning
     if option.choices:
-        meaning += f" One of {', '.join(f'`{choice!r}`' for choice in option.choices)}."
+        of = "Of" if option.several else "One of"
+        meaning += f" {of} {', '.join(f'`{choice!r}`' for choice in option.choices)}."
     if option.minimum is not None:
         meaning += f" At least {option.minimum:g}."
     return f"| `{option.name}` | {option.type.__name__} | `{option.default!r}` | `{option.environment}` | {meaning} |"

@@ -65,7 +65,7 @@ class Example:
 
     def text(self, count: int | None = None) -> str:
         """The kernel's text with the first `count` steps, or all."""
-        device = device_of(Target.level("avx2"))
+        device = device_of(Target.named("avx2"))
         mapping = plan_kernel(self.program, device).plan.mapping
         return plan_kernel(self.program, device, plan=Plan(mapping, self.steps[:count])).text
 

@@ -121,7 +121,7 @@ def test_smaller_vectors_have_a_lower_peak() -> None:
     """The loops use the instructions of their target: 16 bytes and no FMA against what this machine has."""
     if "avx512f" not in Target.host().requires():
         pytest.skip("the margin is that of AVX-512 over SSE")
-    small, large = (Roofline(target, 1).peak for target in (Target.level("sse41"), Target.host()))
+    small, large = (Roofline(target, 1).peak for target in (Target.named("sse41"), Target.host()))
     assert large > 2 * small
 
 

@@ -55,7 +55,7 @@ def script() -> ModuleType:
 
 
 def digest(script: ModuleType, names: dict[str, Any], entry: str = "kernel") -> str:
-    kernel = compile_kernel(KERNEL.format(**names), Target.level("avx512"), entry)
+    kernel = compile_kernel(KERNEL.format(**names), Target.named("avx512"), entry)
     return str(script.object_digest(kernel.object, with_tables=True))
 
 
@@ -69,7 +69,7 @@ def test_what_an_object_computes_matters(script: ModuleType, change: dict[str, A
 
 
 def test_the_elements_of_a_vector_constant_matter(script: ModuleType) -> None:
-    image = compile_kernel(KERNEL.format(**PLAIN), Target.level("avx512"), "kernel").object
+    image = compile_kernel(KERNEL.format(**PLAIN), Target.named("avx512"), "kernel").object
     place = image.index(struct.pack("<16f", *range(16)))
     changed = image[: place + 4] + struct.pack("<f", 7) + image[place + 8 :]
     assert script.object_digest(image, with_tables=True) != script.object_digest(changed, with_tables=True)

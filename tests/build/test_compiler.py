@@ -21,7 +21,7 @@ from halide_backend.errors import (
 
 HOST = Target.host()
 FLOAT = np.float32
-LEVELS = [HOST, Target.level("avx2"), Target.level("sse41")]
+LEVELS = [HOST, Target.named("avx2"), Target.named("sse41")]
 NAN, INF = float("nan"), float("inf")
 
 
@@ -120,7 +120,7 @@ def test_halide_still_writes_the_attributes_that_are_replaced(
 def test_narrow_vectors_for_a_narrow_target() -> None:
     # EVEX, the prefix of all AVX-512 instructions, is 0x62; 16 floats in one register need it.
     text = elementwise("a * a + a", extent=64, vector=16)
-    assert b"\x62" not in _code(compile_kernel(text, Target.level("avx2"), "k").object)
+    assert b"\x62" not in _code(compile_kernel(text, Target.named("avx2"), "k").object)
 
 
 def _code(image: bytes) -> bytes:

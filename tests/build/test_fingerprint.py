@@ -43,7 +43,7 @@ def test_equal_in_another_process_without_halide_or_torch() -> None:
 
 
 def test_every_part_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {digest(), digest(DOUBLED + " "), digest(target=Target.level("avx2"))}
+    known = {digest(), digest(DOUBLED + " "), digest(target=Target.named("avx2"))}
     assert len(known) == 3
     toolchain = fingerprint.toolchain()
     assert set(toolchain) == {"halide", "llvmlite", "llvm", "abi", "sources"}

@@ -10,8 +10,9 @@ from llvmlite import binding as llvm
 
 from halide_backend.build import target as module
 from halide_backend.build.llvm import code_generation
+from halide_backend.build.named_targets import NAMED_TARGETS
 from halide_backend.build.target import BASE_FEATURES, Target, halide_features, processor_target
-from halide_backend.errors import UnsupportedVersionError
+from halide_backend.errors import TargetError, UnsupportedVersionError
 
 #: What LLVM calls the features of five processors as far as kernels can use them: bare metal, every unit enabled.
 HASWELL = frozenset(
@@ -96,7 +97,7 @@ def test_host_is_what_halide_finds() -> None:
     assert mine - theirs <= {"avx512_zen4"}
 
 
-@pytest.mark.parametrize("target", [Target.host(), *map(Target.level, ("sse41", "avx2", "avx512"))])
+@pytest.mark.parametrize("target", [Target.host(), *map(Target.named, ("sse41", "avx2", "avx512"))])
 def test_string_is_complete_and_canonical(target: Target) -> None:
     assert target.halide == hl.Target(target.halide).to_string()
     assert "host" not in target.halide
@@ -117,7 +118,7 @@ def test_the_vendor_of_a_processor(cpu: str, vendor: str) -> None:
 
 
 def test_json_round_trip() -> None:
-    for target in (Target.host(), Target.level("avx2")):
+    for target in (Target.host(), Target.named("avx2")):
         assert Target.from_json(target.to_json()) == target
 
 
@@ -205,9 +206,21 @@ def test_features_alone_decide_the_instructions(name: str, features: frozenset[s
     assert set(re.findall(r"\b(vaddph|vcvtneps2bf16|vpdpwssd)\b", code)) == expected
 
 
-def test_unknown_level_names_the_levels() -> None:
-    with pytest.raises(ValueError, match="sse41, avx2, avx512"):
-        Target.level("avx1024")
+def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(TargetError, match="there is no target 'avx1024'") as caught:
+        Target.named("avx1024")
+    assert "sse41, avx2, avx512" in caught.value.cure
+
+
+def test_named_targets_require_all_that_llvm_may_use() -> None:
+    """The features by which LLVM tells the levels of x86-64 apart."""
+    assert Target.named("avx2").requires() - Target.named("sse41").requires() == HASWELL & {
+        *("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+    }
+    assert Target.named("avx512").requires() - Target.named("avx2").requires() == SKYLAKE - HASWELL
+    assert Target.named("avx512").requires() <= SKYLAKE
+    for name, named in NAMED_TARGETS.items():
+        assert Target.named(name).requires() == set(named.llvm)
 
 
 def test_other_architecture_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,12 +235,12 @@ def test_other_architecture_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_runs_here() -> None:
     Target.host().check_runs_here()
-    Target.level("sse41").check_runs_here()
+    Target.named("sse41").check_runs_here()
 
 
 def test_code_for_a_larger_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Target("x86-64-linux-avx-sse41", "sandybridge", "+sse4.1,+avx,-avx2")
     monkeypatch.setattr(module, "_host", lambda: small)
     with pytest.raises(UnsupportedVersionError, match=r"lacks .*avx2.*fma") as caught:
-        Target.level("avx2").check_runs_here()
+        Target.named("avx2").check_runs_here()
     assert "option target" in caught.value.cure

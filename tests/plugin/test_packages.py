@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from halide_backend.build.target import Target
+
 Run = Callable[..., dict[str, Any]]
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler (g++), as AOTInductor does")
@@ -134,6 +136,70 @@ report(errors=errors, out_of_range=out_of_range, swapped=swapped, folding=foldin
     assert "_0: index out of range: a dimension of size 10" in found["out_of_range"][2]
     assert not found["ours"] and not found["library"]
     assert_hidden(tmp_path / "embedded.pt2", tmp_path)
+
+
+#: The target that a loaded model runs on, by its number, read from the memory of its library.
+CHOSEN = """
+import ctypes, os, subprocess
+def chosen():
+    with open("/proc/self/maps") as maps:
+        line = next(line for line in maps if line.rstrip().endswith(".wrapper.so"))
+    table = subprocess.run(["nm", line.split()[-1]], capture_output=True, text=True, check=True).stdout
+    (place,) = (each.split()[0] for each in table.splitlines() if each.endswith("6chosenEvE6choice") and "_ZZ" in each)
+    return ctypes.c_int.from_address(int(line.partition("-")[0], 16) + int(place, 16)).value
+"""
+
+
+def test_kernels_for_several_targets_are_chosen_when_a_package_is_loaded(run: Run, tmp_path: Path) -> None:
+    made = run(
+        MODELS
+        + """
+import halide_backend
+from halide_backend import config
+config.aot_targets = "avx2, sse41,avx512"
+inputs = torch.randn(8, 64), torch.arange(8), None
+wrong = {"cpp.march": "x86-64-v3", "cpp.simdlen": 0}
+refused = failure(lambda: package("refused.pt2", made(Embedded), inputs))
+refused += failure(lambda: package("refused.pt2", made(Embedded), inputs, **wrong))
+package("fat.pt2", made(Embedded), inputs, SHAPES, **halide_backend.aot_configs())
+configs = halide_backend.aot_configs()
+report(refused=refused, configs=configs, unknown=failure(lambda: setattr(config, "aot_targets", "avx")))
+""",
+        **NO_PROBES,
+    )
+    assert made["configs"] == {"cpu_backend": "halide_backend", "cpp.march": "x86-64-v2", "cpp.simdlen": 0}
+    assert made["unknown"][1] == "HalideBackendError" and "some of 'sse41', 'avx2', 'avx512'" in made["unknown"][2]
+    assert "TargetError" in made["refused"][1] + made["refused"][2]
+    assert "cpp.march is None" in made["refused"][2] and "aot_configs()" in made["refused"][2]
+    assert "cpp.march is 'x86-64-v3'" in made["refused"][5]
+
+    script = (
+        MODELS
+        + CHECKS
+        + CHOSEN
+        + """
+x, index, _ = embedded_inputs(40)
+def load():
+    global fat
+    fat = torch._inductor.aoti_load_package("fat.pt2")
+failed = failure(load)
+if not failed[0]:
+    got = fat(x, index, None)
+    report(error=largest_error(got, made(Embedded)(x, index, None)), chosen=chosen())
+report(failed=failed)
+"""
+    )
+    here = [
+        name for name in ("sse41", "avx2", "avx512") if not Target.named(name).requires() - Target.host().requires()
+    ]
+    for number, name in enumerate((*here, "")):
+        found = run(script, HALIDE_BACKEND_MODEL_TARGET=name, **NO_PROBES)
+        assert found["error"] < 1e-5
+        assert found["chosen"] == (number if name else len(here) - 1)
+    found = run(script, HALIDE_BACKEND_MODEL_TARGET="riscv", **NO_PROBES)
+    assert found["failed"][0] == "RuntimeError"
+    assert "HALIDE_BACKEND_MODEL_TARGET is 'riscv', for which this model has no kernels" in found["log"]
+    assert_hidden(tmp_path / "fat.pt2", tmp_path)
 
 
 #: A C++ program: `program PACKAGE` prints 0 or the first thing that is wrong.

@@ -71,7 +71,7 @@ def test_what_is_no_access_to_elements_stays(other: str) -> None:
 def test_a_loop_that_adds_to_an_output(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     monkeypatch.setattr(compiler, "with_element_alignment", lambda ir: written.append(ir) or with_element_alignment(ir))
-    compiler.compile_kernel(SCATTER, Target.level(level), "scatter")
+    compiler.compile_kernel(SCATTER, Target.named(level), "scatter")
     accesses = re.compile(r"(?:load|store) <\d+ x float>[^\n]*, align (\d+)")
     assert max(map(int, accesses.findall(written[0]))) > 4, "Halide promises no more than an element here any more"
     assert {int(n) for n in accesses.findall(with_element_alignment(written[0]))} == {4}

@@ -14,7 +14,7 @@ from halide_backend.build.llvm.scaled_products import with_scaled_products
 from halide_backend.build.target import Target
 from halide_backend.inspection.compiled import compile_for
 
-AVX512, AVX2 = Target.level("avx512"), Target.level("avx2")
+AVX512, AVX2 = Target.named("avx512"), Target.named("avx2")
 SCALED = "llvm.x86.avx512.mask.scalef.ps"
 
 

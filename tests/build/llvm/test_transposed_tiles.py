@@ -123,7 +123,7 @@ def test_columns_in_other_blocks_stay() -> None:
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.float32, torch.int64], ids=str)
 def test_kernels_have_these_tiles(dtype: torch.dtype, target: str) -> None:
-    if Target.level(target).requires() - Target.host().requires():
+    if Target.named(target).requires() - Target.host().requires():
         pytest.skip("this processor lacks the instructions")
     torch._dynamo.reset()
     x = torch.randint(-99, 99, (5, 64, 96)).to(dtype)

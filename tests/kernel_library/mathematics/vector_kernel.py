@@ -19,7 +19,7 @@ from halide_backend.program.operation_names import LOOPS
 
 Floats = npt.NDArray[np.floating]
 HOST = Target.host()
-WITHOUT_FMA = Target.level("sse41")
+WITHOUT_FMA = Target.named("sse41")
 LANES = 512  # bits
 BLOCK = 16  # arrays are a multiple of this long
 
