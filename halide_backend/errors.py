@@ -184,7 +184,11 @@ class NothingToTune(HalideBackendError):
 
 
 class ScriptFailed(HalideBackendError):
-    """A program whose kernels are to be tuned raised an exception, or cannot be found."""
+    """A program whose kernels are to be tuned, or that is to be packaged, raised an exception, or cannot be found."""
+
+
+class PackageError(HalideBackendError):
+    """A package of AOTInductor that cannot be made, read or written."""
 
 
 class MissingExtra(HalideBackendError, ImportError):

@@ -41,6 +41,7 @@ PRINTING = (
     "halide_backend/inspection/",
     "halide_backend/demonstration/",
     "halide_backend/opinfo/",
+    "halide_backend/packages/command.py",
     "halide_backend/tune/run.py",
     "halide_backend/tune/comparison.py",
     "halide_backend/cli.py",

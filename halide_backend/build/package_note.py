@@ -1,6 +1,6 @@
 """What a package says of each of its kernels: a line of text in the library or the source, which nobody loads.
 
-    halide_backend kernel=halide_fused_gelu_0 targets=avx2,avx512 c_interface=1 torch=2.13.0+cpu;
+halide_backend kernel=halide_fused_gelu_0 targets=avx2,avx512 c_interface=1 torch=2.13.0+cpu;
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class KernelNote:
 
     Attributes:
         kernel: its name in the C++ wrapper.
-        targets: what it is compiled for, by the names of the option `aot_targets`; for the machine where the package was
+        targets: what it is compiled for, by the names of `aot_targets`; for the machine where the package was
             made LLVM's name of the processor.
         c_interface: the version of the C interface. torch: the version that made the package.
     """

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch._inductor.virtualized import V
 
 from halide_backend.build.artifacts import Artifact
 from halide_backend.build.assembler_text import assembler_text
 from halide_backend.build.c_interface import c_function
+from halide_backend.build.package_note import note
 from halide_backend.build.processor import processor_check
 from halide_backend.capture.package_targets import package_targets
 from halide_backend.launch.model_runtime import model_runtime
@@ -121,6 +123,8 @@ def define(wrapper: Any, name: str, types: Sequence[str], pipelines: Sequence[Cp
         )
         code = _once("RUNTIME", model_runtime()) + _once("PROCESSOR", processor_check(package_targets()))
         code += "".join(_machine_code(artifact) for pipeline in pipelines for artifact in pipeline.artifacts)
+        names = [name or target.cpu for name, target in package_targets().items()]
+        code += f'__asm__(R"assembly(\n{note(name, names, torch.__version__)})assembly");\n'
         header = _CALL + _PROCESSOR + declared + function
         wrapper.define_kernel(name, code, metadata=metadata, gpu=False, cpp_definition=header)
         return
