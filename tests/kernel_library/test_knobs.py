@@ -68,7 +68,31 @@ def transpose(extents: tuple[int, int]) -> Made:
     return builder, [torch.randn(extents), torch.randn(columns, rows)], lambda x, y: x + y.t()
 
 
-MADE = (row_sums, column_sums, full_maximum, full_sum, pointwise, transpose)
+def shared_exponentials(extents: tuple[int, int]) -> Made:
+    """Sums of rows, and rows over them: what is summed is stored, or computed twice."""
+    builder = Builder(extents)
+    exponentials = builder.value("exp", torch.float32, [builder.load(torch.float32)])
+    reduction = Reduction("sum", (builder.axes[1],))
+    total = builder.value("reduction", torch.float32, [exponentials], reduction)
+    builder.store(total, torch.float32)
+    builder.store(builder.value("truediv", torch.float32, [exponentials, total]), torch.float32)
+    return builder, [torch.randn(extents)], lambda x: x.exp() / x.exp().sum(1, keepdim=True)
+
+
+def stencil(extents: tuple[int, int]) -> Made:
+    """A row and the next one."""
+    rows, columns = extents
+    builder = Builder(extents)
+    x0, x1 = (axis.symbol for axis in builder.axes)
+    builder.inputs.append(Buffer("in_ptr0", "float32", (rows + 1) * columns, 0))
+    loads = [
+        builder.value("load", torch.float32, [], Load("in_ptr0", sympy.expand(columns * (x0 + k) + x1))) for k in (0, 1)
+    ]
+    builder.store(builder.value("add", torch.float32, loads), torch.float32)
+    return builder, [torch.randn(rows + 1, columns)], lambda x: x[1:] + x[:-1]
+
+
+MADE = (row_sums, column_sums, full_maximum, full_sum, pointwise, transpose, shared_exponentials, stencil)
 EXTENTS = ((67, 300), (64, 512), (5, 40_001), (1031, 97))
 
 
@@ -85,7 +109,7 @@ def test_every_setting_of_every_knob_is_right(made: Callable[..., Made], extents
     assert choices
     for choice in choices:
         for setting in choice.knob.values:
-            (found,) = builder.run(*arguments, knobs={choice.key: setting})
+            found = builder.run(*arguments, knobs={choice.key: setting})[-1]
             what = f"{choice.key} = {setting}"
             torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-3, msg=f"{what} is wrong")
 
@@ -109,6 +133,7 @@ def test_every_knob_is_on_the_page_of_schedules() -> None:
     page = PAGE.read_text()
     names = {choice.knob.name for made in MADE for extents in EXTENTS for choice in choices_of(made(extents)[0])}
     assert {"parallel.threads", "transposes.side", "column_reductions.parts", "column_blocks.unroll"} <= names
+    assert {"column_blocks.rows", "rows.unroll", "stored.stores", "vectors.bytes"} <= names
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 

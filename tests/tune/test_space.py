@@ -22,13 +22,14 @@ def test_the_knobs_that_rules_ask_for_are_the_space(row_sums: Made, device: Devi
     assert [decision.key for decision in space.decisions(RULES)] == [
         "parallel.threads",
         "parallel.task_work",
+        "vectors.bytes",
         "vector_reduction.accumulators@sum_0",
         "vector_reduction.partial@sum_0",
     ]
     assert space.chosen(RULES) == space.kernel(RULES).plan.knobs
-    # 1 other value for threads, 3 and 3 and 2 for the others.
+    # 1 other value for threads, 3, 3, 3 and 2 for the others.
     near = neighbours(space, RULES)
-    assert len(near) == len(set(near)) == 9
+    assert len(near) == len(set(near)) == 12
     assert all(len(settings) == 1 for settings in near)
 
 

@@ -15,7 +15,7 @@ from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
 from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
-from halide_backend.schedule.cpu.stored import stored
+from halide_backend.schedule.cpu.stored import is_stored, stored
 from halide_backend.schedule.cpu.transposes import transposes
 from halide_backend.schedule.cpu.vector_reductions import reduce_in_lanes
 from halide_backend.schedule.device import Cpu
@@ -52,7 +52,7 @@ def _stage(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
         return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
     if stage.role is Role.REDUCTION:
         return _reduction(kernel, stage, level if kernel.graph.outer else None)
-    if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None:
+    if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None and is_stored(kernel, stage):
         return stored(kernel, stage, level)
     return []
 

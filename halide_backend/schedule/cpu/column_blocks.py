@@ -28,6 +28,8 @@ UNROLL = Knob(
     "column_blocks.unroll", (1, 2, 4), "vectors of a block that are computed together where nothing is reduced"
 )
 
+ROWS = Knob("column_blocks.rows", (1, 2, 4, 8), "rows that are computed together where nothing is reduced")
+
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
 
@@ -53,14 +55,15 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
         unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u")
+        together = _rows_together(kernel, stage, others[-1] if others else "", tasks)
+        within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
             *vector.steps,
             *unrolled,
             *cut.steps,
-            Reorder(
-                stage.name, (vector.loops[0], *([f"{column}_i_u"] if unrolled else []), *vector.loops[1:], *cut.loops)
-            ),
+            *together,
+            Reorder(stage.name, (vector.loops[0], *within_vectors, *vector.loops[1:], *cut.loops)),
         ]
         if tasks.outer in cut.loops:
             steps += tasks.shared(stage.name)
@@ -95,6 +98,17 @@ def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str) -> li
     if count == 1:
         return []
     return [Split(stage.name, vectors_of, vectors_of, name, count), Unroll(stage.name, name)]
+
+
+def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks) -> list[Step]:
+    """Steps that compute several rows along `axis` together, so that they share what they load."""
+    if kernel.reduces or not axis:
+        return []
+    count = kernel.choices.number(ROWS, 1, "most rows share nothing")
+    if count == 1:
+        return []
+    name = tasks.inner if axis == tasks.axis else axis
+    return [Split(stage.name, name, name, f"{axis}_u", count), Unroll(stage.name, f"{axis}_u")]
 
 
 def _tasks_of_rows(kernel: CpuKernel, column: str, within: list[Loop]) -> Tasks:

@@ -16,6 +16,7 @@ from halide_backend.schedule.steps import Parallel, Split, Step, Vectorize
 PARALLEL_WORK = 20_000
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
+VECTOR = Knob("vectors.bytes", (16, 32, 64, 128), "bytes of a vector; what is wider than a register takes several")
 TASK_WORK = Knob("parallel.task_work", (1_000, 4_000, 16_000, 64_000), "least operations of one parallel step")
 
 
@@ -46,7 +47,8 @@ class CpuKernel:
 
     def lanes(self, bits: int) -> int:
         """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in."""
-        return self.device.vector_bytes * 8 // max(bits, 32)
+        width = self.choices.number(VECTOR, self.device.vector_bytes, "a register of the processor")
+        return width * 8 // max(bits, 32)
 
     @cached_property
     def outputs(self) -> list[Stage]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, loop_along, vectors
-from halide_backend.schedule.steps import ComputeWith, Reorder, Step
+from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.stage import Stage
+from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step, Unroll
+
+UNROLL = Knob("rows.unroll", (1, 2, 4), "vectors of a row of an output that are computed together")
 
 
 def rows(kernel: CpuKernel) -> Nest:
@@ -20,12 +24,23 @@ def rows(kernel: CpuKernel) -> Nest:
         if inner:
             vector = vectors(stage.name, inner[0].name, inner[0].extent, kernel.lanes(stage.bits))
             steps += vector.steps
-            order += [*vector.loops, *(loop.name for loop in inner[1:])]
+            unrolled = _unrolled(kernel, stage, vector.loops[1])
+            steps += unrolled
+            order += [vector.loops[0], *([f"{vector.loops[1]}_u"] if unrolled else []), vector.loops[1]]
+            order += [loop.name for loop in inner[1:]]
         cut = tasks.cut(stage.name, reversed(outer))
         steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
     level = Level(parent.name, tasks.inner if tasks.axis == outer[-1] else outer[-1])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     return Nest(tuple(steps), level)
+
+
+def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str) -> list[Step]:
+    """Steps that compute several of the vectors along `vectors_of` of an output together."""
+    count = kernel.choices.number(UNROLL, 1, "LLVM unrolls as far as it pays")
+    if count == 1:
+        return []
+    return [Split(stage.name, vectors_of, vectors_of, f"{vectors_of}_u", count), Unroll(stage.name, f"{vectors_of}_u")]
 
 
 def _tasks(kernel: CpuKernel, work: int) -> Tasks:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, vectors
-from halide_backend.schedule.stage import Stage
+from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Reorder, Step
+
+STORED = Knob("stored.stores", (False, True), "keep a value that several uses share, instead of computing it for each")
+
+
+def is_stored(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether `stage` is computed once for all of its uses; old values of what is overwritten have to be."""
+    why = "its uses would repeat a function"
+    return stage.role is Role.PRESERVED or kernel.choices.flag(STORED, True, why, at=stage.name)
 
 
 def stored(kernel: CpuKernel, stage: Stage, level: Level) -> list[Step]:
