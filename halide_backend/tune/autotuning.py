@@ -8,6 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,13 +80,13 @@ def _tune(kernels: list[TunableKernel], device: torch.device, trials: trial_log.
 
     ends_at = time.monotonic() + seconds
     target = pipeline.current_target(device)
-    kept = Kept(device_of(target))
+    kept, kind = Kept(), device_of(target)
     with local_session(target, trials, trial_log.Recorded(), threads=torch.get_num_threads()) as session:
         search = Search(_STRATEGY, ends_at - time.monotonic())
-        for found in session.run(kernels, search, _Watcher(), kept.keep):
+        for found in session.run(kernels, search, _Watcher(), partial(kept.keep, kind)):
             # Whatever had its turn: more than the rules' kernel was measured, or there is nothing else.
             if found.confirmed is None and (found.complete or len(found.trials) > 1):
-                kept.keep_rules(found)
+                kept.keep_rules(kind, found)
     if session.trouble is not None:
         log.warning("the search has ended early: %s", session.trouble)
     if session.interrupted:

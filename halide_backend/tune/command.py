@@ -51,6 +51,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--schedules", default="", metavar="FILE", help="write what is faster than the rules to FILE, as schedules"
     )
     parser.add_argument("--report", default="", metavar="FILE", help="write a page about the session, as HTML")
+    parser.add_argument(
+        "--ray", default="", metavar="ADDRESS", help="tune on all machines of this Ray cluster; auto, local, host:port"
+    )
     parser.add_argument("--list", action="store_true", help="print the kernels and do not tune them")
     parser.add_argument(
         "--compare-strategies",
@@ -93,5 +96,6 @@ def _run(asked: argparse.Namespace) -> int:
         resume=asked.resume,
         report=asked.report,
         schedules=asked.schedules,
+        ray=asked.ray,
     )
     return run.show(request) if asked.list else run.tune(request)

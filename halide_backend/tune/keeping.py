@@ -25,39 +25,39 @@ class Kept:
         entries: one for each kernel that is faster than with the rules.
     """
 
-    def __init__(self, device: Device, path: str = "") -> None:
+    def __init__(self, path: str = "") -> None:
         """Prepare; `path` names a schedule file that is written anew with each entry, besides this machine's store."""
         self.entries: list[ScheduleEntry] = []
-        self._device = device
         self._path = path
 
-    def keep(self, found: Tuned) -> None:
-        """Keep the best settings of a kernel.
+    def keep(self, device: Device, found: Tuned) -> None:
+        """Keep the best settings of a kernel on `device`.
 
         Raises:
             ScheduleFileError: the file cannot be written.
         """
         kernel = found.kernel
-        plan = plan_kernel(kernel.program, self._device, dict(found.settings)).plan
+        plan = plan_kernel(kernel.program, device, dict(found.settings)).plan
         origin = f"tuned {_today()}, {found.gain:.2f} times the rules' speed"
-        entry = entry_of(kernel.program, self._device, plan, origin=origin, name=kernel.name)
-        self.entries.append(self._measured_here(entry, found))
+        entry = entry_of(kernel.program, device, plan, origin=origin, name=kernel.name)
+        self.entries.append(_measured(entry, device, found))
         tuned_store().put(self.entries[-1])
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             schedule_file.write(self._path, self.entries)
 
-    def keep_rules(self, found: Tuned) -> None:
+    def keep_rules(self, device: Device, found: Tuned) -> None:
         """Keep in this machine's store that nothing was faster than what the rules choose, now or later."""
         program = found.kernel.program
         origin = f"tuned {_today()}, the rules stay after {len(found.trials)} trials"
         entry = ScheduleEntry(digest(program), "", sizes=size_class(program), origin=origin, name=found.kernel.name)
-        tuned_store().put(self._measured_here(entry, found))
+        tuned_store().put(_measured(entry, device, found))
 
-    def _measured_here(self, entry: ScheduleEntry, found: Tuned) -> ScheduleEntry:
-        """What is right on every processor of its instruction set is faster on those that are like this one."""
-        threads = thread_class(found.trials[0].threads) if isinstance(self._device, Cpu) else None
-        return replace(entry, device=self._device.name, threads=threads)
+
+def _measured(entry: ScheduleEntry, device: Device, found: Tuned) -> ScheduleEntry:
+    """What is right on every processor of its instruction set is faster on those that are like this one."""
+    threads = thread_class(found.trials[0].threads) if isinstance(device, Cpu) else None
+    return replace(entry, device=device.name, threads=threads)
 
 
 def _today() -> str:

@@ -11,8 +11,8 @@ from halide_backend.schedule.device import Cpu, device_of
 from halide_backend.sources import sources_digest
 from halide_backend.tune.compilation import Compilation
 from halide_backend.tune.measurement.measurer import Measurer
-from halide_backend.tune.session import Session
-from halide_backend.tune.trial_log import Recorded, TrialLog
+from halide_backend.tune.session import Log, Session
+from halide_backend.tune.trial_log import Recorded
 from halide_backend.tune.tuner import Conditions
 from halide_backend.versions import SUPPORTED, installed_version
 
@@ -22,7 +22,13 @@ _SOURCES = ("build", "codegen", "kernel_library", "program", "schedule")
 
 @contextmanager
 def local_session(
-    target: Target, log: TrialLog, earlier: Recorded, *, threads: int = 0, cold: bool | None = None
+    target: Target,
+    log: Log,
+    earlier: Recorded,
+    *,
+    threads: int = 0,
+    cold: bool | None = None,
+    compile_workers: int = 0,
 ) -> Iterator[Session]:
     """A session whose measuring process has started.
 
@@ -30,7 +36,7 @@ def local_session(
         target: what kernels are compiled for.
         log: where trials go. earlier: trials of other sessions.
         threads: of kernels on a CPU, at most as many as this process has cores, and so many where it is 0.
-        cold: as in `Contest`.
+        cold: as in `Contest`. compile_workers: 0 for one a core.
 
     Raises:
         WorkerNotStarted: there is no measuring process.
@@ -42,11 +48,20 @@ def local_session(
     conditions = Conditions(device.name, threads, cold, device.l2_bytes, overlap=bool(others), versions=_versions())
     with (
         _on_cores(others or cores),
-        Compilation(target) as compilation,
+        Compilation(target, workers=compile_workers) as compilation,
         Measurer(cores=measuring) as measurer,
     ):
         measurer.start()
         yield Session(device, measurer, compilation, conditions, log, earlier)
+
+
+def target_of(device: str) -> Target:
+    """What kernels on `device`, "cpu" or "cuda", of this machine are compiled for."""
+    if device == "cpu":
+        return Target.host()
+    from halide_backend import pipeline
+
+    return pipeline.current_target(device)
 
 
 def _versions() -> dict[str, str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from halide_backend import terminal
-from halide_backend.build.target import Target
 from halide_backend.schedule.device import device_of
 from halide_backend.tune import trial_log
 from halide_backend.tune.capture import records_of
 from halide_backend.tune.keeping import Kept
-from halide_backend.tune.local_session import local_session
+from halide_backend.tune.local_session import local_session, target_of
 from halide_backend.tune.progress import HEADINGS, JUSTIFY, TableProgress, row
 from halide_backend.tune.report import page
 from halide_backend.tune.session import Search
@@ -28,7 +28,8 @@ _BUSY = 0.25
 class Request:
     """What was asked for on the command line; `cold` as in `Contest`, `budget` in seconds, `threads` 0 for all cores.
 
-    `equally` gives every kernel the same share of the budget, however little time it takes.
+    `ray` is the address of a cluster, "" for this machine; `equally` gives every kernel the same share of the budget,
+    however little time it takes.
     """
 
     source: str
@@ -44,6 +45,7 @@ class Request:
     report: str = ""
     schedules: str = ""
     equally: bool = False
+    ray: str = ""
 
 
 def show(request: Request) -> int:
@@ -71,28 +73,56 @@ def tuned(request: Request, kernels: list[TunableKernel]) -> list[Tuned]:
     Raises:
         TrialLogError: the log cannot be read or written; a full disk ends the search, and what was found is kept.
     """
-    target = _target(request.device)
-    device = device_of(target)
+    device = device_of(target_of(request.device))
     path = Path(request.output)
     earlier = trial_log.read(path) if path.exists() else trial_log.Recorded()
     if earlier.torn:
         print(f"{path}: skipped lines that a crash has cut short: {earlier.torn}", file=sys.stderr)
+    search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
+    kept = Kept(request.schedules)
+    if request.ray:
+        found = _tuned_by_ray(request, kernels, path, earlier, search, kept)
+        trouble = None
+    else:
+        _warn_if_busy()
+        with (
+            trial_log.TrialLog(path) as log,
+            local_session(
+                target_of(request.device), log, earlier, threads=request.threads, cold=request.cold
+            ) as session,
+            TableProgress(sys.stderr) as progress,
+        ):
+            found = session.run(kernels, search, progress, partial(kept.keep, device))
+        trouble = session.trouble
+    if request.report:
+        Path(request.report).write_text(page(found, device))
+    if trouble is not None:
+        print(summary(found))
+        raise trouble
+    return found
+
+
+def _tuned_by_ray(
+    request: Request,
+    kernels: list[TunableKernel],
+    path: Path,
+    earlier: trial_log.Recorded,
+    search: Search,
+    kept: Kept,
+) -> list[Tuned]:
+    from halide_backend.tune.ray_session import RaySession
+
+    with (
+        trial_log.TrialLog(path) as log,
+        RaySession(request.ray, request.device, log, threads=request.threads, cold=request.cold) as session,
+    ):
+        return session.run(kernels, search, earlier, lambda line: print(line, file=sys.stderr), kept.keep)
+
+
+def _warn_if_busy() -> None:
     cores = len(os.sched_getaffinity(0))
     if (busy := os.getloadavg()[0]) > _BUSY * cores:
         print(f"other programs keep {busy:.1f} cores busy: times will be theirs, too", file=sys.stderr)
-    search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
-    with (
-        trial_log.TrialLog(path) as log,
-        local_session(target, log, earlier, threads=request.threads, cold=request.cold) as session,
-        TableProgress(sys.stderr) as progress,
-    ):
-        found = session.run(kernels, search, progress, Kept(device, request.schedules).keep)
-    if request.report:
-        Path(request.report).write_text(page(found, device))
-    if session.trouble is not None:
-        print(summary(found))
-        raise session.trouble
-    return found
 
 
 def summary(found: list[Tuned]) -> str:
@@ -114,11 +144,3 @@ def _remark(found: Tuned) -> str:
     failed = ", ".join(f"{n} {outcome}" for outcome, n in sorted(found.outcomes.items()) if outcome != "measured")
     settings = ", ".join(f"{key} = {setting}" for key, setting in found.settings)
     return "; ".join(filter(None, (settings, failed, "all tried" if found.complete else "")))
-
-
-def _target(device: str) -> Target:
-    if device == "cpu":
-        return Target.host()
-    from halide_backend import pipeline
-
-    return pipeline.current_target("cuda")

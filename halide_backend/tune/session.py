@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from halide_backend.errors import HalideBackendError, NothingToTune, TrialLogError, Unsupported
+from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device
 from halide_backend.tune.compilation import Compilation
 from halide_backend.tune.measurement.measurer import Measurer
@@ -16,7 +17,7 @@ from halide_backend.tune.search.strategies import strategy
 from halide_backend.tune.search.warm_start import Known
 from halide_backend.tune.space import RULES, Space
 from halide_backend.tune.trial import Trial
-from halide_backend.tune.trial_log import Recorded, TrialLog
+from halide_backend.tune.trial_log import Recorded
 from halide_backend.tune.tunable_kernel import TunableKernel
 from halide_backend.tune.tuned import Tuned
 from halide_backend.tune.tuner import Conditions, Tuner
@@ -39,6 +40,16 @@ class Watcher(Protocol):
 
     def left_out(self, kernel: TunableKernel, reason: HalideBackendError) -> None:
         """A kernel cannot be tuned."""
+
+
+class Log(Protocol):
+    """Where trials go: see `trial_log.TrialLog`."""
+
+    def program(self, digest: str, program: LoopProgram, name: str) -> None:
+        """Note what trials of `digest` are about."""
+
+    def trial(self, trial: Trial) -> None:
+        """Append a trial."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ class Session:
         measurer: Measurer,
         compilation: Compilation,
         conditions: Conditions,
-        log: TrialLog,
+        log: Log,
         earlier: Recorded,
     ) -> None:
         """Prepare; `earlier` are trials of other sessions, which warm starts and cost models learn from."""
@@ -79,8 +90,14 @@ class Session:
         self._earlier = earlier
         #: The disk was full: the search ends, and what it has found is kept.
         self.trouble: TrialLogError | None = None
+        #: Somebody wants the search to end, and what it has found.
+        self.ended = False
         #: Somebody pressed Ctrl-C: the search ends, and what it has found is kept.
         self.interrupted = False
+
+    def with_log(self, log: Log, earlier: Recorded) -> Session:
+        """A session in the same processes that writes to another log."""
+        return Session(self._device, self._measurer, self._compilation, self._conditions, log, earlier)
 
     def run(
         self, kernels: Sequence[TunableKernel], search: Search, watcher: Watcher, keep: Callable[[Tuned], None]
@@ -130,7 +147,7 @@ class Session:
 
     def _search(self, tuner: Tuner, until: float, watcher: Watcher) -> bool:
         """Whether the strategy has nothing left to try."""
-        while time.monotonic() < until and not tuner.exhausted:
+        while time.monotonic() < until and not tuner.exhausted and not self.ended:
             trial = tuner.step()
             if trial is not None:
                 watcher.tried(tuner, trial)

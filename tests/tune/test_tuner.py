@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,9 +205,9 @@ def test_a_session_tunes_what_takes_most_time_first(
 ) -> None:
     monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path / "cache"))
     kernels = [TunableKernel("rare", row_sums(64, 512)), TunableKernel("often", row_sums(64, 256), count=9)]
-    watched, kept = Watched(), Kept(device, str(tmp_path / "schedules" / "new.toml"))
+    watched, kept = Watched(), Kept(str(tmp_path / "schedules" / "new.toml"))
     with TrialLog(tmp_path / "log") as log:
-        found = session(device, log).run(kernels, Search("hill-climb", 30), watched, kept.keep)
+        found = session(device, log).run(kernels, Search("hill-climb", 30), watched, partial(kept.keep, device))
     assert watched.order == ["often", "rare"] and watched.found == found
     assert [each.complete for each in found] == [True, True]
     assert sum(each.share for each in found) == pytest.approx(1)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
 
 from halide_backend.errors import (
     HalideBackendError,
@@ -20,6 +25,9 @@ from halide_backend.tune.typical_sizes import operand_bytes
 from halide_backend.workers.pool import Worker, Workers
 from halide_backend.workers.server import Program
 from halide_backend.workers.task import Limits, Task
+from kernels_cache import environment
+from kernels_cache.errors import StorageTrouble
+from kernels_cache.root import default_path
 
 #: What the server runs.
 COMMAND = (sys.executable, "-m", "halide_backend.tune.measurement.worker")
@@ -89,6 +97,21 @@ class Measurer:
         Raises:
             WorkerNotStarted: there is no measuring process.
         """
+        with self._alone(contest.device):
+            return self._hold(contest, name)
+
+    def _alone(self, device: str) -> AbstractContextManager[object]:
+        """Whoever measures on this machine's processor, or on the same GPUs, waits for whoever does already."""
+        kind = "cpu" if device == "cpu" else f"cuda{os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
+        try:
+            folder = Path(environment.directory() or default_path())
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (StorageTrouble, OSError):
+            return nullcontext()
+        # Several machines may have one home.
+        return filelock.FileLock(folder / f"measuring-{socket.gethostname()}-{kind}.lock", mode=0o600)
+
+    def _hold(self, contest: Contest, name: str) -> Measured | Failed:
         memory = 0 if contest.device != "cpu" else _BASE_BYTES + _COPIES * operand_bytes(contest.program)
         limits = Limits(self._time_limit, memory, self._cores)
         try:
