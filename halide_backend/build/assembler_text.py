@@ -14,15 +14,32 @@ from halide_backend.build import elf
 from halide_backend.errors import LoadError
 
 _RELOCATION = struct.Struct("<QQq")  # where, symbol << 32 | type, addend
-#: r_type of the x86-64 psABI: what compiled kernels have, and what LLVM may choose in their place.
+#: By e_machine, r_type of the psABIs: what compiled kernels have, and what LLVM may choose in their place.
 _TYPES = {
-    1: "R_X86_64_64",
-    2: "R_X86_64_PC32",
-    4: "R_X86_64_PLT32",
-    9: "R_X86_64_GOTPCREL",
-    24: "R_X86_64_PC64",
-    41: "R_X86_64_GOTPCRELX",
-    42: "R_X86_64_REX_GOTPCRELX",
+    elf.X86_64: {
+        1: "R_X86_64_64",
+        2: "R_X86_64_PC32",
+        4: "R_X86_64_PLT32",
+        9: "R_X86_64_GOTPCREL",
+        24: "R_X86_64_PC64",
+        41: "R_X86_64_GOTPCRELX",
+        42: "R_X86_64_REX_GOTPCRELX",
+    },
+    elf.AARCH64: {
+        257: "R_AARCH64_ABS64",
+        261: "R_AARCH64_PREL32",
+        275: "R_AARCH64_ADR_PREL_PG_HI21",
+        277: "R_AARCH64_ADD_ABS_LO12_NC",
+        278: "R_AARCH64_LDST8_ABS_LO12_NC",
+        282: "R_AARCH64_JUMP26",
+        283: "R_AARCH64_CALL26",
+        284: "R_AARCH64_LDST16_ABS_LO12_NC",
+        285: "R_AARCH64_LDST32_ABS_LO12_NC",
+        286: "R_AARCH64_LDST64_ABS_LO12_NC",
+        299: "R_AARCH64_LDST128_ABS_LO12_NC",
+        311: "R_AARCH64_ADR_GOT_PAGE",
+        312: "R_AARCH64_LD64_GOT_LO12_NC",
+    },
 }
 _WRITE, _ALLOCATED, _EXECUTED = 1, 2, 4  # sh_flags
 _FUNCTION, _HIDDEN = 2, 2  # STT_FUNC, STV_HIDDEN
@@ -43,7 +60,7 @@ class _Symbol:
 
 
 def assembler_text(image: bytes, entry: str) -> str:
-    """The object in the GNU assembler's language, x86-64, to be followed by other text.
+    """The object in the GNU assembler's language for its architecture, to be followed by other text.
 
     Tables for unwinding are left out: no exception passes through a kernel.
 
@@ -73,6 +90,7 @@ def _lines(image: bytes, entry: str) -> Iterator[str]:
         if section.flags & _ALLOCATED and section.size and names[number] != _UNWINDING
     }
     labels = {number: f".L{entry}.{number}" for number in kept}
+    types = _TYPES[elf.machine(image)]
     symbols = list(_symbols(image, sections, labels))
     for number in sorted(kept):
         section = sections[number]
@@ -93,7 +111,7 @@ def _lines(image: bytes, entry: str) -> Iterator[str]:
     for table in sections:
         if table.kind == elf.RELOCATIONS and table.info in kept:
             for where, kind_and_symbol, addend in _RELOCATION.iter_unpack(_bytes(image, table)):
-                kind = _TYPES[kind_and_symbol & 0xFFFFFFFF]
+                kind = types[kind_and_symbol & 0xFFFFFFFF]
                 symbol = symbols[kind_and_symbol >> 32].text
                 yield f".reloc {labels[table.info]} + {where}, {kind}, {symbol} + {addend}"
 

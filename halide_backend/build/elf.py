@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 RELOCATABLE = 1  # e_type ET_REL
-X86_64 = 62  # e_machine EM_X86_64
+X86_64, AARCH64 = 62, 183  # e_machine EM_X86_64, EM_AARCH64
 
 _IDENTITY = b"\x7fELF\x02\x01\x01"  # magic, 64 bits, little-endian, version 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -64,6 +64,11 @@ def symbols(image: bytes) -> Symbols:
         return _symbols(image)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise NotAnObject(f"not a whole ELF file: {error}") from None
+
+
+def machine(image: bytes) -> int:
+    """The processor that an object file is for, `e_machine`."""
+    return int(_HEADER.unpack_from(image)[2])
 
 
 def build_id(path: str) -> str | None:

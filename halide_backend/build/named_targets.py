@@ -15,6 +15,7 @@ class NamedTarget:
         halide: features that Halide uses.
         llvm: features that LLVM uses on its own account, too; a processor has to have all of them.
         march: the same for `g++ -march`.
+        macro: what C++ compilers for the architecture define.
     """
 
     architecture: str
@@ -22,6 +23,12 @@ class NamedTarget:
     halide: tuple[str, ...]
     llvm: tuple[str, ...]
     march: str
+    macro: str
+
+    @property
+    def llvm_string(self) -> str:
+        """The features as LLVM is told them; "" where the name of the processor says it all."""
+        return "" if self.cpu == self.march else ",".join(f"+{feature}" for feature in self.llvm)
 
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
@@ -31,11 +38,12 @@ _AVX2 = ("avx", "avx2", "f16c", "fma", "sse41")
 _AVX512 = (*_AVX2, "avx512", "avx512_skylake")
 
 #: By name, those of an architecture from the least to the most that they ask of a processor. The first three are levels
-#: of the x86-64 psABI.
+#: of the x86-64 psABI; "arm64" is any 64-bit ARM processor, all of which have NEON.
 NAMED_TARGETS = {
-    "sse41": NamedTarget("x86-64", "x86-64-v2", ("sse41",), _V2, "x86-64-v2"),
-    "avx2": NamedTarget("x86-64", "x86-64-v3", _AVX2, _V3, "x86-64-v3"),
-    "avx512": NamedTarget("x86-64", "x86-64-v4", _AVX512, _V4, "x86-64-v4"),
+    "sse41": NamedTarget("x86-64", "x86-64-v2", ("sse41",), _V2, "x86-64-v2", "__x86_64__"),
+    "avx2": NamedTarget("x86-64", "x86-64-v3", _AVX2, _V3, "x86-64-v3", "__x86_64__"),
+    "avx512": NamedTarget("x86-64", "x86-64-v4", _AVX512, _V4, "x86-64-v4", "__x86_64__"),
+    "arm64": NamedTarget("arm-64", "generic", (), ("neon",), "armv8-a", "__aarch64__"),
 }
 
 #: LLVM features of each level of the x86-64 psABI, from the second on.

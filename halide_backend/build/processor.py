@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halide_backend.build.named_targets import PSABI_LEVELS
+from halide_backend.build.named_targets import NAMED_TARGETS, PSABI_LEVELS
 from halide_backend.build.target import Target
 from halide_backend.launch.model_runtime import model_processor
 
@@ -51,6 +51,8 @@ _CPUID = {
     "fma4": (0x80000001, 0, 2, 16),
     "tbm": (0x80000001, 0, 2, 21),
 }
+#: What C++ compilers define for an architecture.
+_MACROS = {named.architecture: named.macro for named in NAMED_TARGETS.values()}
 #: Bits of XCR0 for the registers of AVX, and with those of AVX-512.
 _YMM, _ZMM = 0x06, 0xE6
 _WITH_YMM = {"f16c", "fma", "fma4", "xop"}
@@ -76,10 +78,15 @@ def processor_check(targets: Mapping[str, Target]) -> str:
     as far as it tells processors apart.
     """
     rows = ", \\\n".join(f'    {{"{name}", {{{_features(target)}}}}}' for name, target in targets.items())
-    first = next(iter(targets.values())).requires()
-    level = sum(first >= features for features in PSABI_LEVELS)
+    first = next(iter(targets.values()))
+    level = sum(first.requires() >= features for features in PSABI_LEVELS)
     note = _NOTE.format(bits=1 << level) if level else ""
-    return f"#define HALIDE_BACKEND_TARGETS \\\n{rows}\n{model_processor()}{note}"
+    return f"""#if defined({_MACROS[first.architecture]})
+#define HALIDE_BACKEND_ARCHITECTURE
+#endif
+#define HALIDE_BACKEND_TARGETS \\
+{rows}
+{model_processor()}{note}"""
 
 
 def _features(target: Target) -> str:

@@ -98,7 +98,7 @@ class Target:
             known = ", ".join(NAMED_TARGETS)
             raise TargetError(f"there is no target {name!r}", where="target", cure=f"Use one of {known}.")
         found = NAMED_TARGETS[name]
-        return Target(_halide_string(found.architecture, found.halide, ""), found.cpu, "")
+        return Target(_halide_string(found.architecture, found.halide, ""), found.cpu, found.llvm_string)
 
     @staticmethod
     def cuda(major: int, minor: int) -> Target:

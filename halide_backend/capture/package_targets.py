@@ -9,9 +9,9 @@ from halide_backend.build.target import Target
 from halide_backend.errors import TargetError, UnsupportedVersionError
 from halide_backend.versions import takes_march
 
-#: Width of the vectors, in bits, of Inductor's own C++ kernels: what its option cpp.simdlen makes of the first target.
-#: 512 would be more than a level, all that this machine has.
-_VECTOR_BITS = {"sse41": 0, "avx2": 256, "avx512": 256}
+#: Width of the vectors, in bits, of Inductor's own C++ kernels for a first target: its option cpp.simdlen. 512 would be
+#: more than a level, all that this machine has; 0 is none.
+_VECTOR_BITS = {"avx2": 256, "avx512": 256}
 
 
 def package_targets() -> dict[str, Target]:
@@ -25,10 +25,17 @@ def package_targets() -> dict[str, Target]:
     from halide_backend import config
 
     names = _names()
-    if not names:
-        return {config.target: Target.named(config.target)}
-    _check_settings(names[0], f"aot_targets={config.aot_targets!r}")
-    return {name: Target.named(name) for name in names}
+    targets = {name: Target.named(name) for name in names or [config.target]}
+    where = f"aot_targets={config.aot_targets!r}" if config.aot_targets else f"target={config.target!r}"
+    if len({target.architecture for target in targets.values()}) > 1:
+        raise TargetError(
+            "the targets are of several architectures, and a package has one library",
+            where=where,
+            cure="Make one each.",
+        )
+    if names:
+        _check_settings(names[0], where)
+    return targets
 
 
 def aot_configs() -> dict[str, str | int]:
@@ -38,11 +45,15 @@ def aot_configs() -> dict[str, str | int]:
 
 
 def _names() -> list[str]:
-    """What the option `aot_targets` names, the least demanding first."""
+    """What the option `aot_targets` names, the least demanding first; else `target`, if it is no processor like this
+    machine's.
+    """
     from halide_backend import config
 
     asked = config.aot_targets.replace(" ", "").split(",")
-    return [name for name in NAMED_TARGETS if name in asked]
+    names = [name for name in NAMED_TARGETS if name in asked]
+    foreign = config.target and Target.named(config.target).architecture != Target.host().architecture
+    return names or [config.target] * bool(foreign)
 
 
 def _check_settings(first: str, where: str) -> None:
@@ -53,8 +64,16 @@ def _check_settings(first: str, where: str) -> None:
             cure="Use torch 2.13 or newer, or leave aot_targets empty.",
         )
     settings = _settings(first)
-    below = list(NAMED_TARGETS)[: list(NAMED_TARGETS).index(first) + 1]
-    runs = inductor.cpp.march in ("", "x86-64", *(NAMED_TARGETS[name].march for name in below))
+    own = NAMED_TARGETS[first].architecture
+    alike = [named.march for named in NAMED_TARGETS.values() if named.architecture == own]
+    runs = inductor.cpp.march in ("", own, *alike[: alike.index(NAMED_TARGETS[first].march) + 1])
+    sources = inductor.aot_inductor.package_cpp_only
+    if not sources and own != Target.host().architecture:
+        raise TargetError(
+            "Inductor would compile its part of the package here, for this machine's architecture",
+            where=where,
+            cure=f"Pass inductor_configs=halide_backend.aot_configs(), which has {settings}.",
+        )
     if not runs or inductor.cpp.simdlen not in (0, settings["cpp.simdlen"]):
         raise TargetError(
             "Inductor would compile its part of the package for other processors: "
@@ -66,4 +85,7 @@ def _check_settings(first: str, where: str) -> None:
 
 def _settings(first: str) -> dict[str, str | int]:
     """Inductor's options for C++ code that runs wherever kernels for the target `first` do."""
-    return {"cpp.march": NAMED_TARGETS[first].march, "cpp.simdlen": _VECTOR_BITS[first]}
+    named = NAMED_TARGETS[first]
+    foreign = named.architecture != Target.host().architecture
+    sources = {"aot_inductor.package_cpp_only": True} if foreign else {}
+    return {"cpp.march": "" if foreign else named.march, "cpp.simdlen": _VECTOR_BITS.get(first, 0), **sources}

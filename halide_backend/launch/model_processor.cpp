@@ -9,6 +9,10 @@
 #include <cpuid.h>
 #endif
 
+#if !defined(HALIDE_BACKEND_ARCHITECTURE)
+#error "the kernels of this model are for another architecture than this compiler's"
+#endif
+
 namespace halide_backend_processor {
 
 /* What code needs: bit `bit` of register `word` (EAX, EBX, ECX, EDX) that CPUID shows for `leaf` and `subleaf`; and of
@@ -40,6 +44,11 @@ static bool has(const Feature& feature) {
   return __get_cpuid_count(feature.leaf, feature.subleaf, &words[0], &words[1], &words[2], &words[3]) &&
          words[feature.word] >> feature.bit & 1 && (saved_registers() & feature.saved) == feature.saved;
 }
+#endif
+
+#if !defined(__x86_64__)
+/* The targets of other architectures ask for nothing that one of their processors could lack. */
+static bool has(const Feature&) { return true; }
 #endif
 
 struct Choice {

@@ -75,13 +75,13 @@ struct Loop {
   Task task;
   void* user_context;
   uint8_t* closure;
-  std::atomic<bool> is_reported;
+  std::atomic<int> is_reported;
   std::atomic<int> code;
   char message[message_size];
 };
 
 static void report(Loop& loop, int code, const char* message) {
-  if (loop.is_reported.exchange(true)) return;
+  if (loop.is_reported.exchange(1)) return;
   memcpy(loop.message, message, message_size);
   loop.code = code;
 }
@@ -168,22 +168,22 @@ void halide_free(void*, void* pointer) {
   free(block->allocated);
 }
 
-/* Locks, one byte each, of atomic updates that are too wide for one machine instruction. */
+/* Locks of atomic updates that are too wide for one machine instruction; words, because RISC-V exchanges no bytes. */
 void* halide_mutex_array_create(uint64_t count) {
-  void* array = halide_malloc(nullptr, count);
-  if (array) memset(array, 0, count);
+  void* array = halide_malloc(nullptr, count * sizeof(uint32_t));
+  if (array) memset(array, 0, count * sizeof(uint32_t));
   return array;
 }
 
 void halide_mutex_array_destroy(void* user_context, void* array) { halide_free(user_context, array); }
 
 int halide_mutex_array_lock(void* array, int entry) {
-  while (__atomic_exchange_n(static_cast<uint8_t*>(array) + entry, 1, __ATOMIC_ACQUIRE)) std::this_thread::yield();
+  while (__atomic_exchange_n(static_cast<uint32_t*>(array) + entry, 1, __ATOMIC_ACQUIRE)) std::this_thread::yield();
   return 0;
 }
 
 int halide_mutex_array_unlock(void* array, int entry) {
-  __atomic_store_n(static_cast<uint8_t*>(array) + entry, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(static_cast<uint32_t*>(array) + entry, 0, __ATOMIC_RELEASE);
   return 0;
 }
 

@@ -14,8 +14,8 @@ from halide_backend.build.target import Target
 
 @dataclass(frozen=True)
 class Cpu:
-    """A class of processors: width of a vector register, the caches that one core has to itself, in bytes, and who made
-    them, "" for a level of the instruction set, which several make.
+    """A class of processors: width of a vector register, the caches that one core has to itself, in bytes, who made
+    them, "" for a level of the instruction set, which several make, and the architecture as Halide calls it.
 
     The number of cores is not known: parallel loops have more steps than any machine has cores, and the runtime gives
     each thread a contiguous share.
@@ -25,6 +25,7 @@ class Cpu:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     vendor: str = ""
+    architecture: str = "x86-64"
 
     @property
     def name(self) -> str:
@@ -34,7 +35,7 @@ class Cpu:
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes whose schedules fit, the narrowest first."""
-        wide = f"x86-64-{self.vector_bytes * 8}"
+        wide = f"{self.architecture}-{self.vector_bytes * 8}"
         return (f"{wide}-{self.vendor}", wide) if self.vendor else (wide,)
 
 
@@ -83,7 +84,7 @@ _GPUS = {
 def device_of(target: Target) -> Device:
     """The device that kernels for `target` are planned for; an unknown GPU is taken for the newest older one."""
     if not target.capability:
-        return Cpu(target.vector_bytes, vendor=target.vendor)
+        return Cpu(target.vector_bytes, vendor=target.vendor, architecture=target.architecture)
     number = int(target.capability.removeprefix("sm_"))
     known = [int(name.removeprefix("sm_")) for name in _GPUS]
     return _GPUS[f"sm_{max(each for each in known if each <= max(number, 80))}"]

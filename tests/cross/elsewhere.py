@@ -1,0 +1,199 @@
+"""Kernels for another processor, run by qemu: what is captured and planned here is called there.
+
+Only the launch of a kernel is replaced. A program under qemu loads each object, linked with the runtime of models, and
+calls its C function with buffers in a file that both processes map.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from halide_backend import config, pipeline
+from halide_backend.build.artifacts import get_or_compile
+from halide_backend.build.c_interface import c_function
+from halide_backend.build.target import Target
+from halide_backend.launch.model_runtime import model_runtime
+
+#: Each line of the input is: library, function, data file, its bytes, number of buffers, their places, numbers.
+SERVER = r"""
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string library, name, file;
+    size_t size, count;
+    words >> library >> name >> file >> size >> count;
+    void* loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    using Function = int32_t (*)(void**, int64_t*, void*, char*);
+    auto function = loaded ? reinterpret_cast<Function>(dlsym(loaded, name.c_str())) : nullptr;
+    if (!function) { std::cout << "-1 " << dlerror() << std::endl; continue; }
+    int descriptor = open(file.c_str(), O_RDWR);
+    char* memory = static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0));
+    std::vector<void*> buffers;
+    for (size_t k = 0, place; k < count && words >> place; k++) buffers.push_back(memory + place);
+    std::vector<int64_t> numbers;
+    for (int64_t number; words >> number;) numbers.push_back(number);
+    char message[256] = "";
+    int32_t result = function(buffers.data(), numbers.data(), nullptr, message);
+    munmap(memory, size);
+    close(descriptor);
+    std::cout << result << " " << message << std::endl;
+  }
+}
+"""
+
+
+VISIBLE = """
+extern "C" int {hidden}(void**, long*, void*, char*);
+extern "C" int {visible}(void** buffers, long* numbers, void* stream, char* message) {{
+  return {hidden}(buffers, numbers, stream, message);
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An architecture that qemu runs programs of, and Debian's cross compiler makes them for."""
+
+    target: str
+    compiler: str
+    emulator: tuple[str, ...]
+    library_root: str
+
+    @property
+    def missing(self) -> str:
+        """What is not installed here, in words; "" if nothing is."""
+        tools = [tool for tool in (self.compiler, self.emulator[0]) if not shutil.which(tool)]
+        return f"needs {' and '.join(tools)} (Debian packages g++-*-linux-gnu and qemu-user)" if tools else ""
+
+    def compile(self, *arguments: str, cwd: Path) -> None:
+        subprocess.run([self.compiler, "-std=c++20", "-O1", *arguments], cwd=cwd, check=True)
+
+    def command(self, *program: str) -> list[str]:
+        """What runs `program` here."""
+        return [*self.emulator, "-L", self.library_root, *program]
+
+
+MACHINES = {
+    "arm64": Machine("arm64", "aarch64-linux-gnu-g++", ("qemu-aarch64",), "/usr/aarch64-linux-gnu"),
+}
+
+
+class Elsewhere:
+    """A process on `machine`, and how many launches it has had."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.machine = machine
+        self.launches = 0
+        self._folder = folder
+        self._libraries: dict[str, Path] = {}
+        self._numbers = itertools.count()
+        (folder / "server.cpp").write_text(SERVER)
+        (folder / "runtime.cpp").write_text(model_runtime())
+        machine.compile("server.cpp", "-o", "server", "-ldl", cwd=folder)
+        machine.compile("-c", "-fPIC", "runtime.cpp", "-o", "runtime.o", cwd=folder)
+        self._process = subprocess.Popen(
+            machine.command("./server"), cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+    @contextmanager
+    def launched(self) -> Iterator[None]:
+        """Within, kernels that are compiled run there."""
+        with (
+            config.patch(target=self.machine.target),
+            mock.patch.object(Target, "check_runs_here", lambda target: None),
+            mock.patch.object(pipeline, "load_kernel", self._load_kernel),
+        ):
+            yield
+
+    def _load_kernel(
+        self, name: str, pipelines: Sequence[tuple[str, Sequence[int]]], arity: int, **_: Any
+    ) -> Callable[..., None]:
+        target = Target.named(self.machine.target)
+        builds = [get_or_compile(text.lstrip("\n"), target, name=name, c_interface=True) for text, _ in pipelines]
+
+        def launch(*arguments: Any) -> None:
+            assert len(arguments) == arity
+            for build, (_, places) in zip(builds, pipelines, strict=True):
+                artifact = build.artifact.result()
+                given = [arguments[place] for place in places]
+                kinds = [a["kind"] for a in artifact.manifest["arguments"] if a["kind"] != "status"]
+                buffers = [value for value, kind in zip(given, kinds, strict=True) if kind == "buffer"]
+                numbers = [int(value) for value, kind in zip(given, kinds, strict=True) if kind != "buffer"]
+                self._call(self._library(artifact.entry, artifact.object), c_function(artifact.entry), buffers, numbers)
+
+        return launch
+
+    def _library(self, entry: str, image: bytes) -> Path:
+        if entry not in self._libraries:
+            (self._folder / f"{entry}.o").write_bytes(image)
+            # The C function is hidden.
+            call = VISIBLE.format(visible=f"call_{entry}", hidden=c_function(entry))
+            (self._folder / "call.cpp").write_text(call)
+            objects = ("call.cpp", f"{entry}.o", "runtime.o", "-lm")
+            self.machine.compile("-shared", "-fPIC", "-o", f"{entry}.so", *objects, cwd=self._folder)
+            self._libraries[entry] = self._folder / f"{entry}.so"
+        return self._libraries[entry]
+
+    def _call(self, library: Path, function: str, buffers: Sequence[torch.Tensor], numbers: Sequence[int]) -> None:
+        ranges = {tensor.data_ptr(): 0 for tensor in buffers}
+        for tensor in buffers:
+            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            size = (last + 1) * tensor.element_size() if tensor.numel() else 0
+            ranges[tensor.data_ptr()] = max(ranges[tensor.data_ptr()], size)
+        places, end = {}, 64
+        for address, size in ranges.items():
+            places[address] = end
+            end += (size + 127) // 64 * 64
+        path = self._folder / f"data.{next(self._numbers) % 2}"
+        path.write_bytes(bytes(end))
+        name = function.replace("hb1_", "call_", 1)
+        with open(path, "r+b") as file, mmap.mmap(file.fileno(), end) as memory:
+            begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            for address, size in ranges.items():
+                ctypes.memmove(begin + places[address], address, size)
+            words = [
+                str(library),
+                name,
+                str(path),
+                end,
+                len(buffers),
+                *(places[t.data_ptr()] for t in buffers),
+                *numbers,
+            ]
+            assert self._process.stdin is not None and self._process.stdout is not None
+            self._process.stdin.write(" ".join(map(str, words)) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+            result, _, message = answer.strip().partition(" ")
+            self.launches += 1
+            if result != "0":
+                raise RuntimeError(f"kernel {function}: {message or answer or 'the process ended'}")
+            for address, size in ranges.items():
+                ctypes.memmove(address, begin + places[address], size)
