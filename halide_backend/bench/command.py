@@ -9,9 +9,10 @@ DESCRIPTION = """\
 Compile some three hundred kernels at three sizes, in float32 and bfloat16 and some in other types;
 check every result against eager in float32; time this backend and others in turns. Before that, a
 control: a backend against itself, and against itself deliberately slowed. On a GPU a sample is the
-replay of a CUDA graph of calls on operands that are together larger than the cache. On a CPU each
-case has its share of the roofline, which loops of the same run measure. Kernels have the schedules of
-the rules, also where this machine has tuned ones.
+replay of a CUDA graph of calls on operands that are together larger than the cache. Each case has its
+share of the roofline, which loops of the same run measure; on a GPU that is the bandwidth of an
+elementwise kernel of torch's, and cases below a tenth of it are named at the end. Kernels have the
+schedules of the rules, also where this machine has tuned ones.
 
 About half of the cases, by a digest of their names, are held back: rules are tuned without looking
 at them, and they are reported as a whole. Exit code 1 when a result is wrong.

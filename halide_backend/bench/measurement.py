@@ -17,6 +17,7 @@ import halide_backend
 from halide_backend.bench.agreement import disagreement, tensors, widened
 from halide_backend.bench.case import Case
 from halide_backend.bench.contestants import Contestants
+from halide_backend.bench.copy_bandwidth import CopyBandwidth
 from halide_backend.bench.roofline import Roofline
 from halide_backend.bench.timing import allocations, alternate, calls, copies, replays
 from halide_backend.bench.work import Operations, bytes_moved
@@ -83,7 +84,7 @@ class Result:
 def evaluate(
     case: Case,
     contestants: Contestants,
-    roofline: Roofline | None = None,
+    roofline: Roofline | CopyBandwidth | None = None,
     *,
     timed: bool = True,
     ours_first: bool = True,
@@ -101,7 +102,11 @@ def evaluate(
 
 
 def _evaluate(
-    case: Case, contestants: Contestants, roofline: Roofline | None, result: Result, ours_first: bool
+    case: Case,
+    contestants: Contestants,
+    roofline: Roofline | CopyBandwidth | None,
+    result: Result,
+    ours_first: bool,
 ) -> None:
     halide_backend.reset_stats()
     torch.manual_seed(zlib.crc32(case.name.encode()))

@@ -15,6 +15,7 @@ from halide_backend.bench import summary
 from halide_backend.bench.case import Case, Selection, cases
 from halide_backend.bench.contestants import ITSELF, Contestants
 from halide_backend.bench.control import LEAST, Control, control
+from halide_backend.bench.copy_bandwidth import SLOW, CopyBandwidth
 from halide_backend.bench.kernels import GROUPS
 from halide_backend.bench.measurement import Result, evaluate
 from halide_backend.bench.plot import plot
@@ -69,12 +70,14 @@ def run(request: Request) -> int:
     if request.threads:
         torch.set_num_threads(request.threads)
     begin = time.perf_counter()
-    roofline, controls = None, []
+    roofline: Roofline | CopyBandwidth | None = None
+    controls = []
     if request.timing:
         controls = _controls(request)
         if request.device == "cpu":
-            level = request.contestants.target
-            roofline = Roofline(Target.named(level), torch.get_num_threads())
+            roofline = Roofline(Target.named(request.contestants.target), torch.get_num_threads())
+        else:
+            roofline = CopyBandwidth()
     results: list[Result] = []
     for case in chosen:
         if time.perf_counter() - begin > request.seconds:
@@ -84,6 +87,9 @@ def run(request: Request) -> int:
     seen, held_back = ([r for r in results if r.held_back == hidden] for hidden in (False, True))
     against = request.contestants.against
     print(summary.text(seen, held_back, against))
+    if slow := [result for result in seen if result.share() < SLOW] if request.device == "cuda" else []:
+        names = ", ".join(f"{result.name} {result.share():.3f}" for result in slow)
+        print(f"below {SLOW} of the bandwidth of a copy: {names}")
     if request.json_file:
         document = {
             "machine": provenance(request.device, request.contestants.target),
@@ -141,7 +147,7 @@ def _controls(request: Request) -> list[Control]:
     return found
 
 
-def _told(case: Case, request: Request, roofline: Roofline | None, *, ours_first: bool) -> Result:
+def _told(case: Case, request: Request, roofline: Roofline | CopyBandwidth | None, *, ours_first: bool) -> Result:
     result = evaluate(case, request.contestants, roofline, timed=request.timing, ours_first=ours_first)
     state = "right" if result.right else "WRONG"
     reasons = f" {result.delegated}" if result.delegated else ""

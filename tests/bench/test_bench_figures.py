@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from halide_backend.bench import contestants, summary
+from halide_backend.bench import contestants, suite, summary
 from halide_backend.bench.agreement import disagreement, widened
-from halide_backend.bench.case import Case, Kernel
+from halide_backend.bench.case import Case, Kernel, Selection, cases
 from halide_backend.bench.contestants import Contestants
+from halide_backend.bench.copy_bandwidth import CopyBandwidth
+from halide_backend.bench.kernels import GROUPS
 from halide_backend.bench.measurement import Result, evaluate
 from halide_backend.bench.roofline import Roofline
 from halide_backend.bench.work import Operations, bytes_moved
@@ -131,3 +133,29 @@ def test_what_is_tuned_on_this_machine_is_not_timed(name: str, monkeypatch: pyte
     monkeypatch.setattr(contestants, "compile_for", lambda *_, options, **__: asked.append(options))
     Contestants(("itself", "cpp")).compile(name, torch.relu)
     assert asked == [{} if name == "cpp" else {"halide_backend.tune": "never"}]
+
+
+def test_the_bound_of_a_gpu_is_the_bandwidth_of_a_copy() -> None:
+    copy = CopyBandwidth()
+    copy.__dict__["rate"] = 4e12  # which is measured there
+    assert copy.seconds(bytes_moved=2_000_000_000, operations=10**15) == 5e-4
+    assert copy.to_json() == {"copy_gb_s": 4000.0}
+
+
+def test_kernels_far_below_the_bandwidth_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 10 us a copy of the same bytes would take 0.5 us, 2 us."""
+    shares = iter([0.5e-6, 2e-6])
+
+    def evaluated(case: Any, *_: Any, **__: Any) -> Result:
+        return Result(case.name, right=True, samples={NAME: [10.0], "eager": [10.0]}, roofline_s=next(shares))
+
+    monkeypatch.setattr(suite, "_check", lambda request: None)
+    monkeypatch.setattr(suite, "_controls", lambda request: [])
+    monkeypatch.setattr(suite, "evaluate", evaluated)
+    chosen = [case for case in cases(GROUPS, "cuda", Selection()) if not case.held_back][:2]
+    monkeypatch.setattr(suite, "_chosen", lambda request: chosen)
+    assert suite.run(suite.Request("cuda", Contestants(("eager",)), Selection())) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("below 0.1"))
+    assert line == f"below 0.1 of the bandwidth of a copy: {chosen[0].name} 0.050"
