@@ -48,7 +48,7 @@ from halide_backend.build.target import Target  # noqa: E402
 TARGETS = {"cpu": Target.named("avx512"), "cuda": Target.cuda(9, 0)}
 
 #: An assembler that answers with the PTX that it was given, after the real one, if any, has said what it made of it.
-_ASSEMBLER = """\
+ASSEMBLER = """\
 #!/bin/sh
 test -z "{ptxas}" || "{ptxas}" "$@" || exit $?
 while test $# -gt 1; do
@@ -229,7 +229,7 @@ def record(only: list[str], jobs: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as threads:
         assembler = Path(folder, "bin", "ptxas")
         assembler.parent.mkdir()
-        assembler.write_text(_ASSEMBLER.format(ptxas=ptxas.find() or ""))
+        assembler.write_text(ASSEMBLER.format(ptxas=ptxas.find() or ""))
         assembler.chmod(0o755)
         os.environ["CUDA_HOME"] = folder
         for device, case in cases(only):

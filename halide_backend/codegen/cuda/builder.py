@@ -47,6 +47,7 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         self.divisions = dict(mapping.divisions)
         self.guards = Guards(self.axes)
         self.words = VectorAccess(program, self.tiling)
+        self.pairs = self.words.pairs
         self.constants = constants(program)
         self.indices = rounded_indices(program)
         self.checks = sinks_of_checks(program)
@@ -59,6 +60,8 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         if buffer.name not in self.words.buffers:
             return "source"
         self.aligned.append(buffer.name)
+        if buffer.name in self.pairs:
+            return "pairs"
         return "source" if ELEMENT[buffer.dtype][1] == 32 else "words"
 
     # -- values ------------------------------------------------------------------------------------------------
@@ -132,10 +135,14 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
                     (f"({at} + {WORD})", "0") if unit == 1 else (f"({at} + {WORD} // {unit})", f"{WORD} % {unit}")
                 )
             at = f"hl.select({inside}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
-        at, words = at if unit == 1 else f"{at}*{unit}", _words(load.words)
+        words = _words(load.words)
         self.declare(WORD)
         gathers = any(self.program.values[operand].operation == "indirect" for operand in value.operands)
-        text, loops = f"{load.buffer}[{at} + {word}]", [words, *rest]
+        if load.buffer in self.pairs:
+            text = f"memory.half({load.buffer}[{at}], {WORD})"
+        else:
+            text = f"{load.buffer}[{at if unit == 1 else f'{at}*{unit}'} + {word}]"
+        loops = [words, *rest]
         self.func(name, Role.STAGED_LOAD, loops, text, value.operands, gathers=gathers)
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
@@ -184,17 +191,21 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         text, roots = self.stored_value(store)
         bits, shape = ELEMENT[buffer.dtype][1], dims
         calls: list[str] = []
+        width = 32
         if words:
-            text, calls = self._packed(store, text, roots, layout, words)
+            # Half of a stride that is an argument would be none.
+            if words == 2 and not self.tiling.short and all(isinstance(stride, int) for _, stride in dims):
+                words, width = 1, 64
+            text, calls = self._packed(store, text, roots, layout, words, width)
             roots = []
             variables = [_words(words), *variables]
-            shape = [(words, 1), *((extent, stride * bits // 32) for extent, stride in dims)]
+            shape = [(words, 1), *((extent, stride * bits // width) for extent, stride in dims)]
             dims = [(self.tiling.elements, 1), *dims]
             self.aligned.append(store.buffer)
         else:
             stored = "portable.stored" if self.constants.issuperset(roots) else "stored"
             text = self.guards.stored(f"ops.{stored}({buffer.dtype!r}, {text})", layout, bits)
-        bits = 32 if words else bits
+        bits = width if words else bits
         self.func(store.buffer, Role.OUTPUT, variables, text, roots, calls=calls, bits=bits, reads=self._reads())
         names = ", ".join(loop.name for loop in variables)
         self.lines.append(f"memory.target({store.buffer}, [{names}], {self.axes.dims_text(shape)})")
@@ -211,9 +222,10 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         return sum(self.tiling.elements if self.tiling.chunk in value.axes else 1 for value in loads)
 
     def _packed(
-        self, store: Store, text: str, roots: Sequence[int], layout: OutputLayout, words: int
+        self, store: Store, text: str, roots: Sequence[int], layout: OutputLayout, count: int, width: int
     ) -> tuple[str, list[str]]:
-        """Gather the values of a chunk into the words that are stored; the text of a word, and what it calls."""
+        """Gather the values of a chunk into words; the text of one of the `count` numbers of `width` bits that are
+        stored, which is a word or two, and what it calls."""
         dtype = self.buffers[store.buffer].dtype
         self.declare(WORD)
         value, packed = f"{store.buffer}_value", f"{store.buffer}_words"
@@ -222,8 +234,14 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         self.func(value, Role.INLINE, loops, text, roots)
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
         body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"
-        body = self.guards.stored(body, layout, ELEMENT[dtype][1])
-        return self.func(packed, Role.PACKED, [_words(words), *rest], body, calls=[value]), [packed]
+        loops, bits = [_words(count * width // 32), *rest], ELEMENT[dtype][1]
+        if width == 32:
+            body = self.guards.stored(body, layout, bits)
+            return self.func(packed, Role.PACKED, loops, body, calls=[value]), [packed]
+        self.func(packed, Role.PACKED, loops, body, calls=[value])
+        own = [loop.name for loop in rest]
+        low, high = (f"hl.Expr({call_text(packed, [str(k), *own])})" for k in range(2))
+        return self.guards.stored(f"memory.pair({low}, {high})", layout, bits), [packed]
 
     def stored_value(self, store: Store) -> tuple[str, list[int]]:
         """Text of the stored value and the values in it; it ends the kernel where a check fails."""

@@ -27,7 +27,7 @@ def write_scatter(
     """An update of `text`, made of the values `roots`, at computed positions, in any order.
 
     The loops are those of a thread's elements and steps, of threads, and of blocks: adjacent threads take adjacent
-    points in each of their steps, all of which are in flight at once.
+    points, or pairs of them, in each of their steps, all of which are in flight at once.
     """
     dtype = next(buffer.dtype for buffer in builder.program.outputs if buffer.name == store.buffer)
     if store.mode == "atomic_add" and dtype in _NOT_ATOMIC:
@@ -49,9 +49,13 @@ def write_scatter(
     extents = [tiling.elements, tiling.unroll, tiling.threads]
     pairs = ", ".join(f"(0, {extent})" for extent in (*extents, index_text(blocks)))
     number = f"{region}_n"
+    within = f"{region}[1]*{tiling.threads} + {region}[2]"
+    if store.mode == "atomic_add" and layout.variables[:1] != (names[-1],) and tiling.unroll > 1:
+        # Neighbours often add to one place: two of them are one thread's, so that a warp's places are more.
+        within = f"({region}[1] // 2*{tiling.threads} + {region}[2])*2 + {region}[1] % 2"
     builder.lines += [
         f'{region} = hl.RDom([{pairs}], "{region}")',
-        f"{number} = {region}[3]*{block} + {region}[1]*{tiling.threads} + {region}[2]",
+        f"{number} = {region}[3]*{block} + {within}",
     ]
     if not is_multiple(points, block):
         builder.lines.append(f"{region}.where(hl.likely({number} < {index_text(points)}))")

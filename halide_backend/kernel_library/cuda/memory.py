@@ -2,7 +2,8 @@
 
 Halide turns exactly one kind of access into a 128-bit instruction: four adjacent lanes of a 32-bit type at an index
 that is provably a multiple of four. So tensors of every other element type are read and written as words, and a
-thread's elements are taken out of them in registers.
+thread's elements are taken out of them in registers. Two words would be two instructions: they are one number of 64
+bits.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ __all__ = [
     "added",
     "checked",
     "element",
+    "half",
+    "pair",
+    "pairs",
     "partial",
     "predicated",
     "size",
@@ -40,6 +44,21 @@ def source(argument: Input) -> hl.ImageParam:
 def words(argument: Input) -> hl.ImageParam:
     """The flat input as 32-bit words; its data pointer is a multiple of 16 bytes."""
     return _from_zero(hl.ImageParam(hl.UInt(32), 1, argument.name))
+
+
+def pairs(argument: Input) -> hl.ImageParam:
+    """The flat input as numbers of 64 bits, each of which is two words."""
+    return _from_zero(hl.ImageParam(hl.UInt(64), 1, argument.name))
+
+
+def half(pair: hl.Expr, word: hl.Expr) -> hl.Expr:
+    """Word 0 or 1 of a number of 64 bits."""
+    return hl.cast(hl.UInt(32), pair >> hl.cast(hl.UInt(64), word * 32))
+
+
+def pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
+    """The number of 64 bits of two words."""
+    return hl.cast(hl.UInt(64), low) | (hl.cast(hl.UInt(64), high) << hl.u64(32))
 
 
 def _from_zero(parameter: hl.ImageParam) -> hl.ImageParam:

@@ -115,9 +115,10 @@ class Facts:
         """The same of the bytes along the axis, of elements of `size` bytes."""
         return is_multiple(self.extents[axis] * size, number)
 
-    def chunk_elements(self, axis: str) -> int:
-        """Elements of a chunk along the axis: one vector of the narrowest numbers, if it divides the extent."""
-        return chunk_elements(self.program, axis, self.extents[axis])
+    def chunk_elements(self, axis: str, *, pairs: bool = False) -> int:
+        """Elements of a chunk along the axis: one vector of the narrowest numbers, or words, if it divides the
+        extent."""
+        return chunk_elements(self.program, axis, self.extents[axis], pairs=pairs)
 
     def loaded_bytes(self, tiling: Tiling, uses: int) -> list[int]:
         """Bytes of an element of each load that runs along the line and flows into `uses` or more

@@ -82,17 +82,17 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     lanes = kernel.choices.number(ALONG, 8, why)
     others = [loop for loop in tiles if loop not in (across, along)]
     following = others[0] if others else None
-    # Threads along an axis beyond the one that is read along each begin elsewhere in memory: they come last.
+    # Threads along an axis beyond the one that is read along would each begin elsewhere in memory.
     near = following is not None and tiles.index(following) < tiles.index(across)
-    further = following.extent if following is not None else 1
-    width, further, height = _threads(threads, lanes, along.extent, further, across.extent, near)
+    further = following.extent if near and following is not None else 1
+    width, further, height = _threads(threads, lanes, along.extent, further, across.extent)
     within = write_out(found, output.name, output.loops)
     found.append(Split(output.name, along.name, "along", "i", width))
     found.append(Split(output.name, across.name, "across", "j", height))
     own, outer = ["i", "j"], ["across", "along"]
     if following is not None and further > 1:
         found.append(Split(output.name, following.name, "following", "h", further))
-        own.insert(1 if near else 2, "h")
+        own.insert(1, "h")
         outer.append("following")
         others = others[1:]
     outer += [loop.name for loop in others]
@@ -109,18 +109,13 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _threads(threads: int, lanes: int, along: int, following: int, across: int, near: bool) -> tuple[int, int, int]:
+def _threads(threads: int, lanes: int, along: int, following: int, across: int) -> tuple[int, int, int]:
     """How many of the `threads` of a block lie along each of three loops of these extents: the stored axis, the one
-    that adjacent memory goes on along where the stored axis ends, and the axis that is read along. If `near`, the first
-    two have `lanes` together; else the second has what the other two leave over.
-    """
+    that adjacent memory goes on along where the stored axis ends, and the axis that is read along. The first two have
+    `lanes` together."""
     width = min(lanes, _power(along))
-    if near:
-        further = min(lanes // width, _power(following))
-        height = threads // (width * further)
-        return width, further, min(height, _power(across)) if further > 1 else height
-    height = min(threads // width, _power(across))
-    return width, min(threads // (width * height), _power(following)), height
+    further = min(lanes // width, _power(following))
+    return width, further, min(threads // (width * further), _power(across)) if further > 1 else threads // width
 
 
 def _power(number: int) -> int:

@@ -46,7 +46,9 @@ def _bytes(nests: Nests, stage: Stage, steps: Sequence[Step]) -> int:
     for loop in stage.loops:
         if loop.axis in computed and loop.name not in extents:
             return 0
-        extent = extents.get(loop.name, inside.get(loop.axis, 1))
+        # Two loops of a Func may run along one axis: over chunks, and over the elements of one.
+        within = min(inside.get(loop.axis, 1), loop.extent) if loop.fixed else inside.get(loop.axis, 1)
+        extent = extents.get(loop.name, within)
         alignment = aligned.get(loop.name, 1)
         size *= -(-extent // alignment) * alignment
     return size

@@ -20,17 +20,17 @@ from halide_backend.schedule.tiling import Tiling
 _VECTOR = 16
 
 
-def chunk_elements(program: LoopProgram, along: str, extent: Extent) -> int:
-    """Elements of a chunk: one vector of the narrowest numbers that run along the axis."""
+def chunk_elements(program: LoopProgram, along: str, extent: Extent, *, pairs: bool = False) -> int:
+    """Elements of a chunk: one vector of the narrowest numbers that run along the axis, two words if `pairs` are
+    wanted, or one."""
     widths = adjacent_bytes(program, along)
     # Bytes are mostly masks beside wider data: they set the size only if there is nothing else.
     narrowest = min([width for width in widths if width > 1] or widths)
-    elements = _VECTOR // max(narrowest, 2)
-    if is_multiple(extent, elements):
-        return elements
-    # Two words are two instructions, each of which leaves out every other word: better one word, or one element.
-    elements = max(1, WORD // 8 // max(narrowest, 2))
-    return elements if is_multiple(extent, elements) else 1
+    for size in (_VECTOR, WORD // 4, WORD // 8) if pairs else (_VECTOR, WORD // 8):
+        elements = max(1, size // max(narrowest, 2))
+        if is_multiple(extent, elements):
+            return elements
+    return 1
 
 
 def adjacent_bytes(program: LoopProgram, along: str) -> list[int]:

@@ -14,6 +14,9 @@ from halide_backend.program.loop_program import Buffer, Extent, Load, LoopProgra
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.tiling import Tiling
 
+#: Words of which memory instructions move two at a time only as one number.
+_PAIR = 2
+
 #: Elements from one that a chunk needs to the next, forwards: beyond, too few of what the vectors hold are used.
 _WIDEST_STEP = 4
 
@@ -62,6 +65,16 @@ class VectorAccess:
     def buffers(self) -> set[str]:
         """The inputs that are read in words."""
         return {load.buffer for load in self.loads.values()}
+
+    @property
+    def pairs(self) -> set[str]:
+        """Those of them of which nothing is read but pairs of words: numbers of 64 bits."""
+        found: dict[str, set[tuple[int, int]]] = {}
+        for position, value in enumerate(self._program.values):
+            if isinstance(value.attribute, Load):
+                load = self.loads.get(position)
+                found.setdefault(value.attribute.buffer, set()).add((load.words, load.unit) if load else (0, 0))
+        return {buffer for buffer, sizes in found.items() if sizes == {(_PAIR, _PAIR)}}
 
     def _load(self, value: Value, load: Load, buffer: Buffer) -> VectorLoad | None:
         tiling = self._tiling

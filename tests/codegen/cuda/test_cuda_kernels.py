@@ -62,7 +62,8 @@ def test_a_short_chunk_is_one_vector_of_the_widest_numbers(compiled_ptx: Compile
     code = compiled_ptx(lambda x, y: ((x + y).bfloat16(), x * y), rand(1001), rand(1001))
     assert "x0 = x0_c*4 + x0_e" in code.text
     assert code.count(r"setp\.ge\.u32 whole, said_\w+, 4;") == 1
-    assert "x0 = x0_c*8 + x0_e" in compiled_ptx(lambda x, y: ((x + y).bfloat16(), x * y), rand(1008), rand(1008)).text
+    whole = compiled_ptx(lambda x, y: ((x + y).bfloat16(), x * y), rand(1008), rand(1008))
+    assert (whole.stores, whole.wide_stores, whole.count(r"st\.global\S*\.b64")) == (2, 1, 1)
 
 
 def test_each_word_of_bytes_begins_after_those_before_it(compiled_ptx: Compile) -> None:
@@ -91,13 +92,13 @@ def test_elements_at_unaligned_places_are_moved_one_by_one(compiled_ptx: Compile
 
 def test_a_window_of_pooling_is_read_in_vectors(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: F.max_pool2d(x, 2), rand(1, 8, 64, 64, dtype=torch.bfloat16))
-    # Two lines of sixteen numbers for eight results.
-    assert (code.loads, code.wide_loads) == (4, 4)
+    # Two lines of eight numbers for four results, so that adjacent threads read adjacent vectors.
+    assert (code.loads, code.wide_loads) == (2, 2)
 
 
 def test_bfloat16_is_rounded_by_the_processor(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: (x * 3).bfloat16(), rand(1024))
-    assert code.count(r"cvt\.rn\.bf16x2\.f32") == 4
+    assert code.count(r"cvt\.rn\.bf16x2\.f32") == 2
     assert code.count("call") == 0
 
 
@@ -300,10 +301,10 @@ def test_what_only_constants_make_is_native(compiled_ptx: Compile) -> None:
         compiled_ptx(lambda x, n=count, d=dtype: torch.ones(n, dtype=d), rand(1))
 
 
-def test_pooling_of_two_takes_pairs_of_words(compiled_ptx: Compile) -> None:
-    # Rows of 28 are no whole vectors: two elements are stored, and four of each of two rows read.
+def test_pooling_of_two_stores_pairs_of_words(compiled_ptx: Compile) -> None:
+    # Rows of 28 are no whole vectors: four elements are stored, and eight of each of two rows read.
     code = compiled_ptx(lambda x: F.max_pool2d(x, 2), rand(1, 2, 56, 56, dtype=torch.bfloat16))
-    assert (code.loads, code.count(r"ld\.global\S*\.b16")) == (4, 0)
+    assert (code.loads, code.wide_loads, code.count(r"st\.global\S*\.b64")) == (2, 2, 1)
 
 
 def test_a_bad_index_ends_the_kernel_after_all_loads(compiled_ptx: Compile) -> None:
@@ -440,8 +441,8 @@ def test_a_binary_search_stays_among_its_boundaries(
     searching = OrderedSet([BackendFeature.BUCKETIZE])
     monkeypatch.setattr(HalideScheduling, "get_backend_features", lambda *_: searching)
     code = compiled_ptx(torch.bucketize, torch.randn(1000), torch.randn(count).sort()[0])
-    # A vector of four values, the middle boundary, and one for each of them in every other step.
-    assert code.loads == 2 + 4 * (count.bit_length() - 1)
+    # A pair of values, the middle boundary, and one for each of them in every other step.
+    assert code.loads == 2 + 2 * (count.bit_length() - 1)
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (33, 64), (33, 65)], ids=str)

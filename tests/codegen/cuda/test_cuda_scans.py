@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +78,8 @@ def raw(tensor: Tensor) -> Any:
 
 
 def seen_bits(text: str, buffer: Any) -> int:
+    if f"{buffer.name} = memory.pairs(" in text or re.search(rf"\b{buffer.name}\[k, .*memory\.pair\(", text):
+        return 64
     words = f"{buffer.name} = memory.words(" in text or f"memory.target({buffer.name}, [k," in text
     return 32 if words else ELEMENT[buffer.dtype][1]
 
