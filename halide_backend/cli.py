@@ -11,6 +11,7 @@ from halide_backend.errors import HalideBackendError
 from halide_backend.inspection import schedules_command
 from halide_backend.opinfo import command as opinfo
 from halide_backend.packages import command as packages
+from halide_backend.products import command as calibrate
 from halide_backend.tune import command as tune
 
 EXIT_CODES = """\
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     opinfo.add(commands)
     bench.add(commands)
     tune.add(commands)
+    calibrate.add(commands)
     schedules_command.add(commands)
     packages.add(commands)
     return parser

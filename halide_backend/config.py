@@ -33,5 +33,6 @@ schedule_function: str = declare("schedule_function")
 check_schedules: bool = declare("check_schedules")
 tune: str = declare("tune")
 tune_seconds: float = declare("tune_seconds")
+product_library: str = declare("product_library")
 
 install(__name__)

@@ -189,6 +189,13 @@ OPTIONS = (
         "not at all. No other mode searches.",
         minimum=0.0,
     ),
+    Option(
+        "product_library",
+        "auto",
+        "Library that computes float32 matrix products on a CPU: auto means the one that halide-backend calibrate "
+        "found, or a rule for the processor's family says, to be faster.",
+        choices=("auto", "aten", "onednn"),
+    ),
 )
 
 

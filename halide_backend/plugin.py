@@ -3,8 +3,9 @@
 Registering replaces, per device, the function that makes a scheduling object: it makes ours while
 `torch._inductor.config.cpu_backend` (or `cuda_backend`) is "halide_backend", and otherwise calls
 the one that was there. Under the same condition passes of the device "cuda" see to how long
-reductions are split and to the type of some sums, and one of the device "cpu" to the lowering of
-flex attention. Nothing else in torch is touched, so the built-in backends keep working in the same process.
+reductions are split and to the type of some sums, and those of the device "cpu" to the lowering of
+flex attention and to the library of float32 matrix products. Nothing else in torch is touched, so the
+built-in backends keep working in the same process.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def _graph_pass(kind: DeviceType, present: Any) -> Any:
     from halide_backend.graph_passes.accumulations import AccumulateInFloat32
     from halide_backend.graph_passes.arg_reductions import SplitArgReductions
     from halide_backend.graph_passes.control_flow import LeaveOutCudaGraphs
+    from halide_backend.graph_passes.product_libraries import ChooseProductLibraries
     from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
     from halide_backend.graph_passes.templates import RenderTemplates
 
@@ -83,7 +85,7 @@ def _graph_pass(kind: DeviceType, present: Any) -> Any:
         return present
     templates = RenderTemplates(kind, present)
     if kind.on_host:
-        return templates
+        return ChooseProductLibraries(kind, templates)
     return SplitArgReductions(AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(templates))))
 
 

@@ -20,8 +20,8 @@ MODULE_IDS = [path.relative_to(ROOT).as_posix() for path in MODULES]
 #: The way of a kernel, and below it what its stages are made of; a folder may import those that come after it, never
 #: one before it.
 STAGES = (
-    "tune", "graph_passes", "capture", "schedules", "kernel_records", "codegen", "schedule", "build", "launch",
-    "kernel_library", "program", "workers",
+    "tune", "graph_passes", "products", "capture", "schedules", "kernel_records", "codegen", "schedule", "build",
+    "launch", "kernel_library", "program", "workers",
 )  # fmt: skip
 #: What a folder never imports, not even inside a function or by way of another module.
 FREE_OF = {
@@ -42,6 +42,7 @@ PRINTING = (
     "halide_backend/demonstration/",
     "halide_backend/opinfo/",
     "halide_backend/packages/command.py",
+    "halide_backend/products/command.py",
     "halide_backend/tune/run.py",
     "halide_backend/tune/comparison.py",
     "halide_backend/cli.py",

@@ -173,6 +173,12 @@ def _schedules() -> Check:
     return Check("schedules", OK, f"this processor is of the class {device}; schedules: {found}{left_out}")
 
 
+def _products() -> Check:
+    from halide_backend.products.choice import Choice
+
+    return Check("matrix products", OK, f"float32: {Choice.of_this_process().describe()}")
+
+
 def _registration() -> Check:
     import torch._inductor.compile_fx  # noqa: F401  the import that registers the backend
     from torch._inductor.codegen.common import device_codegens
@@ -249,6 +255,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "threads": _threads,
     "cache directory": _cache,
     "schedules": _schedules,
+    "matrix products": _products,
     "registration": _registration,
     "device types": _devices,
     "compiles without a compiler": _proof,

@@ -22,6 +22,7 @@ TITLES = [
     "threads",
     "cache directory",
     "schedules",
+    "matrix products",
     "registration",
     "device types",
     "compiles without a compiler",

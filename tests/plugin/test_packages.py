@@ -325,3 +325,38 @@ def assert_hidden(package: Path, folder: Path) -> None:
     dynamic = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     assert "AOTInductorModelContainerRun" in dynamic
     assert not [line for line in dynamic.splitlines() if "halide" in line or "kernel_" in line or "hb1_" in line]
+
+
+def test_products_by_onednn_run_without_this_package(run: Run) -> None:
+    """A product of dynamic size with a bias, and one whose weight is not transposed."""
+    run(
+        MODELS
+        + """
+import halide_backend
+halide_backend.config.product_library = "onednn"
+class Products(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.weight = nn.Linear(48, 40), nn.Parameter(torch.randn(40, 24))
+    def forward(self, x):
+        return torch.tanh(self.linear(x)) @ self.weight
+package("products.pt2", made(Products), (torch.randn(8, 48),), {"x": {0: BATCH}})
+made_model, x = made(Products), torch.randn(33, 48)
+torch.save((x, made_model.double()(x.double())), "wanted.pt")
+""",
+        **NO_PROBES,
+    )
+    found = run(
+        """
+import torch, zipfile
+x, wanted = torch.load("wanted.pt")
+got = torch._inductor.aoti_load_package("products.pt2")(x)
+package = zipfile.ZipFile("products.pt2")
+(text,) = (package.read(name).decode() for name in package.namelist() if name.endswith("wrapper.cpp"))
+report(error=float((got.double() - wanted).abs().max() / wanted.abs().max()),
+       calls=text.count("aoti_torch_cpu__linear_pointwise("))
+""",
+        **NO_PROBES,
+    )
+    assert found["error"] < 2e-6
+    assert found["calls"] == 2

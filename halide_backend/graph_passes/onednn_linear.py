@@ -1,0 +1,73 @@
+"""A linear layer by oneDNN, as an operator of FX graphs and as the call that Inductor writes for it.
+
+torch's own operator for this, `mkldnn::_linear_pointwise`, takes dense operands, but Inductor's lowering of it takes
+constant weights alone, and copies those that are transposed. What is written is a call of torch's operator, in Python
+or of its C function, so generated code needs nothing of this package for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_pointwise = torch.ops.mkldnn._linear_pointwise
+
+_library = torch.library.Library("halide_backend", "DEF")
+_library.define("onednn_linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor")
+
+#: `input` of m x k times the transpose of `weight` of n x k, plus `bias` of n elements on each row; float32, on a CPU,
+#: of any strides.
+ONEDNN_LINEAR = torch.ops.halide_backend.onednn_linear.default
+
+
+def _computed(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    result: Tensor = _pointwise(input, weight, bias, "none", [], "")
+    return result
+
+
+def _shape(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return input.new_empty(input.shape[0], weight.shape[0])
+
+
+_library.impl("onednn_linear", _computed, "CPU")
+torch.library.register_fake("halide_backend::onednn_linear", _shape, lib=_library)
+
+
+def install_lowering() -> None:
+    """Tell Inductor how the operator is lowered; the second time does nothing."""
+    from torch._inductor.lowering import lowerings, register_lowering
+
+    if ONEDNN_LINEAR not in lowerings:
+        register_lowering(ONEDNN_LINEAR, type_promotion_kind=None)(_lower)
+
+
+def _lower(input: Any, weight: Any, bias: Any = None) -> Any:
+    from torch._inductor.ir import ExternKernel, FixedLayout, TensorBox
+    from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node
+
+    # torch's operator copies an input that is not contiguous, serially and element by element.
+    operands = [ExternKernel.require_contiguous(ExternKernel.realize_input(input)), _dense(weight)]
+    constants: list[Any] = ["none", [-1], ""]
+    if bias is None:
+        constants.insert(0, None)
+    else:
+        operands.append(ExternKernel.require_contiguous(ExternKernel.realize_input(bias)))
+    size = [input.get_size()[0], weight.get_size()[0]]
+    layout = FixedLayout(device=input.get_device(), dtype=input.get_dtype(), size=size)
+    return TensorBox.create(_create_output_node(LinearUnary(layout, operands, constants)))
+
+
+def _dense(weight: Any) -> Any:
+    """`weight`, copied unless its rows or its columns are contiguous and do not overlap."""
+    from torch._inductor.ir import ExternKernel
+    from torch._inductor.virtualized import V
+
+    weight = ExternKernel.require_stride1(ExternKernel.realize_input(weight))
+    stride, size = weight.get_stride(), weight.get_size()
+    known = V.graph.sizevars.statically_known_leq
+    for inner, outer in ((0, 1), (1, 0)):
+        if stride[inner] == 1 and known(size[inner], stride[outer]):
+            return weight
+    return ExternKernel.require_contiguous(weight)
