@@ -4,8 +4,8 @@ Registering replaces, per device, the function that makes a scheduling object: i
 `torch._inductor.config.cpu_backend` (or `cuda_backend`) is "halide_backend", and otherwise calls
 the one that was there. Under the same condition passes of the device "cuda" see to how long
 reductions are split and to the type of some sums, and those of the device "cpu" to the lowering of
-flex attention and to the library of float32 matrix products. Nothing else in torch is touched, so the
-built-in backends keep working in the same process.
+flex attention, to the library of float32 matrix products and to what is stored. Nothing else in
+torch is touched, so the built-in backends keep working in the same process.
 """
 
 from __future__ import annotations
@@ -79,13 +79,14 @@ def _graph_pass(kind: DeviceType, present: Any) -> Any:
     from halide_backend.graph_passes.control_flow import LeaveOutCudaGraphs
     from halide_backend.graph_passes.product_libraries import ChooseProductLibraries
     from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
+    from halide_backend.graph_passes.stored_values import StoreWhatFiltersRead
     from halide_backend.graph_passes.templates import RenderTemplates
 
     if kind.registered:  # Inductor has templates for no device but its own.
         return present
     templates = RenderTemplates(kind, present)
     if kind.on_host:
-        return ChooseProductLibraries(kind, templates)
+        return StoreWhatFiltersRead(kind, ChooseProductLibraries(kind, templates))
     return SplitArgReductions(AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(templates))))
 
 
