@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from halide_backend.build.named_targets import NAMED_TARGETS
+from halide_backend.build.named_targets import GPU_TARGETS, NAMED_TARGETS
 from halide_backend.errors import HalideBackendError
 
 
@@ -142,7 +142,7 @@ OPTIONS = (
         "",
         "Targets of AOTInductor packages, several with commas in between: each kernel is compiled for all of them, "
         "and which one runs is chosen when the package is loaded; empty means the one that target says.",
-        choices=tuple(NAMED_TARGETS),
+        choices=(*NAMED_TARGETS, *GPU_TARGETS),
         several=True,
     ),
     Option(

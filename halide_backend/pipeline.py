@@ -185,32 +185,34 @@ def _launcher(name: str, pipelines: Any, arity: int, device: torch.device | str)
 
 @dataclass(frozen=True)
 class _CFunction:
-    """What a C++ wrapper of this process calls: of which artifact, and the note of its kernel."""
+    """What a C++ wrapper of this process calls: which pipeline of a kernel, its artifact, and its note."""
 
     kernel: str
+    position: int
     build: Build
     note: Note
 
 
-#: By the names that C++ wrappers have for them, and those that were called. A wrapper's code stays in the process, so
-#: do they.
+#: By the names that C++ wrappers have for them, and those that were called, with what they launch on a GPU. A wrapper's
+#: code stays in the process, so do they.
 _c_functions: dict[str, _CFunction] = {}
-_called_c_functions: dict[str, LoadedKernel] = {}
+_called_c_functions: dict[str, tuple[LoadedKernel, Any]] = {}
 
 
-def load_c_functions(name: str, pipelines: Sequence[tuple[str, str]]) -> None:
+def load_c_functions(name: str, pipelines: Sequence[tuple[str, str]], device: torch.device | str = CPU.name) -> None:
     """Let the kernel `name` of a C++ wrapper find its pipelines, given as entries and texts: they start to build."""
-    target = current_target("cpu")
+    target = current_target(device)
     _sources().note(name, device_of(target))
     for number, (entry, padded) in enumerate(pipelines):
         text = padded.lstrip("\n")
         build = get_or_compile(text, target, name=name, limits=_limits(), c_interface=True)
-        note = journal.loading(_loading(name, number, text, target, "cpu"), build)
-        _c_functions.setdefault(entry, _CFunction(name, build, note))
+        note = journal.loading(_loading(name, number, text, target, device), build)
+        _c_functions.setdefault(entry, _CFunction(name, number, build, note))
 
 
-def c_function_address(entry: str) -> int:
-    """Where the C function of a pipeline is in this process; it waits until it is built.
+def c_function_addresses(entry: str) -> tuple[int, int]:
+    """Where the C function of a pipeline is in this process, and the image of what it launches on a GPU, 0 for none;
+    waits until it is built.
 
     Raises:
         HalideBackendError: it cannot be built or loaded.
@@ -220,9 +222,13 @@ def c_function_address(entry: str) -> int:
         function = _c_functions[entry]
         artifact = function.build.artifact.result()
         code = load_object(artifact.object, c_function(artifact.entry), launcher.native().symbols())
-        _called_c_functions.setdefault(entry, code)
-        function.note.loaded([function.kernel])
-    return _called_c_functions[entry].address
+        entries = artifact.manifest.get("entries", ())
+        names = {called: entry_name(function.kernel, function.position + k) for k, called in enumerate(entries)}
+        module = _gpu_module(artifact.image, names) if artifact.image else None
+        _called_c_functions.setdefault(entry, (code, module))
+        function.note.loaded([*names.values()] or [function.kernel])
+    code, module = _called_c_functions[entry]
+    return code.address, module.address if module else 0
 
 
 def _checked(

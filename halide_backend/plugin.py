@@ -177,17 +177,28 @@ def _refuse_cpp_wrapper(kind: DeviceType) -> None:
 def _require_known_wrapper(kind: DeviceType) -> None:
     from torch._inductor.virtualized import V
 
-    refused = {"fx_wrapper": "no kernel of this backend can be called from an FX graph"}
-    if not kind.on_host:
-        refused["cpp_wrapper"] = "kernels for a GPU are launched by way of Python, and no C++ wrapper can call them"
-    for option, reason in refused.items():
-        if getattr(V.graph, option, False):
-            cure = f"Leave {option} off"
-            if kind.setting:
-                cure += f", or set {kind.setting}='{kind.delegate}' for this compilation"
-            if option == "cpp_wrapper":
-                cure += "; AOTInductor always needs the latter"
-            raise HalideBackendError(f"{reason}, which {option}=True asks for", where=option, cure=f"{cure}.")
+    if getattr(V.graph, "fx_wrapper", False):
+        cure = "Leave fx_wrapper off"
+        if kind.setting:
+            cure += f", or set {kind.setting}='{kind.delegate}' for this compilation"
+        raise HalideBackendError(
+            "no kernel of this backend can be called from an FX graph, which fx_wrapper=True asks for",
+            where="fx_wrapper",
+            cure=f"{cure}.",
+        )
+    if _is_gpu_package(kind):
+        raise HalideBackendError(
+            "packages of AOTInductor with this backend's kernels for a GPU have not run on one yet",
+            where=f"device {kind.name!r}",
+            cure=f"Set {kind.setting}='{kind.delegate}' for the package; cpp_wrapper in a running process works.",
+        )
+
+
+def _is_gpu_package(kind: DeviceType) -> bool:
+    """Issue 18: on an H200 with torch 2.11 and g++ 13 loading any package, stock's as well, crashes in std::regex."""
+    from torch._inductor.virtualized import V
+
+    return not kind.on_host and getattr(V.graph, "aot_mode", False)
 
 
 def compile_graph(

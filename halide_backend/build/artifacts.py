@@ -91,7 +91,7 @@ def get_or_compile(
         target: what to compile for.
         name: the kernel's name, for messages; it does not take part in the key.
         limits: None for the defaults.
-        c_interface: whether a CPU kernel is called through its C function, which takes time to compile.
+        c_interface: whether the kernel is called through its C function, which takes time to compile.
 
     Raises (at once):
         UnsupportedVersionError: halide or llvmlite is not installed.
@@ -100,7 +100,7 @@ def get_or_compile(
     anything: it is reported once, and the kernel compiled.
     """
     limits = limits or Limits()
-    kind = "cuda-object" if target.capability else "cpu-object-c" if c_interface else "cpu-object"
+    kind = f"{'cuda' if target.capability else 'cpu'}-object{'-c' if c_interface else ''}"
     key = Key(kind=kind, fields=key_fields(text, target))
     with _memory.lock:
         known = _memory.artifacts.get(key.digest)

@@ -81,6 +81,22 @@ def assembler_text(image: bytes, entry: str) -> str:
         ) from error
 
 
+def data_text(symbol: str, data: bytes) -> str:
+    """Constant `data` under the name of a hidden `symbol`, in the same language."""
+    lines = [
+        f'.pushsection .rodata.{symbol}, "a", @progbits',
+        ".balign 16",
+        f".globl {symbol}",
+        f".hidden {symbol}",
+        f".type {symbol}, @object",
+        f"{symbol}:",
+        *_numbers(data),
+        f".size {symbol}, {len(data)}",
+        ".popsection",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _lines(image: bytes, entry: str) -> Iterator[str]:
     sections = list(elf.sections(image))
     names = [elf.string(image, sections[_name_table(image)].offset + section.name) for section in sections]
@@ -128,8 +144,11 @@ def _symbols(image: bytes, sections: list[elf.Section], labels: dict[int, str]) 
 def _content(image: bytes, section: elf.Section) -> Iterator[str]:
     if section.kind == elf.NO_BITS:
         yield f".zero {section.size}"
-        return
-    content = _bytes(image, section)
+    else:
+        yield from _numbers(_bytes(image, section))
+
+
+def _numbers(content: bytes) -> Iterator[str]:
     whole = len(content) & ~7
     words = struct.unpack(f"<{whole // 8}Q", content[:whole])
     for begin in range(0, len(words), 8):

@@ -17,14 +17,22 @@ VERSION = 1
 #: void *closure, char *message)` returns what `body` returns or is ended with, and the message of a failure.
 RUN = "halide_backend_run"
 
+#: The same for a body that launches kernels on a GPU, with one more argument before the message: `const struct
+#: {void *module, *stream;} *`, where the runtime finds their images, and the CUstream.
+LAUNCH = "halide_backend_launch"
+
 _REFUSED = -1  # halide_error_code_generic_error
-#: halide_buffer_t and halide_dimension_t (HalideRuntime.h, Halide 21); bytes of a buffer, and where `host` is in it.
+#: halide_buffer_t and halide_dimension_t (HalideRuntime.h, Halide 21); bytes of a buffer, and where `device`,
+#: `device_interface` and `host` are in it.
 _BUFFER, _DIM = "{ i64, ptr, ptr, i64, i8, i8, i16, i32, ptr, ptr }", "{ i32, i32, i32, i32 }"
-_BUFFER_BYTES, _HOST = 56, 16
+_BUFFER_BYTES, _DEVICE, _INTERFACE, _HOST = 56, 0, 8, 16
+_DEVICE_INTERFACE = "halide_cuda_device_interface"
 
 #: What the function calls besides the entry: type of the result, types of the parameters.
 _CALLS = {
     RUN: ("i32", "ptr, ptr, ptr"),
+    LAUNCH: ("i32", "ptr, ptr, ptr, ptr"),
+    _DEVICE_INTERFACE: ("ptr", ""),
     "halide_error": ("void", "ptr, ptr"),
     "llvm.memcpy.p0.p0.i64": ("void", "ptr, ptr, i64, i1"),
 }
@@ -38,31 +46,33 @@ def c_function(entry: str) -> str:
     return f"hb{VERSION}_{entry}"
 
 
-def with_c_interface(ir: str, entry: str, manifest: Mapping[str, Any]) -> str:
+def with_c_interface(ir: str, entry: str, manifest: Mapping[str, Any], on_gpu: bool = False) -> str:
     """`ir` and the C function of its pipeline; all that it defines is hidden, as far as it is visible to other objects.
 
     Args:
-        ir: LLVM IR of a pipeline that runs on a CPU.
+        ir: LLVM IR of a pipeline, or of the half of it that launches the other one on a GPU.
         entry: the pipeline's function, with a parameter for each argument of the manifest, in order.
         manifest: what `compiler.manifest_of` returned.
+        on_gpu: whether the pipeline runs on a GPU.
     """
     known = set(_DECLARED.findall(ir))
     declarations = [
         f"declare {result} @{name}({types})" for name, (result, types) in _CALLS.items() if name not in known
     ]
-    function = _Function(c_function(entry), entry, manifest).text()
+    function = _Function(c_function(entry), entry, manifest, on_gpu).text()
     return "\n".join([_VISIBLE.sub(r"define \1hidden ", ir), *declarations, function])
 
 
 class _Function:
     """The function called `name` while it is written."""
 
-    def __init__(self, name: str, entry: str, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, entry: str, manifest: Mapping[str, Any], on_gpu: bool) -> None:
         self._name = name
         self._entry = entry
         self._checks = manifest["checks"]
         self._arguments = manifest["arguments"]
         self._buffers = [argument for argument in self._arguments if argument["kind"] in ("buffer", "status")]
+        self._on_gpu = on_gpu
         self._globals: list[str] = []
         self._lines: list[str] = []
 
@@ -79,6 +89,8 @@ class _Function:
             f"call void @llvm.memcpy.p0.p0.i64(ptr %frame, ptr @{self._name}.buffers, i64 {size}, i1 false)",
             f"store [{len(self._checks)} x i32] zeroinitializer, ptr %status",
         ]
+        if self._on_gpu:
+            self._lines.append(f"%interface = call ptr @{_DEVICE_INTERFACE}()")
         given = ", ".join(self._given())
         self._lines += [
             f"%code = call i32 @{self._entry}({given})",
@@ -96,6 +108,9 @@ class _Function:
             ]
             self._end_unless(f"passed.{number}", number + 1, check["message"])
         body = "\n".join(f"  {line}" for line in [*self._lines, "ret i32 0"])
+        run = f"{LAUNCH}(ptr @{self._name}.body, ptr %call, ptr %stream, ptr %message)"
+        if not self._on_gpu:
+            run = f"{RUN}(ptr @{self._name}.body, ptr %call, ptr %message)"
         return f"""{chr(10).join(self._globals)}
 define internal i32 @{self._name}.body(ptr %call) {{
 {body}
@@ -105,7 +120,7 @@ define hidden i32 @{self._name}(ptr %buffers, ptr %numbers, ptr %stream, ptr %me
   %second = getelementptr ptr, ptr %call, i64 1
   store ptr %buffers, ptr %call
   store ptr %numbers, ptr %second
-  %result = call i32 @{RUN}(ptr @{self._name}.body, ptr %call, ptr %message)
+  %result = call i32 @{run}
   ret i32 %result
 }}
 """
@@ -132,23 +147,24 @@ define hidden i32 @{self._name}(ptr %buffers, ptr %numbers, ptr %stream, ptr %me
         buffers = pointers = numbers = 0
         for number, argument in enumerate(self._arguments):
             if argument["kind"] in ("buffer", "status"):
-                begin = buffers * _BUFFER_BYTES
-                buffers += 1
                 given.append(f"ptr %buffer.{number}")
-                pointer = "%status"
-                if argument["kind"] == "buffer":
-                    pointer = f"%host.{number}"
-                    self._lines += [
-                        f"%pointer.place.{number} = getelementptr ptr, ptr %buffers, i64 {pointers}",
-                        f"%pointer.{number} = load ptr, ptr %pointer.place.{number}",
-                        f"{pointer} = getelementptr i8, ptr %pointer.{number}, i64 {argument.get('offset', 0)}",
-                    ]
-                    pointers += 1
+                self._lines.append(f"%buffer.{number} = getelementptr i8, ptr %frame, i64 {buffers * _BUFFER_BYTES}")
+                buffers += 1
+                if argument["kind"] == "status":
+                    self._set(number, _HOST, "%status")
+                    continue
                 self._lines += [
-                    f"%buffer.{number} = getelementptr i8, ptr %frame, i64 {begin}",
-                    f"%host.place.{number} = getelementptr i8, ptr %buffer.{number}, i64 {_HOST}",
-                    f"store ptr {pointer}, ptr %host.place.{number}",
+                    f"%pointer.place.{number} = getelementptr ptr, ptr %buffers, i64 {pointers}",
+                    f"%pointer.{number} = load ptr, ptr %pointer.place.{number}",
+                    f"%memory.{number} = getelementptr i8, ptr %pointer.{number}, i64 {argument.get('offset', 0)}",
                 ]
+                pointers += 1
+                self._check_alignment(number, argument)
+                if self._on_gpu:
+                    self._set(number, _DEVICE, f"%memory.{number}")
+                    self._set(number, _INTERFACE, "%interface")
+                else:
+                    self._set(number, _HOST, f"%memory.{number}")
                 continue
             self._lines += [
                 f"%number.place.{number} = getelementptr i64, ptr %numbers, i64 {numbers}",
@@ -166,6 +182,26 @@ define hidden i32 @{self._name}(ptr %buffers, ptr %numbers, ptr %stream, ptr %me
             ]
             self._end_unless(f"fits.{number}", _REFUSED, f"the number {argument['name']!r} does not fit 32 bits")
         return given
+
+    def _set(self, number: int, place: int, pointer: str) -> None:
+        """Store `pointer` in the buffer of argument `number`."""
+        name = f"%place.{number}.{place}"
+        self._lines += [
+            f"{name} = getelementptr i8, ptr %buffer.{number}, i64 {place}",
+            f"store ptr {pointer}, ptr {name}",
+        ]
+
+    def _check_alignment(self, number: int, argument: Mapping[str, Any]) -> None:
+        alignment = argument.get("alignment", 1)
+        if alignment == 1:
+            return
+        self._lines += [
+            f"%address.{number} = ptrtoint ptr %memory.{number} to i64",
+            f"%beyond.{number} = and i64 %address.{number}, {alignment - 1}",
+            f"%aligned.{number} = icmp eq i64 %beyond.{number}, 0",
+        ]
+        message = f"the tensor {argument['name']!r} begins at an address that is no multiple of {alignment}"
+        self._end_unless(f"aligned.{number}", _REFUSED, message)
 
     def _end_unless(self, condition: str, result: int, message: str) -> None:
         """Unless `condition` holds, end with `result` and `message`."""

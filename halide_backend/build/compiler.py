@@ -20,7 +20,7 @@ from typing import Any
 import halide as hl
 
 from halide_backend.build import elf
-from halide_backend.build.c_interface import with_c_interface
+from halide_backend.build.c_interface import LAUNCH, with_c_interface
 from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
@@ -43,8 +43,8 @@ _LAUNCH = re.compile(r"call i32 @halide_cuda_run\((?:ptr [^,]+, ){3}(?:i32 [^,]+
 #: Registers that a thread can have.
 _MOST_REGISTERS = 255
 
-#: What the host half of a kernel calls to launch the other one (launch/cuda.c).
-_LAUNCHING = frozenset(
+#: What the host half of a kernel calls to launch the other one (launch/cuda.c), and its C function.
+_LAUNCHING = frozenset((LAUNCH, "halide_error")) | frozenset(
     f"halide_{name}"
     for name in (
         "copy_to_device",
@@ -68,7 +68,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "", c_inte
         target: machine to compile for.
         entry: symbol of the compiled function, a C identifier.
         name: name of the kernel for messages and tracebacks; `entry` when empty.
-        c_interface: whether the object of a CPU kernel is to define its C function, too.
+        c_interface: whether the object is to define its C function, too.
 
     Raises:
         KernelTextError: the text does not run, or lacks what a text must define.
@@ -86,14 +86,14 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "", c_inte
     _check_folds(kernel, inputs, outputs, target)
     ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
     if c_interface:
-        ir = with_c_interface(ir, entry, manifest)
+        ir = with_c_interface(ir, entry, manifest, on_gpu=bool(target.capability))
     machine_code = emit_object(ir, target, name, promote=promote)
     image = b""
     if target.capability:
         manifest["threads"] = _threads(ir)
         _check_launches(ir, machine_code, name)
         module = _device_code(kernel, ir, machine_code, target)
-        manifest["entries"] = list(module.names)
+        manifest["entries"], manifest["capability"] = list(module.names), target.capability
         image = ptxas.assemble(str(with_placeholders(module)), target.capability, name, registers)
     return CompiledKernel(machine_code, manifest, time.perf_counter() - start, image)
 

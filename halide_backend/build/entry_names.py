@@ -28,9 +28,14 @@ def with_placeholders(module: Module) -> Module:
 def named(image: bytes, names: Sequence[str]) -> bytes:
     """`image`, machine code or PTX made of `with_placeholders`, whose entries have `names`, of at most `LENGTH`."""
     for number, name in enumerate(names):
-        filled = name.ljust(LENGTH, "\0") if image.startswith(_ELF) else name
+        filled = name.ljust(LENGTH, "\0") if is_machine_code(image) else name
         image = image.replace(_placeholder(number).encode(), filled.encode())
     return image
+
+
+def is_machine_code(image: bytes) -> bool:
+    """Whether an image is machine code; else it is PTX."""
+    return image.startswith(_ELF)
 
 
 def entry_name(kernel: str, stage: int | str) -> str:

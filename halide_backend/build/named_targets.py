@@ -46,5 +46,9 @@ NAMED_TARGETS = {
     "arm64": NamedTarget("arm-64", "generic", (), ("neon",), "armv8-a", "__aarch64__"),
 }
 
+#: GPUs by the name of what NVIDIA's assembler makes for them, and PTX, which the driver assembles for any that is not
+#: older than the newest of the others.
+GPU_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "ptx")
+
 #: LLVM features of each level of the x86-64 psABI, from the second on.
 PSABI_LEVELS = tuple(map(frozenset, (_V2, _V3, _V4)))

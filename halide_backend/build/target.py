@@ -67,7 +67,8 @@ class Target:
         halide: complete Halide target string, features sorted.
         cpu: LLVM name of the processor, e.g. "znver4". With `features` it says only what to tune for.
         features: LLVM feature string, e.g. "+avx,+avx2,-avx512f"; empty means: all that `cpu` has.
-        capability: the GPU that kernels run on, e.g. "sm_90", launched by any x86-64; empty for CPU kernels.
+        capability: the GPU that kernels run on, launched by any x86-64, e.g. "sm_90", or "compute_90" for PTX that runs
+            on it and newer ones; empty for CPU kernels.
     """
 
     halide: str
@@ -101,8 +102,8 @@ class Target:
         return Target(_halide_string(found.architecture, found.halide, ""), found.cpu, found.llvm_string)
 
     @staticmethod
-    def cuda(major: int, minor: int) -> Target:
-        """Return the target of a GPU of compute capability `major`.`minor`.
+    def cuda(major: int, minor: int, assembled: bool = True) -> Target:
+        """Return the target of a GPU of compute capability `major`.`minor`; unless `assembled` it is PTX.
 
         Raises:
             Unsupported: the GPU is older than Ampere; kernels use its conversions to bfloat16.
@@ -110,7 +111,12 @@ class Target:
         if (major, minor) < (8, 0):
             raise Unsupported("gpu-too-old", f"the GPU has compute capability {major}.{minor}, which is less than 8.0")
         known = "cuda_capability_86" if (major, minor) >= (8, 6) else "cuda_capability_80"
-        return Target(_halide_string(_HOST, ("cuda", known), ""), "x86-64", "", f"sm_{major}{minor}")
+        return Target(
+            _halide_string(_HOST, ("cuda", known), ""),
+            "x86-64",
+            "",
+            f"{'sm' if assembled else 'compute'}_{major}{minor}",
+        )
 
     @property
     def architecture(self) -> str:

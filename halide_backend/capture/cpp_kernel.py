@@ -15,13 +15,18 @@ import torch
 from torch._inductor.virtualized import V
 
 from halide_backend.build.artifacts import Artifact
-from halide_backend.build.assembler_text import assembler_text
+from halide_backend.build.assembler_text import assembler_text, data_text
 from halide_backend.build.c_interface import c_function
+from halide_backend.build.entry_names import entry_name, is_machine_code, named
 from halide_backend.build.package_note import note
 from halide_backend.build.processor import processor_check
 from halide_backend.capture.package_targets import package_targets
-from halide_backend.launch.model_runtime import model_runtime
+from halide_backend.device_type import device_type
+from halide_backend.launch.model_runtime import gpu_runtime, model_runtime
 from halide_backend.pipeline import Compilation
+
+_STREAM = "halide_backend_stream_type"
+_HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
 
 _CALL = """
 #ifndef HALIDE_BACKEND_CALL
@@ -29,12 +34,18 @@ _CALL = """
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+using halide_backend_stream_type = void*;  // has no star, so that the wrapper takes it for a number
 using halide_backend_function = int32_t (*)(void* const*, const int64_t*, void*, char*);
+struct halide_backend_kernel {
+  halide_backend_function function;
+  void* module;  // where a GPU finds what the function launches
+};
 static inline void halide_backend_call(
-    const char* kernel, halide_backend_function function, void* const* buffers, const int64_t* numbers) {
+    const char* name, halide_backend_kernel kernel, void* const* buffers, const int64_t* numbers, void* stream) {
+  void* launch[] = {kernel.module, stream};
   char message[256];
-  if (function(buffers, numbers, nullptr, message)) {
-    throw std::runtime_error(std::string("kernel ") + kernel + ": " + message);
+  if (kernel.function(buffers, numbers, kernel.module ? launch : nullptr, message)) {
+    throw std::runtime_error(std::string("kernel ") + name + ": " + message);
   }
 }
 #endif
@@ -45,20 +56,74 @@ _FIND = """
 #ifndef HALIDE_BACKEND_FIND
 #define HALIDE_BACKEND_FIND
 #include <atomic>
-static inline halide_backend_function halide_backend_find(
-    std::atomic<halide_backend_function>& known, const char* entry) {
-  halide_backend_function function = known.load(std::memory_order_acquire);
-  if (function) return function;
+struct halide_backend_known {
+  std::atomic<halide_backend_function> function{nullptr};
+  std::atomic<void*> module{nullptr};
+};
+static inline halide_backend_kernel halide_backend_find(halide_backend_known& known, const char* entry) {
+  halide_backend_function function = known.function.load(std::memory_order_acquire);
+  if (function) return {function, known.module.load(std::memory_order_relaxed)};
   py::gil_scoped_acquire_simple gil;
   RAIIPyObject module(PyImport_ImportModule("halide_backend.pipeline"));
-  RAIIPyObject address(module ? PyObject_CallMethod(module.get(), "c_function_address", "s", entry) : nullptr);
-  if (!address) {
+  RAIIPyObject found(module ? PyObject_CallMethod(module.get(), "c_function_addresses", "s", entry) : nullptr);
+  if (!found) {
     PyErr_Print();
     throw std::runtime_error(std::string("halide_backend: kernel ") + entry + " cannot be loaded");
   }
-  function = reinterpret_cast<halide_backend_function>(PyLong_AsVoidPtr(address.get()));
-  known.store(function, std::memory_order_release);
-  return function;
+  known.module.store(PyLong_AsVoidPtr(PyTuple_GetItem(found.get(), 1)), std::memory_order_relaxed);
+  function = reinterpret_cast<halide_backend_function>(PyLong_AsVoidPtr(PyTuple_GetItem(found.get(), 0)));
+  known.function.store(function, std::memory_order_release);
+  return {function, known.module.load(std::memory_order_relaxed)};
+}
+#endif
+"""
+
+#: In a package: which of a kernel's functions the GPU runs.
+_CHOICE = """
+#ifndef HALIDE_BACKEND_GPU_CHOICE
+#define HALIDE_BACKEND_GPU_CHOICE
+struct GpuModel;
+extern "C" __attribute__((visibility("hidden"))) int32_t halide_backend_gpu_target(char*);
+static inline int32_t halide_backend_gpu_choice() {
+  char message[256];
+  int32_t number = halide_backend_gpu_target(message);
+  if (number < 0) throw std::runtime_error(message);
+  return number;
+}
+#endif
+"""
+
+#: What is needed for a GPU besides: the stream that is current, and memory there for a scalar tensor on the CPU. Its
+#: value goes as an argument of the driver's, so that a CUDA graph can record it.
+_GPU = """
+#ifndef HALIDE_BACKEND_GPU
+#define HALIDE_BACKEND_GPU
+#include <cstring>
+static inline void* halide_backend_stream(int32_t device) {
+  void* stream = nullptr;
+  AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+  return stream;
+}
+template <typename Tensor>
+static inline torch::aot_inductor::RAIIAtenTensorHandle halide_backend_on_gpu(
+    const Tensor& scalar, int32_t dtype, int32_t bytes, int32_t device, void* stream) {
+  AtenTensorHandle handle;
+  AOTI_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(0, nullptr, nullptr, dtype, aoti_torch_device_type_cuda(), device, &handle));
+  torch::aot_inductor::RAIIAtenTensorHandle copy(handle);
+  auto to = reinterpret_cast<CUdeviceptr>(copy.data_ptr());
+  auto from = static_cast<const unsigned char*>(static_cast<const void*>(scalar.data_ptr()));
+  CUstream queue = static_cast<CUstream>(stream);
+  int32_t step = bytes < 4 ? bytes : 4;
+  for (int32_t byte = 0; byte < bytes; byte += step) {
+    uint32_t word = 0;
+    memcpy(&word, from + byte, step);
+    CUresult failed = step == 4 ? cuMemsetD32Async(to + byte, word, 1, queue)
+        : step == 2             ? cuMemsetD16Async(to + byte, static_cast<uint16_t>(word), 1, queue)
+                                : cuMemsetD8Async(to + byte, static_cast<uint8_t>(word), 1, queue);
+    if (failed) throw std::runtime_error("a scalar tensor on the CPU cannot be given to the GPU");
+  }
+  return copy;
 }
 #endif
 """
@@ -93,67 +158,127 @@ class CppPipeline:
         """The pipeline's name: that of its function, in whatever process."""
         return self.artifacts[0].entry
 
-    @property
-    def functions(self) -> list[str]:
-        """The C functions of its artifacts."""
-        return [c_function(artifact.entry) for artifact in self.artifacts]
-
 
 def types(arguments: int, pipelines: Sequence[CppPipeline]) -> tuple[str, ...]:
-    """The C++ types of the parameters of a kernel with so many arguments."""
+    """The C++ types of the parameters of a kernel with so many arguments, and of the stream."""
     numbers = {position for pipeline in pipelines for position in pipeline.numbers}
-    return tuple("int64_t" if position in numbers else "void*" for position in range(arguments))
+    return *("int64_t" if position in numbers else "void*" for position in range(arguments)), _STREAM
 
 
-def define(wrapper: Any, name: str, types: Sequence[str], pipelines: Sequence[CppPipeline], metadata: str) -> None:
+def stream(device: torch.device) -> str:
+    """What a launch on `device` is called with last."""
+    if device_type(device).on_host:
+        return "nullptr"
+    return "stream" if V.graph.aot_mode else f"halide_backend_stream({device.index})"
+
+
+def on_gpu(scalar: str, dtype: torch.dtype, device: torch.device) -> str:
+    """A tensor on the GPU with the value that the tensor `scalar`, on the CPU and without dimensions, has now."""
+    wrapper = V.graph.wrapper_code
+    index = "this->device_idx_" if V.graph.aot_mode else device.index
+    where = f"{wrapper.codegen_dtype(dtype)}, {dtype.itemsize}, {index}, {stream(device)}"
+    return f"halide_backend_on_gpu({scalar}, {where})"
+
+
+def define(
+    wrapper: Any,
+    name: str,
+    types: Sequence[str],
+    pipelines: Sequence[CppPipeline],
+    metadata: str,
+    device: torch.device,
+) -> None:
     """Define the kernel `name`, with parameters of these C++ types, in the C++ wrapper.
 
     Raises:
         LoadError: an object cannot be written as assembly language.
     """
+    on_gpu = not device_type(device).on_host
     parameters = ", ".join(f"{kind} a{number}" for number, kind in enumerate(types))
-    calls = "".join(_call(name, pipeline) for pipeline in pipelines)
+    calls = "".join(_call(name, pipeline, f"a{len(types) - 1}") for pipeline in pipelines)
     function = f"static inline void {name}({parameters}) {{\n{calls}}}\n"
+    header = _CALL + _GPU * on_gpu
     if V.graph.aot_mode:
-        declared = "".join(
-            f'extern "C" __attribute__((visibility("hidden"))) int32_t {c_name}'
-            "(void* const*, const int64_t*, void*, char*);\n"
-            for pipeline in pipelines
-            for c_name in pipeline.functions
-        )
-        code = _once("RUNTIME", model_runtime()) + _once("PROCESSOR", processor_check(package_targets()))
-        code += "".join(_machine_code(artifact) for pipeline in pipelines for artifact in pipeline.artifacts)
-        names = [name or target.cpu for name, target in package_targets().items()]
-        code += f'__asm__(R"assembly(\n{note(name, names, torch.__version__)})assembly");\n'
-        header = _CALL + _PROCESSOR + declared + function
-        wrapper.define_kernel(name, code, metadata=metadata, gpu=False, cpp_definition=header)
+        code = _once("RUNTIME", model_runtime())
+        if on_gpu:
+            targets = [artifact.manifest["capability"] for artifact in pipelines[0].artifacts]
+            header += _CHOICE
+            code += _once("GPU_RUNTIME", gpu_runtime(tuple(map(_gpu_target, pipelines[0].artifacts))))
+        else:
+            targets = [target_name or target.cpu for target_name, target in package_targets().items()]
+            header += _PROCESSOR
+            code += _once("PROCESSOR", processor_check(package_targets()))
+        code += _assembly(note(name, targets, torch.__version__))
+        launches = 0
+        for pipeline in pipelines:
+            for artifact in pipeline.artifacts:
+                header += _declaration(artifact)
+                code += _machine_code(artifact, name, launches)
+            launches += len(pipeline.artifacts[0].manifest.get("entries", ()))
+        wrapper.define_kernel(name, code, metadata=metadata, gpu=False, cpp_definition=header + function)
         return
     texts = "".join(f"    ({each.entry!r}, r'''\n{each.compilation.text}'''),\n" for each in pipelines)
     wrapper.add_import_once("from halide_backend.pipeline import load_c_functions")
-    wrapper.imports.splice(f"load_c_functions({name!r}, [\n{texts}])\n")
-    wrapper.define_kernel(name, _CALL + _FIND + function, metadata=metadata, gpu=False)
+    wrapper.imports.splice(f"load_c_functions({name!r}, [\n{texts}], {str(device)!r})\n")
+    wrapper.define_kernel(name, header + _FIND + function, metadata=metadata, gpu=False)
 
 
-def _call(name: str, pipeline: CppPipeline) -> str:
-    lines = []
-    function, numbers = pipeline.functions[0], "nullptr"
-    if len(pipeline.functions) > 1:
-        lines.append(f"static constexpr halide_backend_function functions[] = {{{', '.join(pipeline.functions)}}};")
-        function = "functions[halide_backend_target()]"
-    if not V.graph.aot_mode:
-        lines.append("static std::atomic<halide_backend_function> known{nullptr};")
-        function = f'halide_backend_find(known, "{pipeline.entry}")'
+def _call(name: str, pipeline: CppPipeline, stream: str) -> str:
+    lines, numbers = [], "nullptr"
+    if V.graph.aot_mode:
+        kernels = ", ".join(map(_kernel, pipeline.artifacts))
+        lines.append(f"static constexpr halide_backend_kernel kernels[] = {{{kernels}}};")
+        choice = "halide_backend_target()" if len(pipeline.artifacts) > 1 else "0"
+        if pipeline.artifacts[0].image:
+            choice = "halide_backend_gpu_choice()"
+        kernel = f"kernels[{choice}]"
+    else:
+        lines.append("static halide_backend_known known;")
+        kernel = f'halide_backend_find(known, "{pipeline.entry}")'
     lines.append(f"void* const buffers[] = {{{', '.join(f'a{position}' for position in pipeline.pointers)}}};")
     if pipeline.numbers:
         lines.append(f"const int64_t numbers[] = {{{', '.join(f'a{position}' for position in pipeline.numbers)}}};")
         numbers = "numbers"
-    lines.append(f'halide_backend_call("{name}", {function}, buffers, {numbers});')
+    lines.append(f'halide_backend_call("{name}", {kernel}, buffers, {numbers}, {stream});')
     return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
 
-def _machine_code(artifact: Artifact) -> str:
-    text = assembler_text(artifact.object, artifact.entry)
-    return _once(artifact.entry, f'__asm__(R"assembly(\n{text})assembly");\n')
+def _kernel(artifact: Artifact) -> str:
+    module = f"&{_module(artifact)}" if artifact.image else "nullptr"
+    return f"{{{c_function(artifact.entry)}, {module}}}"
+
+
+def _module(artifact: Artifact) -> str:
+    """The symbol of what the artifact launches on a GPU."""
+    return f"{c_function(artifact.entry)}_module"
+
+
+def _declaration(artifact: Artifact) -> str:
+    text = f"{_HIDDEN} int32_t {c_function(artifact.entry)}(void* const*, const int64_t*, void*, char*);\n"
+    return text + f"{_HIDDEN} GpuModel {_module(artifact)};\n" if artifact.image else text
+
+
+def _gpu_target(artifact: Artifact) -> tuple[int, bool]:
+    """The compute capability that the artifact is for, 90 for 9.0, and whether it is PTX."""
+    return int(artifact.manifest["capability"].partition("_")[2]), not is_machine_code(artifact.image)
+
+
+def _machine_code(artifact: Artifact, kernel: str, launches: int) -> str:
+    """The artifact's functions and what they launch on a GPU, after so many launches of the same kernel."""
+    text = _assembly(assembler_text(artifact.object, artifact.entry))
+    if artifact.image:
+        entries = artifact.manifest["entries"]
+        names = [entry_name(kernel, launches + k) for k in range(len(entries))]
+        pairs = "".join(f"{called}\\0{shown}\\0" for called, shown in zip(entries, names))
+        symbol = f"{c_function(artifact.entry)}_image"
+        text += _assembly(data_text(symbol, named(artifact.image, names)))
+        text += f"{_HIDDEN} const unsigned char {symbol}[];\n{_HIDDEN} GpuModel {_module(artifact)};\n"
+        text += f'GpuModel {_module(artifact)}({symbol}, "{pairs}");\n'
+    return _once(artifact.entry, text)
+
+
+def _assembly(text: str) -> str:
+    return f'__asm__(R"assembly(\n{text})assembly");\n'
 
 
 def _once(name: str, text: str) -> str:

@@ -129,11 +129,11 @@ class KernelGroup:
             wrapper.src_to_kernel[body] = name
             metadata = "\n".join(get_kernel_metadata(self.nodes, wrapper))
             if in_cpp:
-                cpp_kernel.define(wrapper, name, types, in_cpp, metadata)
+                cpp_kernel.define(wrapper, name, types, in_cpp, metadata, device)
             else:
                 wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
                 wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=metadata, gpu=False)
-        if not device_type(device).on_host:
+        if not (in_cpp or device_type(device).on_host):
             wrapper.write_get_raw_stream_header()
         wrapper.writeline(LaunchLine(wrapper, name, tuple(arguments), device, types))
         return name
@@ -191,6 +191,8 @@ class KernelGroup:
         device = self.nodes[0].get_device()
         if device_type(device).on_host or not V.graph.is_unspec_arg(memory):
             return name
+        if V.graph.cpp_wrapper:
+            return cpp_kernel.on_gpu(name, V.graph.get_dtype(memory), device)
         return f"torch.full((), {name}.item(), dtype={name}.dtype, device={str(device)!r})"
 
 

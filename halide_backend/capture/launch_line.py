@@ -9,7 +9,8 @@ import torch
 from torch._inductor.codegen.wrapper import WrapperLine
 from torch._inductor.utils import IndentedBuffer
 
-from halide_backend.device_type import device_type
+from halide_backend.capture import cpp_kernel
+from halide_backend.device_type import CPU, device_type
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,14 @@ class LaunchLine(WrapperLine):
     def codegen(self, code: IndentedBuffer) -> None:
         """Write the call: Inductor asks when all lines are there and memory is planned."""
         if self.types:
-            # What has a tensor's pointer depends on the wrapper: a handle, or an array on the stack.
+            # What has a tensor's pointer depends on the wrapper: a handle, or an array on the stack. Calls of C++
+            # functions are what the wrapper has for the CPU.
             self.wrapper._generate_kernel_call_helper(
-                self.kernel, self.arguments, device=self.device, triton=False, arg_types=self.types
+                self.kernel,
+                (*self.arguments, cpp_kernel.stream(self.device)),
+                device=torch.device(CPU.name),
+                triton=False,
+                arg_types=self.types,
             )
             return
         stream = () if device_type(self.device).on_host else (f"get_raw_stream({self.device.index})",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch._inductor import config as inductor
 
-from halide_backend.build.named_targets import NAMED_TARGETS
+from halide_backend.build.named_targets import GPU_TARGETS, NAMED_TARGETS
 from halide_backend.build.target import Target
 from halide_backend.errors import TargetError, UnsupportedVersionError
 from halide_backend.versions import takes_march
@@ -38,22 +38,38 @@ def package_targets() -> dict[str, Target]:
     return targets
 
 
+def gpu_package_targets() -> tuple[Target, ...]:
+    """What kernels of a package for a GPU are compiled for, the oldest first; empty for the GPU at hand."""
+    asked = _asked()
+    versions = [divmod(int(name.removeprefix("sm_")), 10) for name in GPU_TARGETS if name in asked and name != "ptx"]
+    targets = [Target.cuda(*version) for version in versions]
+    if "ptx" in asked:
+        targets.append(Target.cuda(*(versions[-1] if versions else (8, 0)), assembled=False))
+    return tuple(targets)
+
+
 def aot_configs() -> dict[str, str | int]:
     """What Inductor has to be told for a package: `inductor_configs` of `torch._inductor.aoti_compile_and_package`."""
     names = _names()
-    return {"cpu_backend": "halide_backend", **(_settings(names[0]) if names else {})}
+    return {"cpu_backend": "halide_backend", "cuda_backend": "halide_backend", **(_settings(names[0]) if names else {})}
 
 
 def _names() -> list[str]:
-    """What the option `aot_targets` names, the least demanding first; else `target`, if it is no processor like this
-    machine's.
+    """The processors that `aot_targets` names, the least demanding first; else `target`, if that is another
+    architecture than this machine's.
     """
     from halide_backend import config
 
-    asked = config.aot_targets.replace(" ", "").split(",")
+    asked = _asked()
     names = [name for name in NAMED_TARGETS if name in asked]
     foreign = config.target and Target.named(config.target).architecture != Target.host().architecture
     return names or [config.target] * bool(foreign)
+
+
+def _asked() -> list[str]:
+    from halide_backend import config
+
+    return config.aot_targets.replace(" ", "").split(",")
 
 
 def _check_settings(first: str, where: str) -> None:

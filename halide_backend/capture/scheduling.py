@@ -25,7 +25,7 @@ from halide_backend.capture.fusion import is_loop, refusal_to_fuse, refusal_to_f
 from halide_backend.capture.kernel_group import Captured, KernelGroup, capture, is_short
 from halide_backend.capture.kernel_notes import KernelNotes
 from halide_backend.capture.length import BLOCKS, ELEMENTS, share_lengths
-from halide_backend.capture.package_targets import package_targets
+from halide_backend.capture.package_targets import gpu_package_targets, package_targets
 from halide_backend.capture.recording import Recordings
 from halide_backend.device_type import DeviceType
 from halide_backend.errors import HalideBackendError, ScheduleError
@@ -63,8 +63,8 @@ class HalideScheduling(BaseScheduling):
         self._compilations: dict[tuple[LoopProgram, torch.device], Compilation] = {}
         self._ahead: dict[tuple[Any, ...], tuple[Captured, Compilation]] | None = None
         self._targets: tuple[Target, ...] = ()
-        if scheduler is not None and getattr(V.graph, "aot_mode", False) and kind.on_host:
-            self._targets = tuple(package_targets().values())
+        if scheduler is not None and getattr(V.graph, "aot_mode", False):
+            self._targets = tuple(package_targets().values()) if kind.on_host else gpu_package_targets()
         if scheduler is not None:
             start_workers()
 

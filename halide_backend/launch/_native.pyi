@@ -46,6 +46,9 @@ class CudaModule:
     that are not among them have the name that they are called by.
     """
 
+    address: int
+    """What the C function of a pipeline finds them by: see docs/reference/c-interface.md."""
+
     def __new__(cls, image: bytes, names: bytes = b"") -> CudaModule: ...
 
 class Launcher:

@@ -1,166 +1,54 @@
-/* Launches on a GPU. The host half of a kernel, which Halide writes, computes grid and arguments and calls
- * halide_cuda_run; everything else that Halide's own runtime would do is done by torch: memory, streams, the current
- * device. Nothing here allocates device memory, copies or waits, so a launch may be recorded into a CUDA graph. */
+/* Launches on a GPU, for the launcher and for the C functions of pipelines. The host half of a kernel, which Halide
+ * writes, computes grid and arguments and calls halide_cuda_run; everything else that Halide's own runtime would do is
+ * done by torch: memory, streams, the current device. */
 #include "cuda.h"
 
 #include "attempt.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* The driver's interface, as cuda.h declares it; the library is looked for when the first kernel is launched. */
-typedef int CUresult; /* 0 is success */
-typedef void *CUcontext, *CUmodule, *CUfunction, *CUstream;
-
-static struct {
-    CUresult (*context)(CUcontext *current);
-    CUresult (*load)(CUmodule *module, const void *image, unsigned options, void *names, void *values);
-    CUresult (*function)(CUfunction *function, CUmodule module, const char *name);
-    CUresult (*launch)(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared,
-                       CUstream stream, void **arguments, void **extra);
-    CUresult (*describe)(CUresult code, const char **text);
-} driver;
-
-/* A kernel in a context: modules belong to one context, of which a process has one for each GPU. */
-struct kernel {
-    const char *name; /* the caller's pointer, which alone is compared */
-    const char *symbol;
-    CUcontext context;
-    CUfunction function;
-    struct kernel *next;
-};
-
-struct loaded {
-    CUcontext context;
-    CUmodule module;
-    struct loaded *next;
-};
+#include "gpu_module.inc"
 
 struct cuda_module {
     PyObject_HEAD
     PyObject *image;
     PyObject *names;
-    _Atomic(struct kernel *) kernels;
-    struct loaded *loaded;
+    struct gpu_module module;
 };
 
-static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local struct cuda_module *current_module __attribute__((tls_model("initial-exec")));
-static _Thread_local CUstream current_stream __attribute__((tls_model("initial-exec")));
+static _Thread_local struct gpu_module *current_module __attribute__((tls_model("initial-exec")));
+static _Thread_local void *current_stream __attribute__((tls_model("initial-exec")));
 
 static _Thread_local struct together *current_together __attribute__((tls_model("initial-exec")));
 static _Thread_local int current_variant __attribute__((tls_model("initial-exec")));
 
 void set_cuda_launch(struct cuda_module *module, void *stream, struct together *together, int variant) {
-    current_module = module;
+    current_module = &module->module;
     current_stream = stream;
     current_together = variant < 0 ? NULL : together;
     current_variant = variant;
 }
 
-static int cuda_failure(const char *doing, const char *name, CUresult code) {
-    char message[MESSAGE_SIZE];
-    const char *text = NULL;
-    if (driver.describe) driver.describe(code, &text);
-    snprintf(message, sizeof message, "CUDA error %d while %s %s: %s", code, doing, name, text ? text : "unknown");
-    return fail(HALIDE_ERROR_GENERIC, message);
-}
-
-static _Bool find_driver(void) {
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY);
-    if (!library) return 0;
-    *(void **)&driver.context = dlsym(library, "cuCtxGetCurrent");
-    *(void **)&driver.load = dlsym(library, "cuModuleLoadDataEx");
-    *(void **)&driver.function = dlsym(library, "cuModuleGetFunction");
-    *(void **)&driver.describe = dlsym(library, "cuGetErrorString");
-    *(void **)&driver.launch = dlsym(library, "cuLaunchKernel");
-    return driver.context && driver.load && driver.function && driver.describe && driver.launch;
-}
-
-static struct kernel *known_kernel(struct cuda_module *module, const char *name, CUcontext context) {
-    struct kernel *kernel = atomic_load_explicit(&module->kernels, memory_order_acquire);
-    while (kernel && (kernel->name != name || kernel->context != context)) kernel = kernel->next;
-    return kernel;
-}
-
-/* The entry's name in the image: profilers show it, so it has the name that the graph gave the kernel. */
-static const char *symbol_of(struct cuda_module *module, const char *name) {
-    const char *called = module->names ? PyBytes_AS_STRING(module->names) : "";
-    while (*called) {
-        const char *symbol = called + strlen(called) + 1;
-        if (!strcmp(called, name)) return symbol;
-        called = symbol + strlen(symbol) + 1;
-    }
-    return name;
-}
-
-/* With the lock held. */
-static CUresult load_kernel(struct cuda_module *module, struct kernel *kernel) {
-    struct loaded *loaded = module->loaded;
-    while (loaded && loaded->context != kernel->context) loaded = loaded->next;
-    if (!loaded) {
-        CUmodule handle;
-        CUresult code = driver.load(&handle, PyBytes_AS_STRING(module->image), 0, NULL, NULL);
-        if (code) return code;
-        loaded = PyMem_RawMalloc(sizeof *loaded);
-        if (!loaded) return 2; /* CUDA_ERROR_OUT_OF_MEMORY */
-        *loaded = (struct loaded){kernel->context, handle, module->loaded};
-        module->loaded = loaded;
-    }
-    return driver.function(&kernel->function, loaded->module, kernel->symbol);
-}
-
-static struct kernel *find_kernel(struct cuda_module *module, const char *name) {
-    CUcontext context = NULL;
-    if (driver.context) driver.context(&context);
-    struct kernel *kernel = context ? known_kernel(module, name, context) : NULL;
-    if (kernel) return kernel;
-    CUresult code = 0;
-    pthread_mutex_lock(&loading);
-    _Bool ready = driver.launch || find_driver();
-    if (ready && !context) driver.context(&context);
-    kernel = context ? known_kernel(module, name, context) : NULL;
-    if (context && !kernel) {
-        kernel = PyMem_RawMalloc(sizeof *kernel);
-        if (kernel) {
-            const char *symbol = symbol_of(module, name);
-            *kernel = (struct kernel){name, symbol, context, NULL, atomic_load(&module->kernels)};
-            code = load_kernel(module, kernel);
-            if (!code) {
-                atomic_store_explicit(&module->kernels, kernel, memory_order_release);
-            } else {
-                PyMem_RawFree(kernel);
-                kernel = NULL;
-            }
-        }
-    }
-    pthread_mutex_unlock(&loading);
-    if (!ready) fail(HALIDE_ERROR_GENERIC, "there is no CUDA driver (libcuda.so.1) on this machine");
-    if (!context) fail(HALIDE_ERROR_GENERIC, "no CUDA device is current on this thread");
-    if (!kernel) cuda_failure("loading", symbol_of(module, name), code ? code : 2);
-    return kernel;
-}
-
-#define MOST_ARGUMENTS 1024 /* 4 KiB of parameters, what a kernel may have, are 512 pointers */
-
-static int launch(struct kernel *kernel, const unsigned blocks[3], const unsigned threads[3],
-                  int shared, CUstream stream, void **values) {
-    CUresult code = driver.launch(kernel->function, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2],
-                                  (unsigned)shared, stream, values, NULL);
-    return code ? cuda_failure("launching", kernel->symbol, code) : 0;
+int32_t halide_backend_launch(int32_t (*body)(void *closure), void *closure, const struct gpu_launch *launch,
+                              char *message) {
+    current_module = launch->module;
+    current_stream = launch->stream;
+    current_together = NULL;
+    return halide_backend_run(body, closure, message);
 }
 
 int launch_together(struct together *together) {
     static const char name[] = "joint";
     struct table *table = &together->table;
     if (!table->count) return 0;
-    struct kernel *kernel = find_kernel(together->module, name);
+    struct gpu_kernel *kernel = gpu_find_kernel(together->module, name);
     void *values[] = {table};
-    int failed = kernel ? launch(kernel, (unsigned[]){together->blocks, 1, 1},
-                                 (unsigned[]){together->threads, 1, 1}, 0, together->stream, values)
+    int failed = kernel ? gpu_launch_kernel(kernel, (unsigned[]){together->blocks, 1, 1},
+                                            (unsigned[]){together->threads, 1, 1}, 0, together->stream, values)
                         : HALIDE_ERROR_GENERIC;
     table->count = 0;
     return failed;
@@ -214,26 +102,18 @@ static int halide_cuda_run(void *user_context, void *state, const char *name, in
     (void)user_context;
     (void)state;
     if (!blocks_x || !blocks_y || !blocks_z) return 0; /* a dynamic size is 0; the driver refuses such a launch */
-    void *values[MOST_ARGUMENTS];
-    /* An empty tensor has no memory, but a masked load reads its place 0 where it uses nothing of it. Let that be the
-     * beginning of a piece of memory that another tensor lies in. */
-    uint64_t elsewhere = 0;
-    for (int k = 0; sizes[k]; k++) {
-        if (k == MOST_ARGUMENTS) return fail(HALIDE_ERROR_GENERIC, "a CUDA kernel has too many arguments");
-        values[k] = is_buffer[k] ? &((halide_buffer_t *)arguments[k])->device : arguments[k];
-        if (is_buffer[k] && *(uint64_t *)values[k]) elsewhere = *(uint64_t *)values[k] & ~(uint64_t)255;
-    }
-    for (int k = 0; sizes[k]; k++) {
-        if (is_buffer[k] && !*(uint64_t *)values[k]) values[k] = &elsewhere;
-    }
+    void *values[GPU_MOST_ARGUMENTS];
+    uint64_t elsewhere;
+    int failed = gpu_take_arguments(sizes, arguments, is_buffer, values, &elsewhere);
+    if (failed) return failed;
     if (current_together) {
         return wait_together(current_together, (unsigned)blocks_x, (unsigned)threads_x, sizes, values);
     }
-    struct kernel *kernel = find_kernel(current_module, name);
+    struct gpu_kernel *kernel = gpu_find_kernel(current_module, name);
     if (!kernel) return HALIDE_ERROR_GENERIC;
-    return launch(kernel, (unsigned[]){(unsigned)blocks_x, (unsigned)blocks_y, (unsigned)blocks_z},
-                  (unsigned[]){(unsigned)threads_x, (unsigned)threads_y, (unsigned)threads_z}, shared, current_stream,
-                  values);
+    return gpu_launch_kernel(kernel, (unsigned[]){(unsigned)blocks_x, (unsigned)blocks_y, (unsigned)blocks_z},
+                             (unsigned[]){(unsigned)threads_x, (unsigned)threads_y, (unsigned)threads_z}, shared,
+                             current_stream, values);
 }
 
 static const int64_t interface[64];
@@ -267,6 +147,7 @@ const struct symbol cuda_symbols[] = {
     {"halide_cuda_initialize_kernels", (void *)halide_cuda_initialize_kernels},
     {"halide_cuda_finalize_kernels", (void *)halide_cuda_finalize_kernels},
     {"halide_copy_to_device", (void *)halide_copy_to_device},
+    {"halide_backend_launch", (void *)halide_backend_launch},
     {NULL, NULL},
 };
 
@@ -278,7 +159,8 @@ static PyObject *new_module(PyTypeObject *type, PyObject *arguments, PyObject *k
     if (!self) return NULL;
     self->image = Py_NewRef(image);
     self->names = Py_XNewRef(names);
-    atomic_init(&self->kernels, NULL);
+    self->module.image = PyBytes_AS_STRING(image);
+    self->module.names = names ? PyBytes_AS_STRING(names) : "";
     return (PyObject *)self;
 }
 
@@ -287,16 +169,19 @@ static void delete_module(PyObject *object) {
     struct cuda_module *self = (struct cuda_module *)object;
     Py_CLEAR(self->image);
     Py_CLEAR(self->names);
-    for (struct kernel *kernel = atomic_load(&self->kernels), *next; kernel; kernel = next) {
-        next = kernel->next;
-        PyMem_RawFree(kernel);
-    }
-    for (struct loaded *loaded = self->loaded, *next; loaded; loaded = next) {
-        next = loaded->next;
-        PyMem_RawFree(loaded);
-    }
+    gpu_clear(&self->module, 0);
     Py_TYPE(object)->tp_free(object);
 }
+
+static PyObject *get_address(PyObject *object, void *closure) {
+    (void)closure;
+    return PyLong_FromVoidPtr(&((struct cuda_module *)object)->module);
+}
+
+static PyGetSetDef properties[] = {
+    {"address", get_address, NULL, "Where it is, for the `module` of a struct gpu_launch.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 
 PyTypeObject cuda_module_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -306,4 +191,5 @@ PyTypeObject cuda_module_type = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = new_module,
     .tp_dealloc = delete_module,
+    .tp_getset = properties,
 };

@@ -7,7 +7,9 @@
 
 #include "halide_abi.h"
 
-struct cuda_module;
+struct cuda_module; /* the Python object with a struct gpu_module */
+struct gpu_module; /* gpu_module.inc */
+struct gpu_launch;
 extern PyTypeObject cuda_module_type;
 
 /* The parameter of a joint kernel (build/ptx/batching.py): what its blocks do. */
@@ -22,7 +24,7 @@ struct table {
 
 /* Launches of one run that wait to become one: all of `module`. */
 struct together {
-    struct cuda_module *module;
+    struct gpu_module *module;
     void *stream;
     unsigned blocks, threads;
     size_t used; /* bytes of the arguments */
@@ -35,6 +37,10 @@ void set_cuda_launch(struct cuda_module *module, void *stream, struct together *
 
 /* Launches what waits; returns an error of Halide's. */
 int launch_together(struct together *together);
+
+/* halide_backend_run (attempt.h) of a `body` that launches kernels. */
+int32_t halide_backend_launch(int32_t (*body)(void *closure), void *closure, const struct gpu_launch *launch,
+                              char *message);
 
 /* What a device buffer names as its interface; kernels only compare it. */
 const void *halide_cuda_device_interface(void);

@@ -85,6 +85,6 @@ def device_of(target: Target) -> Device:
     """The device that kernels for `target` are planned for; an unknown GPU is taken for the newest older one."""
     if not target.capability:
         return Cpu(target.vector_bytes, vendor=target.vendor, architecture=target.architecture)
-    number = int(target.capability.removeprefix("sm_"))
+    number = int(target.capability.partition("_")[2])
     known = [int(name.removeprefix("sm_")) for name in _GPUS]
     return _GPUS[f"sm_{max(each for each in known if each <= max(number, 80))}"]

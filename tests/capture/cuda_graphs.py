@@ -61,6 +61,34 @@ def code_of(
     function: Callable[..., Any], arguments: Sequence[tuple[Sequence[int], torch.dtype]], backend: str, **options: Any
 ) -> tuple[str, GraphLowering]:
     """What Inductor writes for `function` of CUDA tensors, given as (size, dtype), and the graph it lowered."""
+    (wrapper, _), graph = _written(function, arguments, backend, {}, **options)
+    return wrapper, graph
+
+
+def cpp_of(
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Sequence[int], torch.dtype]],
+    backend: str,
+    in_package: bool,
+    **options: Any,
+) -> tuple[str, str]:
+    """The same as C++: the wrapper, for this process or for a package of AOTInductor, and the kernels' source.
+
+    A tensor without dimensions is on the CPU.
+    """
+    lowering = {"cpp_wrapper": True, "aot_mode": in_package}
+    # As compile_fx sets them for a C++ wrapper.
+    options = {"cpp_wrapper": True, "graph_partition": False, "triton.autotune_at_compile_time": False, **options}
+    return _written(function, arguments, backend, lowering, **options)[0]
+
+
+def _written(
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Sequence[int], torch.dtype]],
+    backend: str,
+    lowering: dict[str, bool],
+    **options: Any,
+) -> tuple[tuple[str, str], GraphLowering]:
     torch._dynamo.reset()
     settings = inductor_config.patch(
         cuda_backend=backend,
@@ -73,16 +101,17 @@ def code_of(
     )
     with settings, FakeTensorMode() as fake, V.set_fake_mode(fake):
         graph_module = _graph(function, arguments)
-        tensors = [torch.empty(size, dtype=dtype, device=_CUDA) for size, dtype in arguments]
+        devices = [_CUDA if size or not lowering else torch.device("cpu") for size, _ in arguments]
+        tensors = [torch.empty(size, dtype=d, device=device) for (size, d), device in zip(arguments, devices)]
         FakeTensorProp(graph_module, mode=fake).propagate_dont_convert_inputs(*tensors)
         graph_pass: Any = get_custom_backend_pass_for_device("cuda")
         if graph_pass is not None:
             graph_pass(graph_module)
-        graph = GraphLowering(graph_module, example_inputs=tensors)
-        with V.set_graph_handler(graph), V.set_debug_handler(DebugContext()):
+        graph = GraphLowering(graph_module, example_inputs=tensors, **lowering)
+        with V.set_graph_handler(graph), V.set_debug_handler(DebugContext()), V.set_aot_compilation(graph.aot_mode):
             graph.run(*tensors)
-            wrapper, _ = graph.codegen()
-    return str(getattr(wrapper, "value", wrapper)), graph
+            wrapper, kernels = (str(getattr(part, "value", part)) for part in graph.codegen())
+    return (wrapper, kernels), graph
 
 
 def _graph(function: Callable[..., Any], arguments: Sequence[tuple[Sequence[int], torch.dtype]]) -> GraphModule:
@@ -104,6 +133,7 @@ def _graph(function: Callable[..., Any], arguments: Sequence[tuple[Sequence[int]
 
 def _device(patch: pytest.MonkeyPatch) -> None:
     from torch._dynamo.device_interface import CudaInterface, register_interface_for_device
+    from torch._inductor.codegen import cpp_wrapper_gpu
     from torch._subclasses import fake_tensor
 
     answers: dict[str, Any] = {
@@ -123,6 +153,7 @@ def _device(patch: pytest.MonkeyPatch) -> None:
     for name in ("cuda", "cuda:0"):
         register_interface_for_device(name, CudaInterface)
     patch.setattr(fake_tensor, "init_gpu_context", lambda device: None)
+    patch.setattr(cpp_wrapper_gpu, "get_gpu_type", lambda: "cuda")
 
 
 def _triton(patch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,11 @@ _DRIVER = """
 #include <stdio.h>
 #include <string.h>
 int cuCtxGetCurrent(void **context) { *context = (void *)1; return 0; }
+int cuCtxPushCurrent_v2(void *context) { return context != (void *)1; }
+int cuCtxPopCurrent_v2(void **context) { return 0; }
+int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute == 75 ? 9 : 0; return 0; }
+int cuModuleUnload(void *module) { return 0; }
 int cuModuleLoadDataEx(void **module, const void *image, unsigned n, void *names, void *values) {
     *module = (void *)image;
     return 0;

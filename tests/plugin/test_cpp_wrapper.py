@@ -79,21 +79,3 @@ def test_without_inductors_caches_and_without_the_kernels_of_the_first_process(r
     third = run(SCRIPT, HALIDE_BACKEND_CACHE_DIR="elsewhere", **NO_PROBES)
     assert_right(third)
     assert third["compiled"] == third["loaded"] >= 2 and third["built"] == []
-
-
-def test_a_cpp_wrapper_of_kernels_for_a_gpu_is_refused(run: Run) -> None:
-    found = run("""
-        import torch
-        from types import SimpleNamespace
-        from unittest import mock
-        from torch._inductor import config
-        from torch._inductor.codegen.common import get_scheduling_for_device
-        from torch._inductor.virtualized import V
-        import torch._inductor.compile_fx
-        graph = SimpleNamespace(cpp_wrapper=True, fx_wrapper=False)
-        with config.patch(cuda_backend="halide_backend"), V.set_graph_handler(graph):
-            report(refused=failure(lambda: get_scheduling_for_device("cuda")(mock.Mock())))
-    """)
-    _, kind, message = found["refused"]
-    assert kind == "HalideBackendError"
-    assert "launched by way of Python" in message and "cuda_backend='triton'" in message

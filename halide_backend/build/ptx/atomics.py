@@ -62,12 +62,12 @@ class _Addition:
 
 
 def with_atomics(module: Module, capability: str, name: str) -> Module:
-    """`module` for `capability` ("sm_90") in which the stores of what `ADDEND` marks add.
+    """`module` for `capability` ("sm_90", or "compute_90" for PTX) in which the stores of what `ADDEND` marks add.
 
     Raises:
         HalideCompileError: an addend goes anywhere but into one store.
     """
-    new = int(capability.removeprefix("sm_")) >= _CAPABILITY
+    new = int(capability.partition("_")[2]) >= _CAPABILITY
     functions = []
     required = False
     for function in module.functions:

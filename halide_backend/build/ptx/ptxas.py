@@ -62,7 +62,8 @@ def version() -> str:
 
 
 def assemble(ptx: str, capability: str, name: str, registers: str | float = "auto") -> bytes:
-    """Machine code for `capability` ("sm_90"); where there is no assembler, the PTX, which the driver assembles.
+    """Machine code for `capability` ("sm_90"); for "compute_90", or where there is no assembler, the PTX, which the
+    driver assembles.
 
     Args:
         registers: what a thread may have. "auto": as many as the assembler takes. A number: at most so many. A part f,
@@ -75,7 +76,7 @@ def assemble(ptx: str, capability: str, name: str, registers: str | float = "aut
     if isinstance(registers, int):
         ptx = _THREADS.sub(rf"\g<0>\n.maxnreg {registers}", ptx)
     path = find()
-    if path is None:
+    if path is None or not capability.startswith("sm_"):
         return ptx.encode() + b"\0"
     with tempfile.TemporaryDirectory(prefix="halide-backend-") as folder:
         source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")

@@ -1,0 +1,234 @@
+"""AOTInductor packages for a GPU: made and loaded here, and loaded in a process that knows nothing of this package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from halide_backend.capture.scheduling import HalideScheduling
+from halide_backend.errors import Unsupported
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skip(reason="issue 18: packages with kernels for a GPU are refused until they have run"),
+    pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler (g++), as AOTInductor does"),
+]
+
+Native = Callable[[], int]
+FAST = {"aot_inductor.precompile_headers": False}
+BATCH = torch.export.Dim("batch", min=2, max=5000)
+
+
+class Embedded(nn.Module):
+    """Rows that are normed, looked up, reduced in both directions, and an output that is absent."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.linear, self.norm, self.table = nn.Linear(64, 64), nn.LayerNorm(64), nn.Embedding(10, 64)
+
+    def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor | None, ...]:
+        hidden = torch.softmax(self.norm(F.gelu(self.linear(x))) + self.table(index), -1)
+        return hidden, None, torch.tanh(hidden.sum(0)), hidden[:, 0] * x.shape[0]
+
+
+SHAPES = {"x": {0: BATCH}, "index": {0: BATCH}}
+
+
+class Folded(nn.Module):
+    """What depends on weights alone is computed when they are loaded."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.weight, self.bias = nn.Parameter(torch.randn(32, 32)), nn.Parameter(torch.randn(32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ (torch.exp(self.weight) + 1).t() + torch.sin(self.bias) * 2
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return torch.softmax(x * scale, -1) + shift
+
+
+def on_gpu(model: nn.Module) -> nn.Module:
+    return model.eval().cuda()
+
+
+def embedded_inputs(rows: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(rows, 64, device="cuda"), torch.arange(rows, device="cuda") % 10
+
+
+def package(folder: Path, model: nn.Module, inputs: tuple[Tensor, ...], shapes: Any = None, **settings: Any) -> str:
+    """A package's path."""
+    with torch.no_grad():
+        exported = torch.export.export(model, inputs, dynamic_shapes=shapes)
+        return str(
+            torch._inductor.aoti_compile_and_package(
+                exported, package_path=str(folder / "model.pt2"), inductor_configs={**FAST, **settings}
+            )
+        )
+
+
+def largest_error(model: nn.Module, found: Any, inputs: tuple[Tensor, ...]) -> float:
+    """Of all results, relative to the largest number of each, against the model in float64."""
+    doubled = [x.double() if x.is_floating_point() else x for x in inputs]
+    parameters = {name: p.detach().double() for name, p in model.named_parameters()}
+    wanted = torch.func.functional_call(model, parameters, tuple(doubled))
+    pairs = list(zip(found, wanted, strict=True)) if isinstance(wanted, tuple) else [(found, wanted)]
+    assert [a is None for a, _ in pairs] == [b is None for _, b in pairs]
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs if b is not None)
+
+
+def test_dynamic_sizes_and_other_weights(tmp_path: Path, native: Native) -> None:
+    model = on_gpu(Embedded())
+    loaded = torch._inductor.aoti_load_package(package(tmp_path, model, embedded_inputs(8), SHAPES))
+    assert native() >= 2
+    for rows in (8, 2, 33, 4099):
+        inputs = embedded_inputs(rows)
+        assert largest_error(model, loaded(*inputs), inputs) < 1e-5
+    other = on_gpu(Embedded(seed=1))
+    loaded.load_constants(other.state_dict(), check_full_update=True)
+    assert largest_error(other, loaded(*inputs), inputs) < 1e-5
+
+
+def test_a_process_without_this_package(tmp_path: Path) -> None:
+    """Five loads of one package in a process, of which nothing is left in the GPU's memory afterwards."""
+    model = on_gpu(Embedded())
+    inputs = embedded_inputs(100)
+    path = package(tmp_path, model, inputs, SHAPES)
+    torch.save((inputs, [*filter(lambda each: each is not None, model(*inputs))]), tmp_path / "values.pt")
+    script = f"""
+import gc, sys, torch
+inputs, wanted = torch.load({str(tmp_path / "values.pt")!r})
+def run():
+    model = torch._inductor.aoti_load_package({path!r})
+    found = [each for each in model(*inputs) if each is not None]
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+def used():
+    gc.collect(); torch.cuda.synchronize(); torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+run(); run(); before = used()
+for _ in range(10): run()
+print("grown", used() - before)
+assert used() - before < 2 << 20
+assert not [name for name in sys.modules if "halide" in name]
+with open("/proc/self/maps") as maps: assert "libHalide" not in maps.read()
+"""
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_constants_are_folded_when_weights_are_loaded(tmp_path: Path, native: Native) -> None:
+    model, x = on_gpu(Folded()), torch.randn(5, 32, device="cuda")
+    path = package(tmp_path, model, (x,), **{"aot_inductor.use_runtime_constant_folding": True})
+    assert native() >= 1
+    loaded = torch._inductor.aoti_load_package(path)
+    assert largest_error(model, loaded(x), (x,)) < 1e-5
+    other = on_gpu(Folded(seed=1))
+    loaded.load_constants(other.state_dict(), check_full_update=True)
+    assert largest_error(other, loaded(x), (x,)) < 1e-5
+
+
+def test_a_stream_of_the_callers(tmp_path: Path) -> None:
+    """The input is written on a stream that is busy; a kernel on any other stream would read what was there before."""
+    model, inputs = on_gpu(Embedded()), embedded_inputs(64)
+    loaded = torch._inductor.aoti_load_package(package(tmp_path, model, inputs))
+    loaded(*inputs)
+    stream, x = torch.cuda.Stream(), torch.zeros_like(inputs[0])
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)
+        x.copy_(inputs[0])
+        found = loaded(x, inputs[1])
+    assert not stream.query()
+    stream.synchronize()
+    assert largest_error(model, found, inputs) < 1e-5
+
+
+def test_a_cuda_graph(tmp_path: Path) -> None:
+    model, inputs = on_gpu(Embedded()), embedded_inputs(64)
+    loaded = torch._inductor.aoti_load_package(package(tmp_path, model, inputs))
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        loaded(*inputs)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = loaded(*inputs)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        inputs[0].normal_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert largest_error(model, found, inputs) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift"),
+    [
+        (torch.tensor(0.7), torch.tensor((1 << 53) + 1)),
+        (torch.tensor(0.7, dtype=torch.float64), torch.tensor(True)),
+        (torch.tensor(0.5, dtype=torch.bfloat16), torch.tensor(-3, dtype=torch.int16)),
+    ],
+    ids=["float32-int64", "float64-bool", "bfloat16-int16"],
+)
+def test_scalars_on_the_cpu(tmp_path: Path, native: Native, scale: Tensor, shift: Tensor) -> None:
+    x = torch.randn(40, 50, device="cuda")
+    loaded = torch._inductor.aoti_load_package(package(tmp_path, Scaled(), (x, scale, shift)))
+    assert native() >= 1
+    for factor in (1, 3):
+        torch.testing.assert_close(loaded(x, scale * factor, shift), Scaled()(x, scale * factor, shift))
+
+
+def test_an_input_that_is_not_aligned(tmp_path: Path) -> None:
+    model, inputs = on_gpu(Embedded()), embedded_inputs(64)
+    loaded = torch._inductor.aoti_load_package(package(tmp_path, model, inputs))
+    shifted = torch.empty(64 * 64 + 1, device="cuda")[1:].view(64, 64).copy_(inputs[0])
+    assert largest_error(model, loaded(shifted, inputs[1]), inputs) < 1e-5
+
+
+def test_kernels_of_tritons_beside_native_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codegen = HalideScheduling._codegen
+
+    def all_but_tanh(self: Any, nodes: Any) -> None:
+        if any("tanh" in str(origin.target) for node in nodes for origin in node.node.get_origins()):
+            raise Unsupported("not-a-loop-node", "a test")
+        codegen(self, nodes)
+
+    monkeypatch.setattr(HalideScheduling, "_codegen", all_but_tanh)
+    import halide_backend
+
+    model = on_gpu(Embedded())
+    path = package(tmp_path, model, embedded_inputs(8), SHAPES)
+    stats = halide_backend.stats()
+    assert stats["native_kernels"] >= 1 and stats["delegated_kernels"] == 1
+    loaded = torch._inductor.aoti_load_package(path)
+    for rows in (8, 100):
+        inputs = embedded_inputs(rows)
+        assert largest_error(model, loaded(*inputs), inputs) < 1e-5
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_devices(tmp_path: Path) -> None:
+    model, inputs = on_gpu(Embedded()), embedded_inputs(64)
+    path = package(tmp_path, model, inputs)
+    for device in (1, 0, 1):
+        loaded = torch._inductor.aoti_load_package(path, device_index=device)
+        found = loaded(*(x.to(f"cuda:{device}") for x in inputs))
+        assert found[0].device.index == device
+        assert largest_error(model, [x if x is None else x.to("cuda:0") for x in found], inputs) < 1e-5
