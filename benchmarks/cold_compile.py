@@ -1,6 +1,6 @@
 """Whether a change makes compilation slower: what two checkouts need to compile the same things, in turns.
 
-    python benchmarks/cold_compile.py BEFORE AFTER [--device cpu|cuda] [--rounds N] [--json FILE]
+    python benchmarks/cold_compile.py BEFORE AFTER [--device cpu|cuda] [--rounds N] [--only MODEL ...] [--json FILE]
 
 BEFORE and AFTER are checkouts whose native extensions are built in place. Every figure is the first call of fresh
 processes without caches: for a CPU the demo's models, each in a process of its own; for a GPU one process that compiles
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +83,12 @@ def session() -> dict[str, float]:
     return found
 
 
-def measured(tree: Path, device: str) -> dict[str, float]:
+def measured(tree: Path, device: str, models: Sequence[str]) -> dict[str, float]:
     """Seconds by name, with nothing compiled before."""
     if device == "cuda":
         return _child(tree, [__file__, "--session"], "")
     seconds = {}
-    for row in MODELS:
+    for row in models:
         with tempfile.TemporaryDirectory() as cache:
             task = {
                 "kind": "start",
@@ -127,6 +127,7 @@ def main() -> None:
     parser.add_argument("after", type=Path, nargs="?")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS, metavar="MODEL", help="some of the models")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--session", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -139,7 +140,7 @@ def main() -> None:
     samples: dict[str, list[dict[str, float]]] = {side: [] for side in trees}
     for number in range(options.rounds):
         for side in list(trees)[:: 1 if number % 2 == 0 else -1]:
-            samples[side].append(measured(trees[side], options.device))
+            samples[side].append(measured(trees[side], options.device, options.only))
             print(f"round {number + 1}, {side}: {sum(samples[side][-1].values()):.1f} s", file=sys.stderr, flush=True)
     total = {side: [sum(each.values()) for each in found] for side, found in samples.items()}
     rows = {
