@@ -20,12 +20,17 @@ _FUNCTIONS: dict[type, Callable[..., sympy.Expr]] = {
     inductor.PythonMod: Mod,
     inductor.Min: Min,
     inductor.Max: Max,
+    # What average pooling has in torch 2.11.
+    sympy.Min: Min,
+    sympy.Max: Max,
     inductor.Where: Select,
     # It keeps sympy from multiplying an index out, which nobody does to one that is closed.
     inductor.Identity: lambda index: index,
     sympy.Abs: sympy.Abs,
     sympy.Pow: sympy.Pow,
 }
+
+_UNDIVIDED = (inductor.Min, inductor.Max, sympy.Min, sympy.Max, inductor.Where, inductor.Identity)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -43,8 +48,6 @@ def closed(index: sympy.Expr) -> sympy.Expr:
         return index.func(*arguments) if arguments != index.args else index
     if kind not in _FUNCTIONS:
         raise Unsupported("index-function", f"{kind.__name__} in {index}")
-    if kind not in (inductor.Min, inductor.Max, inductor.Where, inductor.Identity) and not all(
-        divisor.is_nonnegative for divisor in arguments[1:]
-    ):
+    if kind not in _UNDIVIDED and not all(divisor.is_nonnegative for divisor in arguments[1:]):
         raise Unsupported("index-divisor-may-be-negative", f"a divisor in {index} may be negative")
     return _FUNCTIONS[kind](*arguments)

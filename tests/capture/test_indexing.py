@@ -7,8 +7,10 @@ import itertools
 import pytest
 import sympy
 
+from halide_backend.capture.closed_index import closed
 from halide_backend.capture.indexing import Bound, affine, coordinates, value_range
 from halide_backend.capture.sizes import quotient
+from halide_backend.program.index_syntax import print_index
 
 X, Y = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("x0", "x1"))
 EXTENTS = {X: 10, Y: 37}
@@ -43,3 +45,11 @@ def test_a_quotient_is_an_integer_for_all_sizes_or_none() -> None:
     assert (quotient(6 * size + 12, 6), quotient(size + 7, 6)) == (size + 2, None)
     assert quotient(sympy.Integer(12), size) is None
     assert (quotient(size * X + X, size + 1), quotient(size * X, size + 1)) == (X, None)
+
+
+def test_sympys_own_minimum_is_one_of_a_program() -> None:
+    """Average pooling has it in torch 2.11; without it the kernel was left to Inductor's own backend."""
+    index = sympy.Min(31, 2 * X + 2) - sympy.Max(0, X - 1)
+    text = print_index(closed(index))
+    for x in (0, 1, 20):
+        assert eval(text, {"x0": x}) == min(31, 2 * x + 2) - max(0, x - 1)

@@ -54,6 +54,12 @@ def rms_norm(x: Tensor, w: Tensor) -> Tensor:
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * w
 
 
+def normalised(x: Tensor) -> Tensor:
+    """A layer norm in operations that all versions of Inductor lower alike."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)
+
+
 def softmax_backward(y: Tensor, g: Tensor) -> Tensor:
     return y * (g - (y * g).sum(-1, keepdim=True))
 
@@ -136,7 +142,7 @@ CASES = (
     Case("transpose_odd_bfloat16", lambda x, y: x.t() + y, halves((259, 201), (201, 259))),
     Case("transpose_large_bfloat16", lambda x, y: x.t() + y, halves((2048, 1536), (1536, 2048))),
     Case("transpose_two_outputs", lambda x, y: (x.mT + y, x.mT * y), floats((7, 64, 100), (7, 100, 64))),
-    Case("transposed_norm", lambda x: F.layer_norm(x.mT, (32,)), floats((5, 32, 96)), ("cpu", "cpu-avx2")),
+    Case("transposed_norm", lambda x: normalised(x.mT), floats((5, 32, 96)), ("cpu", "cpu-avx2")),
     Case("transposed_copy", lambda x: x.t().contiguous() * 3, floats((128, 260))),
     Case("channels_last", lambda x: x.permute(0, 2, 3, 1).contiguous(), floats((2, 32, 20, 20))),
     # scans and searches; on a CPU they are aten's
