@@ -6,12 +6,12 @@ import sys
 from typing import Any, NoReturn
 
 from halide_backend.autoload import TRIGGER
+from halide_backend.build.named_targets import NAMED_TARGETS
 from halide_backend.device_type import CPU, HOST, AroundLaunch, DeviceType, add_device_type, find_device_type
 from halide_backend.errors import DeviceError
-from halide_backend.options import option
 
-#: What a device whose memory is the host's may be compiled for.
-TARGETS = (HOST, *filter(None, option("target").choices))
+#: What a device whose memory is the host's may be compiled for: no other architecture.
+TARGETS = (HOST, *(name for name, named in NAMED_TARGETS.items() if named.architecture == "x86-64"))
 
 
 def register_device(
