@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
@@ -174,3 +175,60 @@ def test_200_models_are_loaded_and_unloaded_while_threads_live(library: Path, tm
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=100, check=False
     )
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+#: A program without libtorch: its parallel loops are threads of its own.
+PROGRAM = """
+#include <algorithm>
+#include <vector>
+extern "C" int32_t torch_parallel_for(
+    int64_t begin, int64_t end, int64_t, void (*function)(int64_t, int64_t, void*), void* context) {
+  int64_t middle = begin + (end - begin) / 2;
+  std::thread other(function, begin, middle, context);
+  function(middle, end, context);
+  other.join();
+  return 0;
+}
+static std::atomic<int> wrong;
+static void calls() {
+  for (int what = 0; what < 5; what++) {
+    char message[256];
+    int ran = 0, result = kernel(what, what == 3 ? 6 : 120, message, &ran);
+    int wanted[] = {0, -7, -11, 0, 3};
+    wrong += result != wanted[what];
+  }
+}
+int main() {
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 4; number++) threads.emplace_back([] { for (int k = 0; k < 5; k++) calls(); });
+  for (auto& each : threads) each.join();
+  return wrong;
+}
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("flags", "tool"),
+    [
+        (("-fsanitize=thread",), ("setarch", "-R")),
+        (("-fsanitize=address,undefined", "-fno-sanitize-recover=all"), ()),
+        ((), ("valgrind", "-q", "--leak-check=full", "--errors-for-leak-kinds=all", "--error-exitcode=99")),
+    ],
+    ids=["thread", "address", "valgrind"],
+)
+def test_checkers_of_memory_and_threads_find_nothing(
+    flags: tuple[str, ...], tool: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Rows that end well, with errors, by jumps, and in loops inside of loops, on several threads at a time."""
+    if tool and not shutil.which(tool[0]):
+        pytest.fail(f"{tool[0]} is not installed")
+    (tmp_path / "program.cpp").write_text(model_runtime() + KERNELS + PROGRAM)
+    command = ["g++", "-std=c++20", "-g", "-O1", *flags, "program.cpp", "-o", "program", "-pthread"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    # What cannot be allocated is asked for on purpose.
+    options = dict.fromkeys(("ASAN_OPTIONS", "TSAN_OPTIONS"), "allocator_may_return_null=1")
+    done = subprocess.run(
+        [*tool, "./program"], cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, **options}
+    )
+    assert done.returncode == 0, done.stderr
