@@ -44,13 +44,13 @@ class Refusal:
 KERNEL_CODES: dict[str, Code] = {
     # What is captured.
     "not-a-loop-node": Code("The scheduler node is neither pointwise nor a reduction, scan or scatter."),
-    "empty-loop": Code("A loop has no steps, so that there is nothing to compute."),
-    "loop-too-long": Code("A loop has more steps than Halide's 32-bit numbers can count."),
+    "empty-loop": Code("A loop has no iterations, so that there is nothing to compute."),
+    "loop-too-long": Code("A loop has more iterations than 32 bits can count."),
     "unknown-operation": Code(
-        "An operation of Inductor's that has no form in Halide here (docs/reference/operations.md)."
+        "An operation of Inductor's that this backend does not have (docs/reference/operations.md)."
     ),
-    "unknown-reduction": Code("A kind of reduction that has no form in Halide here (docs/reference/operations.md)."),
-    "unknown-store-mode": Code("A store that does something else than writing or adding."),
+    "unknown-reduction": Code("A kind of reduction that this backend does not have (docs/reference/operations.md)."),
+    "unknown-store-mode": Code("A store that neither writes nor adds."),
     "unsupported-dtype": Code(
         "A data type that kernels have no arithmetic for.", "Convert the tensor to float32, if its values allow it."
     ),
@@ -59,17 +59,17 @@ KERNEL_CODES: dict[str, Code] = {
         "Convert the operand to float32 or float64 first.",
     ),
     "float8-needs-newer-torch": Code(
-        "Before torch 2.13 float8_e4m3fn has another conversion of numbers that are too large.",
+        "Before torch 2.13 numbers that are too large for float8_e4m3fn are converted otherwise.",
         "Install torch 2.13 or newer.",
     ),
-    "bitcast-of-another-size": Code("A tensor is viewed as a data type of another number of bytes within a kernel."),
+    "bitcast-of-another-size": Code("A kernel views a tensor as a data type of another size."),
     "argmax-of-pairs": Code("An argmax or argmin over pairs of values and indices."),
     "polygamma-order-is-data": Code(
         "The order of polygamma is computed by the kernel itself.", "Pass the order as a Python number."
     ),
-    "index-function": Code("An index expression contains a function that index expressions of kernels do not have."),
+    "index-function": Code("An index expression contains a function that this backend does not have."),
     "index-divisor-may-be-negative": Code(
-        "An index is divided by a size that may be negative, of which Halide's quotient is not Python's.",
+        "An index is divided by a size that may be negative, which Halide rounds differently from Python.",
         "Let torch know that the size is not negative: torch._check(size >= 0).",
     ),
     "size-not-integer": Code("A size of the graph is a floating-point number.", "Pass it as a tensor of one element."),
@@ -84,18 +84,18 @@ KERNEL_CODES: dict[str, Code] = {
     "bucketize-of-small-integers": Code(
         "A search (bucketize, searchsorted) among integers of 8 or 16 bits.", "Convert the boundaries to int32."
     ),
-    "bucketize-boundaries-by-data": Code("A search whose boundaries begin at a place that data decide."),
+    "bucketize-boundaries-by-data": Code("A search whose boundaries begin at an index that the kernel computes."),
     # Scans.
     "scan-on-cpu": Code("A scan in a kernel for a CPU, where Inductor calls ATen instead."),
     "split-scan": Code(
         "A scan of few long rows, which Inductor splits over the blocks of a GPU.",
         "Scan more rows at a time: Inductor splits fewer than 264 rows of more than 8,192 elements.",
     ),
-    "masked-scan": Code("A scan in a branch that a mask switches off for some elements."),
+    "masked-scan": Code("A scan of a masked value, which is not computed for all elements."),
     "scan-combine-function": Code("The function that a scan combines elements with reads memory, or can fail."),
     "scan-mixed-with-loops": Code("A scan in one CUDA kernel with loops that it does not run over.", _APART),
     "scan-mixed-with-reduction": Code(
-        "A scan in one CUDA kernel with a reduction or with a loop whose length is data.", _APART
+        "A scan in one CUDA kernel with a reduction or with a data-dependent loop.", _APART
     ),
     "scan-of-dynamic-length": Code(
         "A scan on CUDA along an axis whose length is known only at run time.",
@@ -112,8 +112,7 @@ KERNEL_CODES: dict[str, Code] = {
     "scan-too-long": Code("A scan on CUDA of more elements than the threads of a block hold in registers."),
     # What is overwritten.
     "overwritten-memory-read-elsewhere": Code(
-        "Memory that the kernel overwrites is read at another index than it is written, or by a check, beside other "
-        "stores.",
+        "Memory that a kernel of several stores overwrites is read at another index than it is written, or by a check.",
         _APART,
     ),
     "overwritten-memory-read-by-scatter": Code(
@@ -136,20 +135,20 @@ KERNEL_CODES: dict[str, Code] = {
         "One of several outputs over outer axes of dynamic length is not contiguous along them.", _APART
     ),
     "dynamic-output-stride": Code(
-        "An output on CUDA has a stride that is computed from sizes, and that is no size itself."
+        "An output on CUDA has a stride that is neither static nor a size, but computed from sizes."
     ),
     "stores-over-different-loops": Code("The stores of one CUDA kernel run over different loops.", _APART),
-    "scatter-mixed-with-stores": Code("A scatter beside other stores in one CUDA kernel.", _APART),
+    "scatter-mixed-with-stores": Code("A scatter and other stores in one CUDA kernel.", _APART),
     "scatter-of-reduction": Code("A CUDA kernel scatters what it reduces.", _APART),
     "data-dependent-loop-in-reduction": Code(
-        "A value whose loop is as long as data say (an orthogonal polynomial) in a CUDA kernel that reduces.", _APART
+        "A value with a data-dependent loop (an orthogonal polynomial) in a CUDA kernel that reduces.", _APART
     ),
     "check-over-other-loops": Code(
         "A check (of an index, a divisor, an assertion) in a CUDA kernel runs over loops that nothing else runs over."
     ),
     "reductions-over-different-axes": Code("Reductions of one CUDA kernel run over different axes.", _APART),
     "reduction-stored-across-memory": Code(
-        "Threads of a CUDA kernel would reduce across memory, and store along what they reduce.", _APART
+        "A CUDA kernel would reduce along an axis that is not contiguous in the operand, but in the output.", _APART
     ),
     "reduction-too-long-for-thread": Code(
         "A reduction on CUDA that no group of threads can share is too long for one thread.",
@@ -171,7 +170,7 @@ KERNEL_CODES: dict[str, Code] = {
 #: A kernel that could not be built: the codes of the errors of those names (docs/reference/errors.md).
 ERROR_CODES: dict[str, Code] = {
     "illegal-plan": Code("The plan that the rules chose would give another result, or none.", _REPORT),
-    "program-error": Code("What was captured is no valid program.", _REPORT),
+    "program-error": Code("What was captured is not a valid program.", _REPORT),
     "kernel-text-error": Code("The kernel's text does not run.", _REPORT),
     "halide-compile-error": Code("Halide refuses the pipeline or its schedule.", _REPORT),
     "llvm-compile-error": Code("LLVM refuses the code that Halide wrote.", _REPORT),
@@ -201,7 +200,7 @@ TEMPLATE_CODES = {
 #: Two groups of nodes that do not become one kernel, although each may be one.
 FUSION_CODES: dict[str, Code] = {
     "fusion-not-loops": Code(
-        "One of the two is no loop: an extern call, a template or a group of foreach nodes.", _APART
+        "One of the two is not a loop: an extern call, a template or a group of foreach nodes.", _APART
     ),
     "fusion-with-template": Code("Inductor's own backend, which writes templates, does not fuse these nodes into it."),
     "fusion-of-several-sizes-with-template": Code(
@@ -209,14 +208,14 @@ FUSION_CODES: dict[str, Code] = {
     ),
     "fusion-of-too-many-nodes": Code("The kernel would have so many nodes that compiling it takes too long.", _APART),
     "fusion-side-by-side-limit": Code(
-        "Nodes that share nothing but inputs are fused up to a number only.",
+        "Too many nodes that share nothing but inputs.",
         "Raise torch._inductor.config.cpp.max_horizontal_fusion_size.",
     ),
     "fusion-without-common-outer-axis": Code(
         "The two have no outermost loop in common over which one kernel could compute both.", _APART
     ),
     "fusion-of-reduction-and-scatter": Code(
-        "On a CPU a scatter runs on one core, and a reduction beside it would, too.", _APART
+        "On a CPU a scatter runs on one core, and so would a reduction in the same kernel.", _APART
     ),
     "fusion-over-snapshot": Code(
         "The kernel would have to copy overwritten memory before its first store, for all other nodes as well.", _APART

@@ -58,18 +58,18 @@ the user's program, so that a kernel can be traced back to them ([records](../re
 ## The program
 
 `capture/` runs the loop bodies of the fused nodes under a handler that records instead of computing. The result is a
-`LoopProgram`: values over named axes, and stores. `v3`, the exponential, is read by the sum and by the division;
-whether it is stored in between or computed twice is not said here, and neither is any order. A reduction removes an
-axis: `v1` has one value for each `x0`. `outer` names the axes that all stores share. The program is plain data
-with a digest: equal programs in different models have the same one, and so the same plan and the same machine code.
+`LoopProgram`: values over named axes, and stores. `v3`, the exponential, is read by the sum and by the division; the
+program says neither whether it is stored in between or computed twice, nor in which order anything is computed. A
+reduction removes an axis: `v1` has one value for each `x0`. `outer` names the axes that all stores share. The program
+is plain data with a digest: equal programs in different models have the same digest, plan and machine code.
 
 {program}
 
 ## On a CPU: the mapping
 
-The first half of a plan is the mapping: what the text of the kernel depends on. On a CPU that is which values become
-Halide Funcs; every other value is written into the expressions that use it. Reductions and outputs are Funcs in any
-case. The difference becomes a Func that stays inline: it is computed wherever it is used, as cheap values are. The
+The first half of a plan is the mapping: the decisions that the text of the kernel depends on. On a CPU they are which
+values become Halide Funcs; every other value is inlined into the expressions that use it. Reductions and outputs are
+always Funcs. The difference is cheap, so its Func stays inline: it is computed wherever it is used. The
 exponential is *shared*: it is expensive and read twice, so it will be stored, and the {row_bytes} bytes of a row stay
 in the L1 cache.
 
@@ -80,8 +80,8 @@ in the L1 cache.
 `codegen/` writes the program as Halide statements, in Python. A maximum is encoded as integer keys that order like the
 floats, with NaN on top, because a vector unit has an integer maximum and Halide can reorder it ([why.md](why.md)).
 `ops.opaque` keeps Halide from conclusions that hold for real numbers and not for floats. Nothing below says in which
-order or on which thread anything happens. Beside each Func the writer notes a stage: its role, its loops, and what it
-calls. The rules that choose a schedule look at the stages alone.
+order or on which thread anything happens. For each Func the kernel builder adds a stage: its role, its loops, and what
+it calls. The rules that choose a schedule look at the stages alone.
 
 {cpu_algorithm}
 
@@ -90,11 +90,11 @@ calls. The rules that choose a schedule look at the stages alone.
 ## The knobs and the steps
 
 The second half of a plan is a list of steps, each one of Halide's scheduling directives
-([steps](../reference/schedule-steps.md)). The rules in `schedule/cpu/` choose them. The contiguous axis lies inside the
-row, so rows are shared among threads, everything else is computed at the row, and reductions are split into vector
-lanes. Where a rule decides on a number it declares a knob, and the plan keeps why it was set so. Left out below are the
-steps of `max_0`, which begin as those of `sum_0` do, and the tree that adds up the 64 lanes of `sum_0`: the same
-`Split` and `RFactor` with 16 and with 4.
+([steps](../reference/schedule-steps.md)). The rules in `schedule/cpu/` choose them. The contiguous axis is the one
+along a row, so rows are distributed over threads, everything else is computed at the loop over rows, and reductions are
+split into vector lanes. A number that a rule decides on is a knob, and the plan says why it was set as it is. Left out
+below are the steps of `max_0`, which begin as those of `sum_0` do, and the tree that adds up the 64 lanes of `sum_0`:
+the same `Split` and `RFactor` with 16 and with 4.
 
 {cpu_choices}
 
@@ -124,10 +124,10 @@ two (`vscalefps`). The third adds four vectors to four accumulators. The last di
 ## On a GPU: the mapping
 
 For CUDA the same program goes the same way, with other rules. The rule `register_lines` applies: a row fits into the
-registers of a thread group, here one warp. The tiling says how axes lie on threads: the 256 elements of a row are 64
-chunks of four adjacent elements, and a thread has two of them; each of the four warps of a block has a row. Halide
+registers of a thread group, here one warp. The tiling maps axes to threads: the 256 elements of a row are 64
+chunks of four adjacent elements, and each thread has two of them; each of the four warps of a block has a row. Halide
 keeps a Func in registers only where its region is a box of constant extents, so the algorithm below is written for
-the tiling: `x1 = x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and its step `u` ([cuda.md](cuda.md)).
+the tiling: `x1 = x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and its iteration `u` ([cuda.md](cuda.md)).
 
 {gpu_mapping}
 
@@ -147,9 +147,9 @@ statements for the sum are those for the maximum with another operator; they are
 ## Its loop nest
 
 `gpu_block` and `gpu_thread` loops are the grid: {blocks} blocks of 4 x 32 threads. What is inside runs in each thread,
-and all its loops are unrolled or vectorized. So every array index is a constant, without which an array cannot lie in
-registers, and both loads of a thread are in flight before the first maximum needs one of them. The exponential is no
-Func here: it is written into the sum and into the output, and LLVM computes it once, since both are in one thread.
+and all its loops are unrolled or vectorized. So every array index is a constant, as it must be for arrays in registers,
+and both loads of a thread are in flight before the first maximum needs one of them. The exponential is not a Func here:
+it is inlined into the sum and into the output, and LLVM computes it once, since both are in one thread.
 
 {gpu_nest}
 
@@ -158,8 +158,8 @@ Func here: it is written into the sum and into the output, and LLVM computes it 
 The worker takes the PTX out of Halide's object, completes it (`build/ptx/`) and lets ptxas assemble it for sm_90;
 without ptxas the driver does that. There are two loads of 128 bits; seven maxima (in `max.NaN` a NaN wins, as in
 torch); five shuffles, of which two are shown. The exponential is `ex2.approx`, as in Inductor's Triton kernels. The
-eight quotients share a reciprocal, and each is corrected by its remainder to what IEEE's division gives. Of equal parts
-the excerpt has the first; comments count the instructions between.
+eight quotients share a reciprocal, and each is corrected by its remainder to what IEEE's division gives. Of equal
+parts the excerpt has the first; comments count the instructions in between.
 
 {ptx}
 """
