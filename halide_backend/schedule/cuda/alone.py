@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from halide_backend.schedule.cuda.grid import plane
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, fuse, is_element, write_out
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, fuse, is_element, unroll_chunk
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import (
     ComputeWith,
@@ -26,7 +26,7 @@ BLOCK, THREAD, PART, POINT = "block", "thread", "part", "point"
 
 def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, threads: int, parts: int) -> None:
     """Map the row of output `stage` to blocks of `threads` threads, each of which does `parts` iterations."""
-    order = write_out(steps, stage.name, stage.loops)
+    order = unroll_chunk(steps, stage.name, stage.loops)
     outer, serial = kernel.outer_loops(stage), [loop.name for loop in along_reduced(kernel, stage)]
     if kernel.tiling.across:
         outer = _split_across(steps, kernel, stage, outer)

@@ -18,7 +18,7 @@ from halide_backend.schedule.cuda.thread_groups import (
     map_to_blocks,
     pack,
 )
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, fuse, load_words, write_out
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, fuse, load_words, unroll_chunk
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Role, Stage
@@ -119,7 +119,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 
 def _output(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
-    order = write_out(found, stage.name, stage.loops)
+    order = unroll_chunk(found, stage.name, stage.loops)
     outer = fused_outer_loops(found, kernel, stage)
     if kernel.runs_along_line(stage):
         line = kernel.line(stage)
@@ -164,7 +164,7 @@ def _share(found: list[Step], kernel: TiledKernel, stage: Stage, places: Levels)
     """Keep a line that is read several times in shared memory; the block's threads load it together."""
     line, threads = kernel.line(stage), kernel.tiling.threads
     found += [ComputeAt(stage.name, kernel.parent.name, places.block), StoreIn(stage.name, "GPUShared")]
-    vector = write_out(found, stage.name, [stage.loops[0]])
+    vector = unroll_chunk(found, stage.name, [stage.loops[0]])
     fused = fuse(found, stage.name, line, "n")
     found.append(Split(stage.name, fused, STEP, THREAD, threads))
     if math.prod(loop.extent for loop in line) <= threads * kernel.tiling.unroll:

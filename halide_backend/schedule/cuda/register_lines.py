@@ -19,7 +19,7 @@ from halide_backend.schedule.cuda.thread_groups import (
     map_to_blocks,
     pack,
 )
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, write_out
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, unroll_chunk
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import LoopKind, Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Step, Unroll
@@ -181,7 +181,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 def give_outputs(found: list[Step], kernel: TiledKernel, groups: int) -> None:
     """Map every output to blocks of `groups` thread groups, all iterations of a thread unrolled."""
     for stage in kernel.outputs:
-        order = write_out(found, stage.name, stage.loops)
+        order = unroll_chunk(found, stage.name, stage.loops)
         outer = fused_outer_loops(found, kernel, stage)
         for loop in (loop for loop in stage.loops if loop.kind is LoopKind.STEP):
             found.append(Unroll(stage.name, loop.name))

@@ -9,7 +9,7 @@ from halide_backend.program.loop_program import Load
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.register_lines import MOST_ELEMENTS
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, write_out
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, unroll_chunk
 from halide_backend.schedule.cuda.transposes import transposed_axes
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.vector_access import VectorAccess
@@ -86,7 +86,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     near = following is not None and tiles.index(following) < tiles.index(across)
     further = following.extent if near and following is not None else 1
     width, further, height = _threads(threads, lanes, along.extent, further, across.extent)
-    within = write_out(found, output.name, output.loops)
+    within = unroll_chunk(found, output.name, output.loops)
     found.append(Split(output.name, along.name, "along", "i", width))
     found.append(Split(output.name, across.name, "across", "j", height))
     own, outer = ["i", "j"], ["across", "along"]

@@ -97,7 +97,7 @@ def are_fixed(loops: Sequence[Loop]) -> bool:
     return all(loop.fixed for loop in loops)
 
 
-def write_out(steps: list[Step], func: str, loops: Sequence[Loop]) -> list[str]:
+def unroll_chunk(steps: list[Step], func: str, loops: Sequence[Loop]) -> list[str]:
     """Unroll those of `loops` that lie within a chunk, whose words are vectors; their names, innermost first."""
     order: list[str] = []
     for loop in loops:
@@ -130,4 +130,4 @@ def load_words(steps: list[Step], stage: Stage, place: ComputeAt) -> None:
     words = stage.loops[0]
     # Masks must not tell Halide that some words are not needed.
     steps += [place, Bound(stage.name, words.name, 0, words.extent)]
-    write_out(steps, stage.name, stage.loops)
+    unroll_chunk(steps, stage.name, stage.loops)
