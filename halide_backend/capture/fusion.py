@@ -24,8 +24,8 @@ MAX_NODES = 48
 
 
 def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> Refusal | None:
-    """Why one kernel does not compute both, or None if it does: they have outermost axes in common, and read nothing
-    elsewhere than they write it.
+    """Why one kernel cannot compute both, or None if it can: they share outer axes, and read what they write only at
+    the index at which it is written.
 
     The scheduler has already checked dependencies; this is what one kernel with common outer axes adds.
     """

@@ -30,7 +30,7 @@ class HostDeviceScheduling(HalideScheduling):
 
 
 class _HostCpp(CppScheduling):
-    """Inductor's C++ backend for nodes whose groups are those of a GPU's, and whose kernels take any host memory."""
+    """Inductor's C++ backend, for nodes that are grouped as on a GPU, and kernels that take any host memory."""
 
     def codegen_node(self, node: Any) -> None:
         for part in node.get_nodes():

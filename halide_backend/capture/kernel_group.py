@@ -148,7 +148,7 @@ class KernelGroup:
         return pipelines
 
     def _schedules_text(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> str:
-        """What `load_kernel` is told of pipelines with schedules of the user's; "" if there are none."""
+        """The arguments of `load_kernel` about pipelines with schedules of the user's; "" if there are none."""
         asked = {
             number: compilation.scheduled
             for number, compilation in enumerate(self.compilations)
@@ -186,7 +186,7 @@ class KernelGroup:
     def _on_device(self, memory: str, name: str) -> str:
         """`name`, or for a scalar tensor on the CPU, which torch lets kernels of a GPU read, text that fills one there.
 
-        Its value is read before the launch, so that whoever changes it afterwards changes nothing that is under way.
+        Its value is read before the launch, so that a later change does not affect a kernel in flight.
         """
         device = self.nodes[0].get_device()
         if device_type(device).on_host or not V.graph.is_unspec_arg(memory):
@@ -197,7 +197,7 @@ class KernelGroup:
 
 
 def is_short(program: LoopProgram) -> bool:
-    """Whether a GPU had better do `program` together with others: elementwise, and hardly longer than a launch."""
+    """Whether `program` belongs into a launch group: elementwise, and hardly longer than a launch."""
     elementwise = not any(isinstance(value.attribute, (Reduction, Scan)) for value in program.values)
     points = max(math.prod(axis.hint for axis in store.nest.axes) for store in program.stores)
     return elementwise and points <= _SHORT and not any(store.mode for store in program.stores)
@@ -231,7 +231,7 @@ def _call_text(
 
 
 def _still_needed(captured: Captured) -> set[str]:
-    """The inputs that may not become an output, because someone in the pipeline would miss the old value.
+    """The inputs whose memory no output may reuse, because something else in the pipeline needs the old value.
 
     Inductor knows that no other node needs an input; but in one pipeline other outputs may compute a value again from
     it. So all loads of the input have to end in one store.

@@ -1,4 +1,4 @@
-"""What is noted of the kernels of one graph while it is scheduled and written: what becomes their records."""
+"""Notes of the kernels of one graph, made while it is scheduled and written; they become records."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _ASKED, _TOLD = 32, 16
 
 
 class KernelNotes:
-    """Of one graph: which fusions were refused, which groups fell apart; it hands records to the journal."""
+    """For one graph: which fusions were refused, and which groups were split; hands records to the journal."""
 
     def __init__(self) -> None:
         self._refused: dict[str, deque[tuple[tuple[str, ...], Neighbour]]] = {}
         self._split: dict[str, Neighbour] = {}
 
     def may_fuse(self, first: Any, second: Any, refusal: Refusal | None) -> bool:
-        """Whether there is no `refusal` to fuse the two, which is noted otherwise."""
+        """Whether the two may be fused; a `refusal` is noted."""
         if refusal is None:
             return True
         log.debug("%s and %s are not fused: %s", first.get_name(), second.get_name(), refusal)

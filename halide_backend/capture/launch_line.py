@@ -28,7 +28,7 @@ class LaunchLine(WrapperLine):
     types: tuple[str, ...] = ()
 
     def codegen(self, code: IndentedBuffer) -> None:
-        """Write the call: Inductor asks when all lines are there and memory is planned."""
+        """Write the call: Inductor asks for it when all lines exist and memory is planned."""
         if self.types:
             # What has a tensor's pointer depends on the wrapper: a handle, or an array on the stack. Calls of C++
             # functions are what the wrapper has for the CPU.

@@ -1,4 +1,4 @@
-"""One kernel for all lengths: elementwise programs over contiguous memory that differ in their length alone.
+"""One kernel for all lengths: elementwise programs over contiguous memory that differ only in their length.
 
 An optimizer has such a program for every size of parameter, and each would be compiled on its own (docs/design/why.md).
 On a CPU the kernel loops over whole blocks, so that only their number is an argument and the vectors in them stay
@@ -50,7 +50,7 @@ class _OfLength:
 
     @staticmethod
     def of(program: LoopProgram, blocks: Sequence[int]) -> _OfLength | None:
-        """None unless the program is elementwise over contiguous memory, a whole number of blocks."""
+        """The program's length, or None unless it is elementwise over contiguous memory, in whole blocks."""
         if program.sizes or len(program.axes) != 1:
             return None
         (axis,) = program.axes

@@ -61,7 +61,7 @@ class ProgramBuilder:
     # -- values ------------------------------------------------------------------------------------------------
 
     def value(self, operation: str, dtype: str, operands: tuple[int, ...], attribute: object) -> int:
-        """Position of the value, recorded once however often it is asked for."""
+        """Position of the value; equal values are recorded once."""
         value = Value.of(operation, dtype, operands, attribute, self.values)
         position = self._positions.get(value)
         if position is None:
@@ -169,7 +169,7 @@ class ProgramBuilder:
 
     @property
     def scatters_reductions(self) -> bool:
-        """Whether a scatter and a reduction are both here; a scatter's loops are its own and leave the others none."""
+        """Whether there are both a scatter and a reduction; a scatter shares its loops with no other store."""
         scatters = any(s.mode is not None or s.index.free_symbols & self.indirect.keys() for s in self.stores.values())
         return scatters and any(isinstance(value.attribute, Reduction) for value in self.values)
 
@@ -247,7 +247,7 @@ def memory_layout(name: str) -> Any:
 
 
 def aligned(memory: str) -> bool:
-    """Whether the memory begins at a multiple of 16 bytes, as Inductor sees to where it is no part of other memory."""
+    """Whether the memory begins at a multiple of 16 bytes: Inductor ensures that unless it is part of other memory."""
     layout = V.graph.get_buffer(memory).get_layout()
     begins = not isinstance(layout, NonOwningLayout) or layout.maybe_guard_aligned()
     return begins and memory not in V.graph.unaligned_buffers

@@ -1,4 +1,5 @@
-"""What a loop body computes with while it is recorded, and what those who record parts of it ask of the recorder."""
+"""The values that a loop body handles while it is recorded, and the interface of the recorder for modules that record
+parts of it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class BodyRecorder(Protocol):
         """A number."""
 
     def number(self, operand: Any, dtype: torch.dtype) -> Recorded:
-        """What is recorded already, or a constant."""
+        """An existing value, or a constant."""
 
     def cast(self, operand: Recorded, dtype: torch.dtype) -> Recorded:
         """The operand in another dtype."""

@@ -32,7 +32,7 @@ class Recordings:
     def of(self, nodes: Sequence[Any]) -> Recording:
         """The loop bodies of `nodes`, run in order over common axes.
 
-        Touches nothing of the graph, so that whoever asked may still decide otherwise.
+        Changes nothing in the graph.
 
         Raises:
             Unsupported: a node, an operation or a combination of nodes that one kernel cannot hold.

@@ -111,7 +111,7 @@ class HalideScheduling(BaseScheduling):
         self._launch_unless_it_waits(node)
 
     def _launch_unless_it_waits(self, node: Any) -> None:
-        """Called when all of `node` has its code: before, its last uses are not behind it, and nothing may be freed."""
+        """Called when all of `node` has its code: before that its buffers may still be used and must not be freed."""
         if self._together and not self._can_wait(node):
             self.flush()
             self.free_buffers_in_scheduler()
@@ -158,7 +158,7 @@ class HalideScheduling(BaseScheduling):
         metrics.generated_kernel_count += 1
 
     def _start_all(self, nodes: Iterable[Any]) -> dict[tuple[Any, ...], tuple[Captured, Compilation]]:
-        """Capture `nodes` and let the workers begin, before the first kernel is waited for.
+        """Capture `nodes` and start the builds, before waiting for the first kernel.
 
         A pipeline has to be built before its nodes are marked as run, so that a refusal can still be delegated;
         without a head start the workers would build one kernel at a time.

@@ -27,7 +27,7 @@ _OF_BUFFERS = frozenset({"load", "load_seed", "store", "store_reduction"})
 
 @dataclass(frozen=True)
 class Structure:
-    """What recording reads of a group: its loops, with the numbers of the buffers they name, and those buffers.
+    """What recording reads of a group: its loops, with buffers as numbers, and those buffers.
 
     It belongs to one graph, as the sizes in it do.
     """

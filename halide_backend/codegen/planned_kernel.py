@@ -61,7 +61,7 @@ def plan_kernel(
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
     try:
-        return _checked(program, algorithm, Plan(mapping, steps, choices.found, choices.settings))
+        return _checked(program, algorithm, Plan(mapping, steps, choices.made, choices.settings))
     except IllegalPlan as refusal:
         if knobs:
             raise

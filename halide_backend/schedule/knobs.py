@@ -53,7 +53,7 @@ class Choices:
 
     def __init__(self, requested: Mapping[str, Setting] | None = None) -> None:
         self._requested = dict(requested or {})
-        self._found: dict[str, Choice] = {}
+        self._made: dict[str, Choice] = {}
 
     def choose(self, knob: Knob, rule: Setting, why: str, *, at: str = "") -> Setting:
         """The setting of `knob`: what was requested, else `rule`.
@@ -69,7 +69,7 @@ class Choices:
                 where=choice.key,
                 cure=f"use one of {', '.join(map(repr, knob.values))}, or {rule!r}, which the rule chooses",
             )
-        self._found[choice.key] = Choice(knob, at, wanted, rule, why)
+        self._made[choice.key] = Choice(knob, at, wanted, rule, why)
         return wanted
 
     def number(self, knob: Knob, rule: int, why: str, *, at: str = "") -> int:
@@ -86,19 +86,19 @@ class Choices:
         Raises:
             IllegalPlan: it is not, for the `reason`.
         """
-        if not possible and (departing := [choice for choice in self.found if choice.setting != choice.rule]):
+        if not possible and (departing := [choice for choice in self.made if choice.setting != choice.rule]):
             wanted = ", ".join(f"{choice.key} = {choice.setting!r}" for choice in departing)
             raise IllegalPlan(reason, where=knob.name, cure=f"leave out {wanted}, or choose another value")
 
     @property
-    def found(self) -> tuple[Choice, ...]:
+    def made(self) -> tuple[Choice, ...]:
         """Every choice so far."""
-        return tuple(self._found.values())
+        return tuple(self._made.values())
 
     @property
     def settings(self) -> tuple[tuple[str, Setting], ...]:
         """The setting of every choice so far, by its key."""
-        return tuple((choice.key, choice.setting) for choice in self._found.values())
+        return tuple((choice.key, choice.setting) for choice in self._made.values())
 
     def check_all_used(self) -> None:
         """Make sure that every request was for a knob of this kernel.
@@ -106,10 +106,10 @@ class Choices:
         Raises:
             UnusedKnob: one was not.
         """
-        known = {name for choice in self._found.values() for name in (choice.key, choice.knob.name)}
+        known = {name for choice in self._made.values() for name in (choice.key, choice.knob.name)}
         if unknown := sorted(self._requested.keys() - known):
             raise UnusedKnob(
                 "no rule of this kernel asks for this knob",
                 where=unknown[0],
-                cure=f"use one of {', '.join(sorted(self._found)) or 'none: this kernel has no knobs'}",
+                cure=f"use one of {', '.join(sorted(self._made)) or 'none: this kernel has no knobs'}",
             )

@@ -34,7 +34,7 @@ def plan_entry(program: LoopProgram, device: Device, entry: ScheduleEntry) -> Pl
         return _with_needed(lambda knobs: plan_kernel(program, device, knobs), dict(entry.knobs), program, device)
     mapping, choices = _with_needed(lambda knobs: _mapping(program, device, knobs), dict(entry.knobs), program, device)
     funcs = tuple((mapping.roles | dict(entry.funcs)).items())
-    plan = Plan(replace(mapping, funcs=funcs), entry.steps, choices.found, choices.settings)
+    plan = Plan(replace(mapping, funcs=funcs), entry.steps, choices.made, choices.settings)
     return plan_kernel(program, device, plan=plan)
 
 

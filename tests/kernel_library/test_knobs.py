@@ -140,7 +140,7 @@ def test_every_knob_is_on_the_page_of_schedules() -> None:
 def test_a_choice_says_what_the_rule_wanted_and_why() -> None:
     choices = Choices({"rule.side": 16})
     assert choices.number(SIDE, 8, "a reason") == 16
-    (choice,) = choices.found
+    (choice,) = choices.made
     assert (choice.key, choice.setting, choice.rule, choice.why) == ("rule.side", 16, 8, "a reason")
 
 

@@ -35,7 +35,7 @@ _BLOCKS = 8
 
 
 def column_blocks(kernel: CpuKernel) -> Nest | None:
-    """The outputs in blocks of columns, where memory runs along an outer axis, or there is no inner one."""
+    """The outputs in blocks of columns, if the contiguous axis is an outer one or there is no inner axis."""
     parent, outer = kernel.parent, kernel.outer
     inner_axes = {loop.axis for stage in kernel.outputs for loop in stage.loops} - set(outer)
     if kernel.contiguous not in outer and (inner_axes or kernel.reduces):

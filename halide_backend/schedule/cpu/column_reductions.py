@@ -61,7 +61,7 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None) -> list
 
 
 def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
-    """Whether threads can share the rows of reduction `stage`: there are enough for parts of them."""
+    """Whether there are enough rows in reduction `stage` to be split into parts for threads."""
     return (
         kernel.parallel
         and _longest(stage.updates).extent >= _PARTS * RUNNING_TERMS
@@ -70,7 +70,7 @@ def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
 
 
 def _rows_of_a_part(kernel: CpuKernel, stage: Stage) -> int:
-    """Rows of a part with accumulators of its own; all of them where threads do not share them."""
+    """Rows that share accumulators: those of a part, or all of them if threads do not share the rows."""
     extent = _longest(stage.updates).extent
     if not has_parts(kernel, stage):
         return extent

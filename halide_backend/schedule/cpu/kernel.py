@@ -52,7 +52,7 @@ class CpuKernel:
 
     @cached_property
     def outputs(self) -> list[Stage]:
-        """The pure outputs; the status of checks is no part of them."""
+        """The pure outputs, without the status of checks."""
         return [stage for stage in self.graph.outputs if stage.role is Role.OUTPUT and stage.name != "status"]
 
     @cached_property
@@ -67,7 +67,7 @@ class CpuKernel:
 
     @cached_property
     def inside(self) -> frozenset[str]:
-        """The Funcs that the pure outputs need and nothing else does, which would have no place in either loop nest."""
+        """The Funcs that only the pure outputs need."""
         others = [stage for stage in self.graph.outputs if stage not in self.outputs]
         return self._needed_by(self.outputs) - self._needed_by(others)
 
@@ -88,7 +88,7 @@ class CpuKernel:
 
     @cached_property
     def contiguous(self) -> str:
-        """The axis along which most bytes are adjacent: the largest operands decide, or the mapping of transposes."""
+        """The contiguous axis: that along which most bytes have stride 1, or that of the mapping's transposition."""
         if self.transposition is not None:
             return self.transposition.across if self.transposition.results else self.transposition.column
         votes: dict[str, int] = {}
@@ -109,18 +109,18 @@ class CpuKernel:
         return bool(self.choices.choose(PARALLEL, self.work >= PARALLEL_WORK, why))
 
     def grain(self, extent: int, work: int) -> int:
-        """Steps of one task in a loop of `extent` steps of `work` operations: worth a call, yet many enough."""
+        """Iterations of one task, in a loop of `extent` iterations of `work` operations: enough to be worth a call."""
         return min(max(1, self.task_work // max(work, 1)), max(1, extent // 16))
 
     @property
     def task_work(self) -> int:
-        """Operations that one parallel step has at least."""
+        """The least number of operations of a parallel iteration."""
         return self.choices.number(TASK_WORK, 4_000, "the call of a step takes some nanoseconds")
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Loops that were cut: the `steps` that did it, and the `loops` there are now, innermost first."""
+    """The `steps` that split loops, and the resulting `loops`, innermost first."""
 
     steps: tuple[Step, ...]
     loops: tuple[str, ...]

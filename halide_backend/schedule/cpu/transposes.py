@@ -26,7 +26,7 @@ _LINE = 64
 
 
 def transposes(kernel: CpuKernel) -> Nest | None:
-    """The outputs in tiles, where the mapping turns operands."""
+    """The outputs in tiles, if the mapping transposes operands."""
     turned = kernel.transposition
     if turned is None:
         return None

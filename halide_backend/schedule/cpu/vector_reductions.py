@@ -72,7 +72,7 @@ class _Lanes:
         self.steps.append(ComputeAt(func, *self.at) if self.at else ComputeRoot(func))
 
     def _chunks(self, func: str, loop: Loop, others: list[Loop], parallel: bool) -> tuple[str, Loop, list[Loop]]:
-        """Cut a long reduction into partial results; returns what is left to do inside one of them."""
+        """Split a long reduction into partial results; returns the rest, a reduction inside one of them."""
         partial = f"{func}_chunks"
         terms = -(-loop.extent // self._width(loop)) * math.prod(other.extent for other in others[:-1])
         chunk = self._choices.number(CHUNK, 16_384, "64 KiB of float32, a core's share of L2", at=self._name)
@@ -96,7 +96,7 @@ class _Lanes:
         return partial, loop, others
 
     def _split(self, func: str, loop: Loop, size: int) -> tuple[Loop, Loop]:
-        """The loop over pieces of `size` steps of `loop`, and the one inside a piece."""
+        """The loop over pieces of `size` iterations of `loop`, and the loop inside a piece."""
         outer = Loop(f"{loop.name}_c", -(-loop.extent // size), loop.axis)
         inner = Loop(f"{loop.name}_i", size, loop.axis)
         self.steps.append(Split(func, loop.name, outer.name, inner.name, size, update=0))

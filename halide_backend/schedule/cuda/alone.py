@@ -1,4 +1,4 @@
-"""Outputs of CUDA threads that do not cooperate: an outer point, or a chunk of adjacent ones, for each."""
+"""Outputs of CUDA threads that do not cooperate: each computes a point of the outer axes, or a chunk of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.knobs import Choices
-from halide_backend.schedule.mapping.cache_hints import priority_of_loads
+from halide_backend.schedule.mapping.cache_hints import load_cache_hint
 from halide_backend.schedule.mapping.cuda_funcs import cuda_funcs
 from halide_backend.schedule.mapping.division import division_forms
 from halide_backend.schedule.mapping.mapping import Mapping
@@ -70,7 +70,7 @@ def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping
     return Mapping(
         cuda_funcs(program, tiling),
         tiling,
-        priority_of_loads(program, tiling, device, choices),
+        load_cache_hint(program, tiling, device, choices),
         division_forms(program, tiling, choices),
         register_limit(tiling, choices),
         rule.name,
@@ -93,7 +93,7 @@ def cuda_steps(graph: StageGraph, mapping: Mapping, device: Gpu, choices: Choice
 
 
 def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
-    """The tiling of a program as it was captured, if one kernel computes it as well as several would.
+    """The tiling of a program as it was captured, if one kernel computes it no slower than several would.
 
     Sums of the sums of lines would leave each thread, or each group, a long way to go; and what threads that reduce
     across memory store along what they reduce would go to as many places as there are threads.

@@ -51,7 +51,7 @@ _COLUMN = "x"
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Columns of known length along the memory that is adjacent, if nothing is stored but what they are reduced to."""
+    """Columns of static length that are adjacent in memory, if only their reductions are stored."""
     columns, along = facts.columns, facts.stored_along
     if columns is None or along not in columns.outer or not facts.divides(_FEWEST_COLUMNS, along):
         return None

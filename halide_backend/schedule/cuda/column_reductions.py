@@ -104,7 +104,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 
 def _load(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
-    """Load the words of a chunk at once, where its user wants them; without such a place one at a time."""
+    """Load the words of a chunk at once, at the loop of its only user; without such a loop, one at a time."""
     sinks, reductions = kernel.sinks(stage.name), kernel.reductions_of(stage.name)
     if not reductions or not kernel.line(stage):
         load_words(found, stage, ComputeAt(stage.name, kernel.parent.name, THREAD))
@@ -115,7 +115,7 @@ def _load(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
 def _load_beside(found: list[Step], kernel: TiledKernel, stage: Stage, reduction: Stage) -> None:
     """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
     loop = reduction.updates[0]
-    count = _round(kernel, reduction)
+    count = _unroll_factor(kernel, reduction)
     if count == 1 or (loop.fixed and loop.extent == count):
         var = loop.name
     elif not loop.fixed or loop.extent % count:
@@ -134,10 +134,10 @@ def _reduce(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
     ]
     for name in elements:
         found += [Unroll(stage.name, name), Unroll(stage.name, name, update=0)]
-    unroll(found, stage, stage.updates[0], _round(kernel, stage))
+    unroll(found, stage, stage.updates[0], _unroll_factor(kernel, stage))
 
 
-def _round(kernel: TiledKernel, reduction: Stage) -> int:
+def _unroll_factor(kernel: TiledKernel, reduction: Stage) -> int:
     """Unroll factor of the innermost loop of a reduction."""
     loop = reduction.updates[0]
     if not loop.fixed:

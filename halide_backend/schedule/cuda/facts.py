@@ -1,4 +1,4 @@
-"""What the rules for CUDA ask of a program before it is written: loops, layouts, where memory is adjacent."""
+"""What the rules for CUDA ask about a program before it is written: loops, layouts, contiguous axes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Facts:
 
     @cached_property
     def hints(self) -> dict[str, int]:
-        """Typical extents: they decide what is fast, never what is right."""
+        """Typical extents, for speed and never for correctness."""
         return {axis.name: axis.hint for axis in self.program.axes}
 
     @cached_property
@@ -55,7 +55,7 @@ class Facts:
 
     @cached_property
     def recurs(self) -> bool:
-        """Whether something takes as many steps as its data say."""
+        """Whether some loop has a data-dependent trip count."""
         return any(value.operation in RECURRENCES for value in self.program.values)
 
     @cached_property
@@ -65,7 +65,7 @@ class Facts:
 
     @cached_property
     def stored_along(self) -> str:
-        """The axis along which most memory is adjacent, if every store runs along it, else ""."""
+        """The contiguous axis, if every store runs along it, else ""."""
         along = contiguous_axis(self.program)
         everywhere = all(along in {axis.name for axis in store.nest.iteration} for store in self.program.stores)
         return along if everywhere else ""

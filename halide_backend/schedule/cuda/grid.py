@@ -20,7 +20,7 @@ def fits_grid(extents: Sequence[int]) -> bool:
 
 
 def innermost(loops: Sequence[Loop]) -> Loop:
-    """Which of `loops`, innermost first, is the innermost in a grid: a long one, or one of computed length, if any."""
+    """Which of `loops`, innermost first, is the innermost in a grid: a long one, or one of dynamic extent, if any."""
     longest = min(loops, key=lambda loop: (loop.fixed, -loop.extent))
     return loops[0] if longest.fixed and longest.extent <= MOST_BLOCKS else longest
 
@@ -28,7 +28,7 @@ def innermost(loops: Sequence[Loop]) -> Loop:
 def grid(func: str, loops: Sequence[Loop]) -> tuple[Step, ...]:
     """Give `loops`, innermost first, to the dimensions of a grid, of which only the innermost may be long.
 
-    Loops of one step for which no dimension is left stay loops.
+    Loops of one iteration stay loops if no dimension is left.
 
     Raises:
         Unsupported: they are too many, or too long.
@@ -62,5 +62,5 @@ def plane(func: str, outer: Sequence[Loop], within: Sequence[str], block: int) -
 
 
 def blocks(loop: Loop, name: str, steps: int) -> Loop:
-    """The loop `name` that remains of `loop` if each block does `steps` iterations of it."""
+    """The loop `name` over blocks, if each does `steps` iterations of `loop`."""
     return replace(loop, name=name, extent=-(-loop.extent // steps))

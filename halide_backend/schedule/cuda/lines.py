@@ -20,7 +20,7 @@ def is_computed(facts: Facts, line: Tiling) -> bool:
 
 
 def are_lines(facts: Facts, line: Tiling) -> bool:
-    """Whether every output has one value for a line, or its line lies in memory in that order."""
+    """Whether every output has one value for a line, or stores its line contiguously in the same order."""
     return all(is_contiguous_over(layout, line.inner, facts.extents) for layout in facts.layouts.values())
 
 

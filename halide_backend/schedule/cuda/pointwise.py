@@ -200,7 +200,7 @@ def _parts(kernel: TiledKernel, stage: Stage, threads: int) -> int:
 
 
 def _threads(kernel: TiledKernel) -> int:
-    """Threads of a block."""
+    """The number of threads of a block."""
     if any(stage.reads > 1 and _stored(stage) < VECTOR for stage in kernel.outputs):
         return kernel.choices.number(THREADS, BLOCK_OF_SINGLES, "threads load single elements")
     return kernel.choices.number(THREADS, BLOCK, "gelu of 2**24 bfloat16 takes 21.9 us, with 256 threads 23.0 us")

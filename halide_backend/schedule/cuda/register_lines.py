@@ -138,7 +138,7 @@ def _short_lines(facts: Facts, tiling: Tiling, number: int, widest: int) -> Iter
 
 
 def _excess(facts: Facts, tiling: Tiling) -> str:
-    """What the threads of a group have too much of, "" if they can hold the line."""
+    """Why the threads of a group cannot hold the line, "" if they can."""
     together = sum(_words(facts, tiling, tiling.elements, 2))
     room = min(_MOST_REGISTERS, facts.device.registers // tiling.threads) - _OTHER_REGISTERS
     if tiling.steps * together > room:
@@ -191,7 +191,7 @@ def give_outputs(found: list[Step], kernel: TiledKernel, groups: int) -> None:
 
 
 def hold_load(found: list[Step], kernel: TiledKernel, stage: Stage, step: str) -> None:
-    """Load the words of a chunk where they are used, or for all steps before what reduces or scans them."""
+    """Load the words of a chunk where they are used, or of all iterations before a reduction or scan that uses them."""
     var = THREAD if kernel.reductions_of(stage.name) else step
     load_words(found, stage, ComputeAt(stage.name, kernel.parent.name, var))
     if var == THREAD:

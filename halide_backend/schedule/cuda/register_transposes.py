@@ -60,7 +60,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 
 
 def _moves_vectors(facts: Facts, tiling: Tiling) -> bool:
-    """Whether each thread reads and stores its tile in vectors alone."""
+    """Whether each thread reads and stores its tile only in vectors."""
     access, words = VectorAccess(facts.program, tiling), VECTOR // WORD
     for position, value in enumerate(facts.program.values):
         if isinstance(value.attribute, Load) and not value.axes.isdisjoint(tiling.cuts):
@@ -72,7 +72,7 @@ def _moves_vectors(facts: Facts, tiling: Tiling) -> bool:
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
-    """Every thread reads vectors along one axis, and stores vectors along the other that it puts together itself."""
+    """Every thread reads vectors along one axis, and gathers and stores vectors along the other."""
     found: list[Step] = []
     output = kernel.parent
     tiles = [loop for loop in output.loops if loop.kind is LoopKind.AXIS]

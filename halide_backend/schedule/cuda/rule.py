@@ -1,4 +1,4 @@
-"""Rule: one way to lay programs of a kind on a GPU."""
+"""Rule: one way to map programs of a kind to a GPU."""
 
 from __future__ import annotations
 

@@ -97,14 +97,14 @@ def _line(facts: Facts) -> Tiling:
 
 
 def _words(facts: Facts, line: Tiling, elements: int) -> int:
-    """Words that a thread needs for a chunk: of what it reads, or of what it scans and keeps."""
+    """Words that a thread needs for a chunk: of what it reads, or of what it scans and uses again."""
     read, kept = (facts.loaded_bytes(line, uses) for uses in (1, 2))
     scanned = sum(ELEMENT[v.dtype][1] // 8 for v in facts.program.values if isinstance(v.attribute, Scan))
     return -(-elements * max([*read, scanned + sum(kept)]) // 4)
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
-    """The Funcs of a scan are computed where each thread begins."""
+    """The Funcs of a scan are computed at the beginning of each thread."""
     found: list[Step] = []
     groups = groups_per_block(kernel, WARPS)
     give_outputs(found, kernel, groups)

@@ -115,7 +115,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
 
 
 def _output(found: list[Step], kernel: TiledKernel, stage: Stage, down: str, along: str, threads: int) -> str:
-    """Give tiles of `stage` to blocks; returns the loop of these."""
+    """Give tiles of `stage` to blocks; returns the loop over blocks."""
     side, lines = kernel.tiling.side, kernel.tiling.lines
     words = [loop.name for loop in stage.loops if loop.kind is LoopKind.WORD]
     rest = [loop.name for loop in stage.loops if loop.name not in (down, along, *words)]

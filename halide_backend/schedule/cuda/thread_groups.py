@@ -52,7 +52,7 @@ def groups_per_block(kernel: TiledKernel, knob: Knob) -> int:
 
 
 def fused_outer_loops(steps: list[Step], kernel: TiledKernel, stage: Stage) -> list[Loop]:
-    """The outer loops of an output; those of computed length are made one."""
+    """The outer loops of an output; those of dynamic extent are fused."""
     outer = kernel.outer_loops(stage)
     if are_fixed(outer):
         return outer
@@ -91,7 +91,7 @@ def pack(stage: Stage, parent: Stage, step: str) -> tuple[Step, ...]:
 
 
 def hold(stage: Stage) -> list[Step]:
-    """Keep what a thread loads in all its steps in registers."""
+    """Keep what a thread loads in all its iterations in registers."""
     # Where a guard tells that some threads have fewer steps, their number would not be a constant.
     found: list[Step] = []
     for loop in (loop for loop in stage.loops if loop.kind is LoopKind.STEP):

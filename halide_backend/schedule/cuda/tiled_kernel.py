@@ -1,4 +1,4 @@
-"""A kernel as the rules for CUDA look at it: Funcs that are written for a tiling, and the machine they are for."""
+"""What the rules for CUDA know about a kernel: Funcs that are written for a tiling, and the GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.GROUP_REDUCTION, Role.SCAN, Ro
 
 @dataclass(frozen=True)
 class TiledKernel:
-    """The stages of a kernel, the tiling that they are written for, the device and what is asked of the rules."""
+    """The stages of a kernel, the tiling that they are written for, the device and the requested knobs."""
 
     graph: StageGraph
     tiling: Tiling
@@ -116,7 +116,7 @@ def unroll_chunk(steps: list[Step], func: str, loops: Sequence[Loop]) -> list[st
 
 
 def fuse(steps: list[Step], func: str, loops: Sequence[Loop], name: str) -> str:
-    """Make one loop of several, the first one innermost; its name, which is `name` if there is more than one."""
+    """Fuse loops, the first one innermost; returns the fused loop's name: `name`, or that of the only loop."""
     inner = loops[0].name
     for number, loop in enumerate(loops[1:], start=2):
         fused = name if number == len(loops) else f"{name}{number}"

@@ -7,8 +7,8 @@ from halide_backend.schedule.cuda.facts import Facts
 
 
 def transposed_axes(facts: Facts) -> tuple[str, str] | None:
-    """The axes along which transposed operands are read and outputs are written, if there is one pair of them and their
-    extents are known."""
+    """The axes along which transposed operands are read and outputs are written, if there is one pair and their
+    extents are static."""
     if facts.reductions or facts.recurs:
         return None
     inner = {layout.variables[0] for layout in facts.layouts.values() if layout.variables}

@@ -1,4 +1,4 @@
-"""What the caches of a GPU are to do with what a kernel loads."""
+"""Cache hints for a CUDA kernel's loads."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NONE, _STREAMED, _REPLACED = "none", "L1::no_allocate", "L2::evict_last"
 HINT = Knob("loads.hint", (_NONE, _STREAMED, _REPLACED), "cache hint of loads, as PTX calls it")
 
 
-def priority_of_loads(program: LoopProgram, tiling: Tiling, device: Gpu, choices: Choices) -> str:
-    """PTX's name for it, "" for none: "L1::no_allocate" for rows that are reduced and gone, "L2::evict_last" for long
+def load_cache_hint(program: LoopProgram, tiling: Tiling, device: Gpu, choices: Choices) -> str:
+    """PTX's hint, "" for none: "L1::no_allocate" for rows that are read only once, "L2::evict_last" for long
     tensors that are replaced row by row, so that what is stored makes room for what is stored next.
 
     Raises:
@@ -43,7 +43,7 @@ def priority_of_loads(program: LoopProgram, tiling: Tiling, device: Gpu, choices
 
 
 def _is_streamed(program: LoopProgram, tiling: Tiling) -> bool:
-    """Whether thread groups read their lines once, each its own, and store a value or some for a line."""
+    """Whether thread groups read each line once, and store only a few values for it."""
     if tiling.kind not in (TilingKind.REGISTERS, TilingKind.BLOCK):
         return False
     inner, sinks = set(tiling.inner), sinks_of(program)
