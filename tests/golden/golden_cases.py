@@ -125,6 +125,7 @@ CASES = (
     Case("softmax_short", lambda x: torch.softmax(x, -1), halves((64, 3, 32))),
     Case("softmax_backward", softmax_backward, floats((64, 256), (64, 256))),
     Case("log_softmax", lambda x: torch.log_softmax(x, -1), floats((64, 100))),
+    Case("log_softmax_short", lambda x: torch.log_softmax(x, -1), halves((1001, 10)), ("cpu",)),
     Case("layer_norm", lambda x, w, b: F.layer_norm(x, w.shape, w, b), floats((16, 2048), (2048,), (2048,))),
     Case("rms_norm_bfloat16", rms_norm, halves((64, 512), (512,))),
     Case("row_sum", lambda x: x.sum(-1), floats((300, 1003)), (*_BOTH, "cpu-avx2")),

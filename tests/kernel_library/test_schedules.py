@@ -92,7 +92,7 @@ def integers(extents: tuple[int, ...]) -> tuple[Builder, list[torch.Tensor], boo
 CASES = (pointwise, softmax, integers)
 
 
-@pytest.mark.parametrize("extents", [(5, 17), (64, 64), (300, 33), (1, 1000), (3, 7, 129)], ids=str)
+@pytest.mark.parametrize("extents", [(5, 17), (64, 64), (300, 33), (1, 1000), (3, 7, 129), (131, 7)], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_every_legal_schedule_gives_the_same(case: Callable[..., object], extents: tuple[int, ...]) -> None:
     torch.manual_seed(1)

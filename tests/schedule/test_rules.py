@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
@@ -54,3 +56,34 @@ def test_the_register_decides_the_width() -> None:
     for vector_bytes, lanes in ((64, 16), (32, 8), (16, 4)):
         splits = [s for s in steps_of(graph, vector_bytes) if isinstance(s, Split) and s.inner.endswith("_v")]
         assert [s.factor for s in splits] == [lanes]
+
+
+def rows_of(extent: int, work: int) -> StageGraph:
+    """Sums of 4096 rows of `extent` elements, which `work` operations make, memory running along the rows."""
+    over = Loop("r_0$x", extent, "x1")
+    size = 4096 * extent * 4
+    operand = Stage(
+        "operand", Role.INLINE, loops(("x1", extent), ("x0", 4096)), work=work, contiguous={"x1": size}, traffic=size
+    )
+    total = Stage("total", Role.REDUCTION, loops(("x0", 4096)), calls=("operand",), updates=(over,), operator="sum")
+    output = Stage("out", Role.OUTPUT, loops(("x0", 4096)), calls=("total",), contiguous={"x0": 16_384})
+    return StageGraph((operand, total, output), ("x0",))
+
+
+@pytest.mark.parametrize(
+    ("extent", "work", "vector_bytes", "side_by_side"),
+    [(10, 40, 64, True), (10, 2, 64, False), (16, 40, 64, False), (7, 40, 32, True), (10, 40, 32, False)],
+)
+def test_vectors_run_across_rows_that_are_short_and_much_is_computed_for(
+    extent: int, work: int, vector_bytes: int, side_by_side: bool
+) -> None:
+    schedule = steps_of(rows_of(extent, work), vector_bytes)
+    assert (Vectorize("total", "x0_v", update=0) in schedule) is side_by_side
+    assert any(isinstance(s, RFactor) for s in schedule) is not side_by_side
+
+
+@pytest.mark.parametrize(("work", "lanes"), [(2, 32), (3, 16)])
+def test_what_is_copied_fills_whole_registers(work: int, lanes: int) -> None:
+    output = Stage("out", Role.OUTPUT, loops(("x0", 4096)), bits=16, work=work, contiguous={"x0": 16_384})
+    steps = steps_of(StageGraph((output,), ("x0",)), 64)
+    assert [s.factor for s in steps if isinstance(s, Split) and s.inner.endswith("_v")] == [lanes]

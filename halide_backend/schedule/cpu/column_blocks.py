@@ -10,6 +10,7 @@ import math
 from halide_backend.schedule.cpu.column_reductions import has_parts
 from halide_backend.schedule.cpu.kernel import (
     PARALLEL_WORK,
+    SHORT_ROW_VECTORS,
     CpuKernel,
     Level,
     Nest,
@@ -134,6 +135,9 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
     """Columns of one block: small enough to share out, large enough to be worth a task."""
     extent = loop_along(kernel.parent, column).extent
     points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
+    if kernel.short_rows:
+        # Lines of a cache that several vectors and stages read.
+        return min(SHORT_ROW_VECTORS * lanes, lanes * (-(-extent // lanes)))
     if not kernel.parallel or points >= 16 or (streamed and kernel.parent.points > extent):
         wanted = extent
     else:

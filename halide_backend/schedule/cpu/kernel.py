@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,13 @@ from halide_backend.schedule.steps import Parallel, Split, Step, Vectorize
 
 #: Operations below which starting threads costs more than it saves (about 2.5 us of serial work).
 PARALLEL_WORK = 20_000
+
+#: Vectors of rows from which on, and operations for each element of a row from which on, short rows lie in vectors side
+#: by side: an element that is loaded or stored alone takes about two instructions.
+SHORT_ROW_VECTORS, SHORT_ROW_WORK = 4, 40
+
+#: Work of a Func that is one load: the load and its store.
+COPY_WORK = 2
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
 VECTOR = Knob("vectors.bytes", (16, 32, 64, 128), "bytes of a vector; what is wider than a register takes several")
@@ -46,9 +54,17 @@ class CpuKernel:
     transposition: Transposition | None = None
 
     def lanes(self, bits: int) -> int:
-        """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in."""
+        """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in, unless they
+        are only copied."""
         width = self.choices.number(VECTOR, self.device.vector_bytes, "a register of the processor")
-        return width * 8 // max(bits, 32)
+        return width * 8 // max(bits, 8 if self.copies else 32)
+
+    @cached_property
+    def copies(self) -> bool:
+        """Whether nothing is computed: each output is a load, or a constant."""
+        return all(
+            stage.role is Role.OUTPUT and not stage.calls and stage.work <= COPY_WORK for stage in self.graph.stages
+        )
 
     @cached_property
     def outputs(self) -> list[Stage]:
@@ -91,11 +107,31 @@ class CpuKernel:
         """The contiguous axis: that along which most bytes have stride 1, or that of the mapping's transposition."""
         if self.transposition is not None:
             return self.transposition.across if self.transposition.results else self.transposition.column
+        return self.graph.outer[-1] if self.short_rows else self._along_memory
+
+    @cached_property
+    def _along_memory(self) -> str:
         votes: dict[str, int] = {}
         for stage in self.graph.stages:
             for axis, size in stage.contiguous.items():
                 votes[axis] = votes.get(axis, 0) + size
         return max(votes, key=lambda axis: votes[axis]) if votes else ""
+
+    @cached_property
+    def short_rows(self) -> bool:
+        """Whether vectors run across rows of memory, each of which a vector could hold: what is computed for each row,
+        reductions and functions of their results, is worth more than the loads and stores of single elements."""
+        row, outer = self._along_memory, self.graph.outer
+        reductions = [stage for stage in self.graph.stages if stage.role is Role.REDUCTION]
+        if self.transposition is not None or not (reductions and outer and self.outputs) or row in outer:
+            return False
+        if any({loop.axis for loop in stage.updates} != {row} for stage in reductions):
+            return False
+        lanes = self.lanes(32)
+        elements = max(loop.extent for stage in reductions for loop in stage.updates)
+        rows = max((loop.extent for stage in self.outputs for loop in stage.loops if loop.axis == outer[-1]), default=0)
+        each = self.work / max(1, elements * math.prod(loop_along(self.parent, axis).extent for axis in self.outer))
+        return elements < lanes and rows >= SHORT_ROW_VECTORS * lanes and each >= SHORT_ROW_WORK
 
     @cached_property
     def work(self) -> int:
