@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from halide_backend import cli
-from halide_backend.errors import NothingToTune
 from halide_backend.program import serialization
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device
@@ -77,11 +76,6 @@ def test_a_lost_worker_costs_its_running_trial(cluster: str, tmp_path: Path, row
         assert 1 < len(trials) <= len(set(trials)) + 1
     assert {trial.device for trial in recorded.trials} == {device.name}
     assert all(kind == device for kind, _ in kept)
-
-
-def test_where_there_is_no_cluster(tmp_path: Path) -> None:
-    with TrialLog(tmp_path / "log") as log, pytest.raises(NothingToTune, match="no cluster"):
-        RaySession("127.0.0.1:1", "cpu", log)
 
 
 def test_machines_of_another_class_tune_all_kernels_for_themselves(
