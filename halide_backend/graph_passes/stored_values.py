@@ -108,7 +108,10 @@ def _reads(node: Node, known: dict[Node, frozenset[_Read]]) -> frozenset[_Read] 
 def _is_stored_by_inductor(node: Node, reads: frozenset[_Read]) -> bool:
     """Whether Inductor stores it: by its numbers, those of its rules that matter here."""
     shared = len(node.users) > 1 and len(reads) > config.realize_reads_threshold
-    return shared or bool(len(reads) > config.realize_cpu_acc_reads_threshold)
+    most = (
+        config.realize_acc_reads_threshold
+    )  # None since torch 2.13, unless somebody sets it: a number for each device
+    return shared or bool(len(reads) > (config.realize_cpu_acc_reads_threshold if most is None else most))
 
 
 def _shifted_uses(node: Node) -> float:
