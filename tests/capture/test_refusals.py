@@ -56,9 +56,10 @@ def test_every_code_is_used() -> None:
 
 def test_an_error_that_delegates_has_the_code_of_its_name() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HalideBackendError)]
-    # What is raised before a kernel is captured or after it is built, for a schedule of the user's, or by the tuner.
+    # What is raised before a kernel is captured or after it is built, for a schedule of the user's or for a package, or
+    # by the tuner.
     elsewhere = {"halide-backend-error", "unknown-option-error", "wrong-backend-error", "load-error", "old-value-lost"}
-    elsewhere |= {"schedule-error", "schedule-file-error", "unused-knob"}
+    elsewhere |= {"schedule-error", "schedule-file-error", "unused-knob", "package-error", "target-error"}
     elsewhere |= {"device-error", "trial-log-error", "nothing-to-tune", "script-failed", "missing-extra"}
     codes = {kind("what").code for kind in kinds if kind is not Unsupported}
     assert {code for code in codes - elsewhere if not code.startswith("kernel-") or "text" in code} == set(ERROR_CODES)

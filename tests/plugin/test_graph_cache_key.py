@@ -64,6 +64,8 @@ def test_every_option_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
         "compile_time_limit": 5.0,
         "compile_memory_limit_mb": 1024,
         "target": "sse41",
+        "aot_targets": "sse41,avx2",
+        "product_library": "aten",
         "delegate": False,
         "schedule_files": ("some.toml",),
         "schedule_folder": "elsewhere",

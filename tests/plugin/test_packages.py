@@ -167,7 +167,8 @@ report(refused=refused, configs=configs, unknown=failure(lambda: setattr(config,
 """,
         **NO_PROBES,
     )
-    assert made["configs"] == {"cpu_backend": "halide_backend", "cpp.march": "x86-64-v2", "cpp.simdlen": 0}
+    backends = dict.fromkeys(("cpu_backend", "cuda_backend"), "halide_backend")
+    assert made["configs"] == {**backends, "cpp.march": "x86-64-v2", "cpp.simdlen": 0}
     assert made["unknown"][1] == "HalideBackendError" and "some of 'sse41', 'avx2', 'avx512'" in made["unknown"][2]
     assert "TargetError" in made["refused"][1] + made["refused"][2]
     assert "cpp.march is None" in made["refused"][2] and "aot_configs()" in made["refused"][2]
