@@ -20,14 +20,14 @@ Made = Callable[..., LoopProgram]
 def test_the_knobs_that_rules_ask_for_are_the_space(row_sums: Made, device: Device) -> None:
     space = Space(row_sums(), device)
     assert [decision.key for decision in space.decisions(RULES)] == [
+        "vectors.bytes",
         "parallel.threads",
         "parallel.task_work",
-        "vectors.bytes",
         "vector_reduction.accumulators@sum_0",
         "vector_reduction.partial@sum_0",
     ]
     assert space.chosen(RULES) == space.kernel(RULES).plan.knobs
-    # 1 other value for threads, 3, 3, 3 and 2 for the others.
+    # 3 other values for bytes, 1 for threads, 3, 3 and 2 for the others.
     near = neighbours(space, RULES)
     assert len(near) == len(set(near)) == 12
     assert all(len(settings) == 1 for settings in near)

@@ -91,7 +91,7 @@ def test_records_are_tuned_and_the_search_goes_on(
 
 def test_a_script_is_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.py").write_text(MODEL)
-    assert cli.main(["tune", "model.py", "--budget", "10s", "--strategy", "random"]) == 0
+    assert cli.main(["tune", "model.py", "--budget", "25s", "--strategy", "random"]) == 0
     assert "of 2 kernels are faster" in capsys.readouterr().out
     assert cli.main(["tune", "model:run", "--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4

@@ -33,7 +33,12 @@ _DRIVER = """
 #include <stdlib.h>
 #include <string.h>
 int cuCtxGetCurrent(void **context) { *context = (void *)1; return 0; }
+int cuCtxPushCurrent_v2(void *context) { return 0; }
+int cuCtxPopCurrent_v2(void **context) { return 0; }
+int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = 0; return 0; }
 int cuModuleLoadDataEx(void **module, void *image, unsigned n, void *a, void *b) { *module = (void *)1; return 0; }
+int cuModuleUnload(void *module) { return 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { *function = (void *)name; return 0; }
 int cuGetErrorString(int code, const char **text) { *text = "stub"; return 0; }
 int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared,
