@@ -2,10 +2,10 @@
 
 Registering replaces, per device, the function that makes a scheduling object: it makes ours while
 `torch._inductor.config.cpu_backend` (or `cuda_backend`) is "halide_backend", and otherwise calls
-the one that was there. Under the same condition passes of the device "cuda" see to how long
-reductions are split and to the type of some sums, and those of the device "cpu" to the lowering of
-flex attention, to the library of float32 matrix products and to what is stored. Nothing else in
-torch is touched, so the built-in backends keep working in the same process.
+the one that was there. Under the same condition a pass of the device (graph_passes/device_pass.py)
+rewrites FX graphs before they are lowered, and installs lowerings, choices and a way of rendering
+templates that leave other backends as they are. Nothing else in torch is touched, so the built-in
+backends keep working in the same process.
 """
 
 from __future__ import annotations
@@ -74,20 +74,10 @@ def _cpp_wrapper(kind: DeviceType, present: Any) -> Any:
 
 def _graph_pass(kind: DeviceType, present: Any) -> Any:
     """What is done to graphs of `kind`, after what the pass does that was `present`."""
-    from halide_backend.graph_passes.accumulations import AccumulateInFloat32
-    from halide_backend.graph_passes.arg_reductions import SplitArgReductions
-    from halide_backend.graph_passes.control_flow import LeaveOutCudaGraphs
-    from halide_backend.graph_passes.product_libraries import ChooseProductLibraries
-    from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits
-    from halide_backend.graph_passes.stored_values import StoreWhatFiltersRead
-    from halide_backend.graph_passes.templates import RenderTemplates
+    from halide_backend.graph_passes.device_pass import DevicePass
 
-    if kind.registered:  # Inductor has templates for no device but its own.
-        return present
-    templates = RenderTemplates(kind, present)
-    if kind.on_host:
-        return StoreWhatFiltersRead(kind, ChooseProductLibraries(kind, templates))
-    return SplitArgReductions(AccumulateInFloat32(ChooseEvenSplits(LeaveOutCudaGraphs(templates))))
+    # Inductor has templates for no device but its own.
+    return present if kind.registered else DevicePass(kind, present)
 
 
 @dataclass(frozen=True)

@@ -9,35 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.fx import GraphModule, Node
-
-from halide_backend.cache_key import NAME
 
 _ACCUMULATE = torch.ops.aten._unsafe_masked_index_put_accumulate.default
 _CONVERT = torch.ops.prims.convert_element_type.default
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-class AccumulateInFloat32(CustomGraphModulePass):
-    """Rewrites such sums of a CUDA graph; a pass of the device. `present` is the pass that was there."""
-
-    def __init__(self, present: Any) -> None:
-        self._present = present
-
-    def __call__(self, graph: GraphModule) -> None:
-        if self._present is not None:
-            self._present(graph)
-        if config.cuda_backend != NAME:
-            return
-        for node in graph.graph.find_nodes(op="call_function", target=_ACCUMULATE):
-            value = node.meta["val"]
-            if value.dtype in _NARROW and value.device.type == "cuda":
-                _widen(node, value.dtype)
-
-    def uuid(self) -> Any:
-        return (NAME, 1, None if self._present is None else self._present.uuid())
+def accumulate_in_float32(graph: GraphModule) -> None:
+    """Rewrite such sums of a CUDA graph."""
+    for node in graph.graph.find_nodes(op="call_function", target=_ACCUMULATE):
+        value = node.meta["val"]
+        if value.dtype in _NARROW and value.device.type == "cuda":
+            _widen(node, value.dtype)
 
 
 def _widen(node: Node, dtype: torch.dtype) -> None:

@@ -9,11 +9,8 @@ import math
 from typing import Any
 
 import torch
-from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.fx import GraphModule, Node
 
-from halide_backend.cache_key import NAME
 from halide_backend.graph_passes.reduction_splits import near_divisor
 
 _aten = torch.ops.aten
@@ -24,27 +21,15 @@ _KINDS = (_aten.argmax.default, _aten.argmin.default)
 _LINES, _PART_BYTES = 264, 1 << 15
 
 
-class SplitArgReductions(CustomGraphModulePass):
-    """Rewrites such arg-reductions of a CUDA graph; a pass of the device. `present` is the pass that was there."""
-
-    def __init__(self, present: Any) -> None:
-        self._present = present
-
-    def __call__(self, graph: GraphModule) -> None:
-        if self._present is not None:
-            self._present(graph)
-        if config.cuda_backend != NAME:
-            return
-        for kind in _KINDS:
-            for node in graph.graph.find_nodes(op="call_function", target=kind):
-                if node.meta["val"].device.type == "cuda":
-                    split(node)
-
-    def uuid(self) -> Any:
-        return (NAME, 1, None if self._present is None else self._present.uuid())
+def split_arg_reductions(graph: GraphModule) -> None:
+    """Rewrite such arg-reductions of a CUDA graph."""
+    for kind in _KINDS:
+        for node in graph.graph.find_nodes(op="call_function", target=kind):
+            if node.meta["val"].device.type == "cuda":
+                _split(node)
 
 
-def split(node: Node) -> None:
+def _split(node: Node) -> None:
     """Rewrite the arg-reduction `node`, if its lines are few, long, of known length, and views can have their parts."""
     whole, dim = _arguments(node)
     value = whole.meta["val"]

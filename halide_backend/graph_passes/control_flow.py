@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.ir import IRNode, get_device_type
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
@@ -24,30 +23,18 @@ _OPERATORS = torch.ops.higher_order
 _CONDITION, _LOOPS = _OPERATORS.cond, (_OPERATORS.while_loop, _OPERATORS.while_loop_stack_output)
 
 
-class LeaveOutCudaGraphs(CustomGraphModulePass):
-    """Has what contains them compiled without CUDA graphs; a pass of the device "cuda".
+def leave_out_cuda_graphs(graph: GraphModule) -> None:
+    """Have a CUDA graph that contains them compiled without CUDA graphs."""
+    if any(node.target in (_CONDITION, *_LOOPS) for node in graph.graph.nodes):
+        _install_lowerings()
 
-    `present` is the pass that was there.
-    """
 
-    def __init__(self, present: Any) -> None:
-        self._present = present
-        self._installed = False
+@functools.cache
+def _install_lowerings() -> None:
+    from torch._inductor.lowering import lowerings
 
-    def __call__(self, graph: GraphModule) -> None:
-        if self._present is not None:
-            self._present(graph)
-        if self._installed or config.cuda_backend != NAME:
-            return
-        if any(node.target in (_CONDITION, *_LOOPS) for node in graph.graph.nodes):
-            from torch._inductor.lowering import lowerings
-
-            for operator in (_CONDITION, *_LOOPS):
-                lowerings[operator] = _without_cuda_graphs(operator, lowerings[operator])
-            self._installed = True
-
-    def uuid(self) -> Any:
-        return (NAME, 1, None if self._present is None else self._present.uuid())
+    for operator in (_CONDITION, *_LOOPS):
+        lowerings[operator] = _without_cuda_graphs(operator, lowerings[operator])
 
 
 def _without_cuda_graphs(operator: Any, lower: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,47 +7,29 @@ from typing import Any
 
 import torch
 from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.fx import Graph, GraphModule, Node
 
-from halide_backend.cache_key import NAME
-from halide_backend.device_type import DeviceType
 from halide_backend.graph_passes.onednn_linear import ONEDNN_LINEAR, install_lowering
 from halide_backend.products.choice import Choice
 from halide_backend.products.product import ONEDNN, Product, form_of
-from halide_backend.selection import is_selected
 
 _aten = torch.ops.aten
 
 
-class ChooseProductLibraries(CustomGraphModulePass):
-    """Rewrites products that oneDNN computes faster than ATen; a pass of `kind`. `present` is the pass that was there.
-
-    It runs after Inductor has made `addmm` of a product and a sum, and before anything is lowered.
-    """
-
-    def __init__(self, kind: DeviceType, present: Any) -> None:
-        self._kind = kind
-        self._present = present
-
-    def __call__(self, graph: GraphModule) -> None:
-        if self._present is not None:
-            self._present(graph)
-        # A search among templates, which somebody asked for, is not cut short.
-        if not is_selected(self._kind) or config.max_autotune or config.max_autotune_gemm:
-            return
-        choice = Choice.of_this_process()
-        if not choice.may_be_onednn():
-            return
-        install_lowering()
-        for target, layer in _LAYERS.items():
-            for node in graph.graph.find_nodes(op="call_function", target=target):
-                found = layer(node)
-                if found is not None and found.is_onednn(choice):
-                    found.write(graph.graph)
-
-    def uuid(self) -> Any:
-        return (NAME, 1, Choice.of_this_process().digest(), None if self._present is None else self._present.uuid())
+def choose_product_libraries(graph: GraphModule) -> None:
+    """Rewrite products that oneDNN computes faster than ATen."""
+    # A search among templates, which somebody asked for, is not cut short.
+    if config.max_autotune or config.max_autotune_gemm:
+        return
+    choice = Choice.of_this_process()
+    if not choice.may_be_onednn():
+        return
+    install_lowering()
+    for target, layer in _LAYERS.items():
+        for node in graph.graph.find_nodes(op="call_function", target=target):
+            found = layer(node)
+            if found is not None and found.is_onednn(choice):
+                found.write(graph.graph)
 
 
 @dataclass(frozen=True)

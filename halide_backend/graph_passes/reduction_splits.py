@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.virtualized import V
-from torch.fx import GraphModule
 
 from halide_backend.cache_key import NAME
 
@@ -35,24 +33,13 @@ class EvenSplits:
         return near_divisor(int(reduction_numel_hint), count)
 
 
-class ChooseEvenSplits(CustomGraphModulePass):
-    """Installs the choices in the thread that lowers a CUDA graph, where Inductor keeps them.
+def choose_even_splits() -> None:
+    """Install the choices in this thread, where Inductor keeps them.
 
-    A pass of the device, because that runs before each of its graphs is lowered and after `inductor_choices_class`
-    can be set; `present` is the pass that was there.
+    To be called before each CUDA graph is lowered, because `inductor_choices_class` can be set until then.
     """
-
-    def __init__(self, present: Any) -> None:
-        self._present = present
-
-    def __call__(self, graph: GraphModule) -> None:
-        if self._present is not None:
-            self._present(graph)
-        if config.cuda_backend == NAME and not isinstance(V.choices, EvenSplits):
-            V.set_choices_handler(EvenSplits(V.choices))
-
-    def uuid(self) -> Any:
-        return (NAME, 1, None if self._present is None else self._present.uuid())
+    if not isinstance(V.choices, EvenSplits):
+        V.set_choices_handler(EvenSplits(V.choices))
 
 
 def near_divisor(number: int, wanted: int) -> int:

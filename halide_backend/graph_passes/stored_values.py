@@ -12,12 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch.fx import GraphModule, Node
-
-from halide_backend.cache_key import NAME
-from halide_backend.device_type import DeviceType
-from halide_backend.selection import is_selected
 
 _library = torch.library.Library("halide_backend", "FRAGMENT")
 _library.define("stored(Tensor value) -> Tensor")
@@ -52,27 +47,14 @@ _VIEWS = {*_SHIFTS, *_IN_PLACE, _aten.expand.default}
 _Read = tuple[Node, ...]
 
 
-class StoreWhatFiltersRead(CustomGraphModulePass):
-    """Marks such values in graphs of `kind`; a pass of the device. `present` is the pass that was there."""
-
-    def __init__(self, kind: DeviceType, present: Any) -> None:
-        self._kind = kind
-        self._present = present
-
-    def __call__(self, graph: GraphModule) -> None:
-        if self._present is not None:
-            self._present(graph)
-        if not is_selected(self._kind):
-            return
-        _install_lowering()
-        for node in values_to_store(graph):
-            with graph.graph.inserting_after(node):
-                stored = graph.graph.call_function(STORED, (node,))
-            stored.meta.update(node.meta)
-            node.replace_all_uses_with(stored, delete_user_cb=lambda user, stored=stored: user is not stored)
-
-    def uuid(self) -> Any:
-        return (NAME, 1, None if self._present is None else self._present.uuid())
+def store_what_filters_read(graph: GraphModule) -> None:
+    """Mark such values."""
+    _install_lowering()
+    for node in values_to_store(graph):
+        with graph.graph.inserting_after(node):
+            stored = graph.graph.call_function(STORED, (node,))
+        stored.meta.update(node.meta)
+        node.replace_all_uses_with(stored, delete_user_cb=lambda user, stored=stored: user is not stored)
 
 
 def values_to_store(graph: GraphModule) -> list[Node]:
@@ -108,9 +90,8 @@ def _reads(node: Node, known: dict[Node, frozenset[_Read]]) -> frozenset[_Read] 
 def _is_stored_by_inductor(node: Node, reads: frozenset[_Read]) -> bool:
     """Whether Inductor stores it: by its numbers, those of its rules that matter here."""
     shared = len(node.users) > 1 and len(reads) > config.realize_reads_threshold
-    most = (
-        config.realize_acc_reads_threshold
-    )  # None since torch 2.13, unless somebody sets it: a number for each device
+    # None since torch 2.13, unless somebody sets it: a number for each device.
+    most = config.realize_acc_reads_threshold
     return shared or bool(len(reads) > (config.realize_cpu_acc_reads_threshold if most is None else most))
 
 

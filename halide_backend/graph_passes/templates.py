@@ -10,36 +10,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from torch._inductor.custom_graph_pass import CustomGraphModulePass
-from torch.fx import GraphModule
-
-from halide_backend.cache_key import NAME
 from halide_backend.capture.delegate import own_name
 from halide_backend.device_type import DeviceType
 from halide_backend.selection import is_selected
 
 
-class RenderTemplates(CustomGraphModulePass):
-    """Has templates rendered for Inductor's own backend; a pass of `kind`, which runs before its graphs are lowered.
-
-    `present` is the pass that was there.
-    """
-
-    def __init__(self, kind: DeviceType, present: Any) -> None:
-        self._kind = kind
-        self._present = present
-        self._installed = False
-
-    def __call__(self, graph: GraphModule) -> None:
-        if self._present is not None:
-            self._present(graph)
-        if not self._installed and is_selected(self._kind):
-            for template in _templates(self._kind):
-                template.generate = _under_own_name(template.generate, self._kind)
-            self._installed = True
-
-    def uuid(self) -> Any:
-        return (NAME, 2, None if self._present is None else self._present.uuid())
+@functools.cache
+def render_for_own_backend(kind: DeviceType) -> None:
+    """Have templates of `kind` rendered for Inductor's own backend; to be called before a graph is lowered."""
+    for template in _templates(kind):
+        template.generate = _under_own_name(template.generate, kind)
 
 
 def _templates(kind: DeviceType) -> tuple[Any, ...]:

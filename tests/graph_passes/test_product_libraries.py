@@ -194,22 +194,3 @@ def test_inductors_own_backend_is_left_alone() -> None:
 def test_switching_onednn_off_is_obeyed() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         check(mm, random(33, 20), random(20, 17), calls=0)
-
-
-def test_the_choice_is_part_of_the_cache_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    from torch._inductor.codegen.common import get_custom_backend_pass_for_device
-
-    from halide_backend.plugin import register
-    from halide_backend.products import calibration_store
-    from halide_backend.products.calibration import measure
-
-    register()
-    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path))
-    passes: Any = get_custom_backend_pass_for_device("cpu")
-    seen = [passes.uuid()]
-    with torch.backends.mkldnn.flags(enabled=False):
-        seen.append(passes.uuid())
-    calibration_store.save(measure(lambda _: (2.0, 1.0)), torch.get_num_threads())
-    seen.append(passes.uuid())
-    assert len(set(seen)) == 3
-    assert passes.uuid() == seen[-1]

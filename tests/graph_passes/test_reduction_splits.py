@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor import config as inductor_config
-from torch._inductor.codegen import common
 from torch._inductor.virtualized import V
-from torch.fx import GraphModule, symbolic_trace
 
-import halide_backend.plugin
-from halide_backend.graph_passes.reduction_splits import ChooseEvenSplits, EvenSplits, near_divisor
+from halide_backend.graph_passes.reduction_splits import EvenSplits, choose_even_splits, near_divisor
 
 
 @pytest.mark.parametrize(
@@ -55,38 +52,11 @@ def test_other_choices_stay() -> None:
     assert EvenSplits(V.choices).should_use_persistent_reduction == V.choices.should_use_persistent_reduction
 
 
-def test_the_pass_of_the_device_installs_them_once_and_runs_the_one_before() -> None:
-    seen: list[GraphModule] = []
-    graph = symbolic_trace(lambda x: -x)
-
-    class Present:
-        def __call__(self, graph: GraphModule) -> None:
-            seen.append(graph)
-
-        def uuid(self) -> str:
-            return "present"
-
-    choose = ChooseEvenSplits(Present())
-    assert "present" in choose.uuid()
+def test_the_choices_are_installed_once() -> None:
     before = V.choices
     with V.set_choices_handler(before):
-        with inductor_config.patch(cuda_backend="triton"):
-            choose(graph)
-        assert V.choices is before
-        with inductor_config.patch(cuda_backend="halide_backend"):
-            choose(graph)
-            once = V.choices
-            choose(graph)
+        choose_even_splits()
+        once = V.choices
+        choose_even_splits()
         assert isinstance(once, EvenSplits) and V.choices is once
     assert V.choices is before
-    assert seen == [graph] * 3
-
-
-def test_the_pass_is_registered_for_cuda_alone() -> None:
-    halide_backend.plugin.register()
-    before = V.choices
-    with V.set_choices_handler(before), inductor_config.patch(cuda_backend="halide_backend"):
-        common.get_custom_backend_pass_for_device("cpu")(symbolic_trace(lambda x: -x))
-        assert V.choices is before
-        common.get_custom_backend_pass_for_device("cuda")(symbolic_trace(lambda x: -x))
-        assert isinstance(V.choices, EvenSplits)

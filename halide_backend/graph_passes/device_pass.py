@@ -1,0 +1,53 @@
+"""What is done to the FX graphs of one device type, as the one pass that Inductor runs for a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch.fx import GraphModule
+
+from halide_backend.cache_key import NAME
+from halide_backend.device_type import DeviceType
+from halide_backend.graph_passes.accumulations import accumulate_in_float32
+from halide_backend.graph_passes.arg_reductions import split_arg_reductions
+from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
+from halide_backend.graph_passes.product_libraries import choose_product_libraries
+from halide_backend.graph_passes.reduction_splits import choose_even_splits
+from halide_backend.graph_passes.stored_values import store_what_filters_read
+from halide_backend.graph_passes.templates import render_for_own_backend
+from halide_backend.products.choice import Choice
+from halide_backend.selection import is_selected
+
+
+class DevicePass(CustomGraphModulePass):
+    """Rewrites graphs of `kind` while this backend is selected for it, after the pass that was there, `present`.
+
+    Inductor runs it when its own passes are done (a product and a sum are an `addmm`), and before it lowers the graph.
+    """
+
+    def __init__(self, kind: DeviceType, present: CustomGraphModulePass | None) -> None:
+        self._kind = kind
+        self._present = present
+
+    def __call__(self, graph: GraphModule) -> None:
+        if self._present is not None:
+            self._present(graph)
+        if not is_selected(self._kind):
+            return
+        render_for_own_backend(self._kind)
+        if self._kind.on_host:
+            choose_product_libraries(graph)
+            store_what_filters_read(graph)
+        else:
+            leave_out_cuda_graphs(graph)
+            choose_even_splits()
+            accumulate_in_float32(graph)
+            split_arg_reductions(graph)
+
+    def uuid(self) -> Any:
+        """What Inductor's cache keys need to know besides this package's sources, which they contain already."""
+        present = None if self._present is None else self._present.uuid()
+        if not is_selected(self._kind):
+            return present
+        return (NAME, Choice.of_this_process().digest() if self._kind.on_host else "", present)
