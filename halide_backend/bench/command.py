@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from halide_backend.command_parser import count
+
 DESCRIPTION = """\
 Compile some three hundred kernels at three sizes, in float32 and bfloat16 and some in other types;
 check every result against eager in float32; time this backend and others in turns. Before that, a
@@ -25,8 +27,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "bench",
         help="check and time kernels against other backends",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
     parser.add_argument(
@@ -49,13 +49,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--dtypes", nargs="+", default=[], metavar="DTYPE", help="torch's names (default: all)")
     parser.add_argument("--dynamic", action="store_true", help="compile with every size dynamic")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of kernels on a CPU")
+    parser.add_argument(
+        "--threads", type=count, default=0, metavar="N", help="threads of kernels on a CPU (default: torch's number)"
+    )
     parser.add_argument(
         "--target", choices=("avx2", "avx512"), default="", help="limit this backend and cpp to these instructions"
     )
     parser.add_argument("--held-back", action="store_true", help="show the figures of held-back cases one by one, too")
     parser.add_argument("--no-timing", action="store_true", help="check results only")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), metavar="S", help="begin no case after this time"
+    )
     parser.add_argument("--json", default="", metavar="FILE", help="write every sample to FILE")
     parser.add_argument("--plot", default="", metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.set_defaults(run=_run)

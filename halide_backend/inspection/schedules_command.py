@@ -25,12 +25,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "schedules",
         help="write, check and list schedule files",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     actions = parser.add_subparsers(title="actions", metavar="action", required=True)
     dump = actions.add_parser(
-        "dump", help="write the schedules of a program's kernels to a file", allow_abbrev=False, description=DESCRIPTION
+        "dump", help="write the schedules of a program's kernels to a file", description=DESCRIPTION
     )
     dump.add_argument("source", metavar="SOURCE", help=_SOURCE)
     dump.add_argument("--output", required=True, metavar="FILE", help="the schedule file")
@@ -41,7 +39,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check = actions.add_parser(
         "check",
         help="check that a file can be read and, with SOURCE, that its schedules fit the program and are legal",
-        allow_abbrev=False,
         description=DESCRIPTION,
     )
     check.add_argument("file", metavar="FILE", help="the schedule file")
@@ -52,11 +49,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     listing = actions.add_parser(
         "list",
         help="list the schedules that apply here: of files named by options, of this machine, of the package",
-        allow_abbrev=False,
     )
     listing.set_defaults(run=_list)
     export = actions.add_parser(
-        "export", help="write the tuned schedules of this machine to a file, for version control", allow_abbrev=False
+        "export", help="write the tuned schedules of this machine to a file, for version control"
     )
     export.add_argument("--output", required=True, metavar="FILE", help="the schedule file; replaced if it is there")
     export.set_defaults(run=_export)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from halide_backend.command_parser import count
 from halide_backend.opinfo.case import DTYPES, TIME_LIMIT, Request
 
 DESCRIPTION = """\
@@ -20,7 +21,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "opinfo",
         help="run torch's operator database with this backend and compare with eager",
         description=DESCRIPTION,
-        allow_abbrev=False,
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
     parser.add_argument(
@@ -44,7 +44,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="every sample input of an operator, not only its first one",
     )
     parser.add_argument("--gradients", action="store_true", help="compare gradients, too")
-    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="worker processes (default: 1)")
+    parser.add_argument("--jobs", type=count, default=1, metavar="N", help="worker processes (default: 1)")
     parser.add_argument(
         "--against",
         choices=("cpp", "triton"),
@@ -70,13 +70,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--list", action="store_true", help="print the operators and data types and do not run them")
     parser.set_defaults(run=_run)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 def _run(asked: argparse.Namespace) -> int:

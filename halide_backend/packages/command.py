@@ -28,8 +28,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "package",
         help="make an AOTInductor package of a model",
         description=PACKAGE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     package.add_argument("source", metavar="SOURCE", help="SCRIPT.py, module:name or a file of torch.export.save")
     package.add_argument("--out", required=True, metavar="FILE.pt2", help="the package; replaced if it is there")
@@ -44,8 +42,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "inspect",
         help="show what is in an AOTInductor package",
         description=INSPECT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     inspect.add_argument("file", metavar="FILE.pt2")
     inspect.add_argument("--json", action="store_true", help="print it as JSON")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from halide_backend.command_parser import count
 from halide_backend.errors import HalideBackendError
 
 DESCRIPTION = """\
@@ -21,26 +22,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "calibrate",
         help="measure which library is fast for matrix products on this machine",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
-        "--threads", type=positive, default=0, metavar="N", help="threads of a product (default: torch's number)"
+        "--threads", type=count, default=0, metavar="N", help="threads of a product (default: torch's number)"
     )
     parser.add_argument("--forget", action="store_true", help="drop what was measured, and measure nothing")
     parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
     parser.set_defaults(run=_run)
-
-
-def positive(text: str) -> int:
-    """A number of the command line that counts something.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none, or below 1.
-    """
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads")
-    return int(text)
 
 
 def _run(asked: argparse.Namespace) -> int:

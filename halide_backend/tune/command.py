@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
+from halide_backend.command_parser import count
+
 DESCRIPTION = """\
 Search for settings of the knobs that the rules of schedules have (docs/design/schedules.md) which make
 the kernels of a program faster on this machine. SOURCE is a Python file, which runs with this backend; a
@@ -26,8 +28,6 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "tune",
         help="search for faster schedules of the kernels of a program",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("source", metavar="SOURCE", help="MODEL.py, module:function, RECORDS.json or TRIALS.jsonl")
     parser.add_argument(
@@ -37,7 +37,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
     parser.add_argument("--strategy", choices=STRATEGIES, default=STRATEGIES[0], help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what a strategy does by chance")
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads of kernels (default: one a core)")
+    parser.add_argument(
+        "--threads", type=count, default=0, metavar="N", help="threads of kernels (default: one a core)"
+    )
     parser.add_argument(
         "--caches",
         choices=("auto", "cold", "warm"),
