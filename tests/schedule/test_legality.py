@@ -262,6 +262,28 @@ def test_a_trap_is_refused(graph: Callable[[], StageGraph], steps: list[Step], w
     assert found is not None and why in found.what
 
 
+@pytest.mark.parametrize(("length", "factor", "legal"), [(8, 16, False), (24, 16, False), (8, 8, True), (63, 16, True)])
+def test_turned_tiles_beyond_the_end_are_refused(length: int, factor: int, legal: bool) -> None:
+    """Of 8 elements the second of two tiles is not there, and read without a guard; of 63 it is guarded."""
+    tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), Loop("x1", 1, "x1"), Loop("x0", 1, "x0"))
+    staged = Stage("staged", Role.STAGED_LOAD, tile)
+    out = Stage("out", Role.OUTPUT, (Loop("x1", 255, "x1"), Loop("x0", length, "x0")), ("staged",))
+    steps: list[Step] = [
+        Split("out", "x1", "x1_o", "x1_v", 8),
+        Split("out", "x0", "x0_o", "x0_i", factor),
+        Split("out", "x0_i", "x0_t", "x0_u", 8),
+        Reorder("out", ("x1_v", "x0_u", "x0_t", "x1_o", "x0_o")),
+        ComputeAt("staged", "out", "x0_t"),
+        Bound("staged", "i", 0, 8),
+        Bound("staged", "j", 0, 8),
+        BoundExtent("staged", "x1", 1),
+        BoundExtent("staged", "x0", 1),
+    ]
+    found = refusal(StageGraph((staged, out), ("x0", "x1")), steps)
+    assert (found is None) is legal, found
+    assert legal or f"along x0, which is {length} long" in str(found)
+
+
 def test_a_computed_length_is_no_constant() -> None:
     graph = kernel(loops=(Loop("x1", 4, "x1", fixed=False), ROWS))
     found = refusal(graph, [AT, ComputeRoot("value"), Unroll("value", "x1")])

@@ -8,6 +8,7 @@ from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Step, Vectorize
 
@@ -87,3 +88,20 @@ def test_what_is_copied_fills_whole_registers(work: int, lanes: int) -> None:
     output = Stage("out", Role.OUTPUT, loops(("x0", 4096)), bits=16, work=work, contiguous={"x0": 16_384})
     steps = steps_of(StageGraph((output,), ("x0",)), 64)
     assert [s.factor for s in steps if isinstance(s, Split) and s.inner.endswith("_v")] == [lanes]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "factors"), [(8, 255, (8, 16)), (24, 255, (8, 16)), (48, 255, (16, 16)), (255, 8, (16, 8))]
+)
+def test_an_axis_of_whole_tiles_is_one_of_whole_squares_of_them(
+    rows: int, columns: int, factors: tuple[int, int]
+) -> None:
+    """Its tiles are read without a guard: a square that goes beyond its end would read what is not there (a find of the
+    guard pages)."""
+    tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), Loop("x1", 1, "x1"), Loop("x0", 1, "x0"))
+    staged = Stage("staged", Role.STAGED_LOAD, tile)
+    out = Stage("out", Role.OUTPUT, loops(("x1", columns), ("x0", rows)), calls=("staged",))
+    mapping = Mapping(transposition=Transposition("x1", "x0", 8))
+    steps = cpu_steps(StageGraph((staged, out), ("x0", "x1")), mapping, Cpu(64), Choices())
+    found = {s.old: s.factor for s in steps if isinstance(s, Split) and s.outer.endswith("_o")}
+    assert (found["x0"], found["x1"]) == factors

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.transposition import Transposition
@@ -34,14 +36,15 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     parent = kernel.parent
     funcs = [stage for stage in kernel.graph.stages if stage.role is Role.STAGED_LOAD]
     tiles = _tiles(kernel, turned, max(stage.bits for stage in funcs))
+    rows, columns = (_points(kernel, axis, side, tiles) for axis in (across, column))
     # In the order of the parent's memory for all of them: their loops are fused.
     outer = [f"{across}_o" if loop.axis == across else loop.name for loop in parent.loops if loop.axis != column]
     steps: list[Step] = []
     for stage in kernel.outputs:
         steps += [
-            Split(stage.name, column, f"{column}_o", f"{column}_i", side * tiles),
+            Split(stage.name, column, f"{column}_o", f"{column}_i", columns),
             Split(stage.name, f"{column}_i", f"{column}_t", f"{column}_v", side),
-            Split(stage.name, across, f"{across}_o", f"{across}_i", side * tiles),
+            Split(stage.name, across, f"{across}_o", f"{across}_i", rows),
             Split(stage.name, f"{across}_i", f"{across}_t", f"{across}_u", side),
             Reorder(
                 stage.name,
@@ -51,7 +54,7 @@ def transposes(kernel: CpuKernel) -> Nest | None:
             Unroll(stage.name, f"{across}_u"),
         ]
         if kernel.parallel:
-            steps.append(Parallel(stage.name, _outermost(kernel, turned, side * tiles)))
+            steps.append(Parallel(stage.name, _outermost(kernel, turned, rows)))
     level = Level(parent.name, f"{across}_t")
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     for stage in funcs:
@@ -67,6 +70,15 @@ def transposes(kernel: CpuKernel) -> Nest | None:
         ]
     # Reductions, and what they share with the outputs, are computed for all tiles that lie side by side along `column`.
     return Nest(tuple(steps), Level(parent.name, f"{across}_o") if turned.results else level)
+
+
+def _points(kernel: CpuKernel, axis: str, side: int, tiles: int) -> int:
+    """Points of `axis` in a square of tiles. An axis of whole tiles is read without a guard, and is one of whole
+    squares, too: at most `tiles` tiles, which is a power of two."""
+    loop = next(loop for loop in kernel.parent.loops if loop.axis == axis)
+    if loop.fixed and loop.extent % side == 0:
+        return side * math.gcd(loop.extent // side, tiles)
+    return side * tiles
 
 
 def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> int:

@@ -126,6 +126,21 @@ def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
     needed = math.prod(loop.extent for loop in inside)
     if not around or needed not in {step.extent, *sides}:
         refuse(number, step, f"{needed} points are needed where it is computed", "compute it further inside")
+    _check_whole_tiles(nests, number, step, axis, max(sides, default=1))
+
+
+def _check_whole_tiles(nests: Nests, number: int, step: BoundExtent, axis: str, side: int) -> None:
+    """Tiles of an axis that is one of whole tiles are read without a guard, so no loop may go beyond its end."""
+    if nests.on_gpu:
+        return
+    for nest, _ in nests.around(nests.computed[step.func]):
+        length = next((loop.extent for loop in nest.stage.loops if loop.axis == axis and loop.fixed), None)
+        steps = math.prod(loop.extent for loop in nest.loops if axis in loop.axes)
+        if length is not None and length % side == 0 and steps > length:
+            why = (
+                f"{nest.stage.name} has {steps} steps along {axis}, which is {length} long: tiles beyond are not there"
+            )
+            refuse(number, step, why, "split by a factor that divides the length")
 
 
 def _check_stack(nests: Nests, number: int, step: StoreIn) -> None:
