@@ -106,7 +106,7 @@ KERNEL_CODES: dict[str, Code] = {
         "Make the scanned dimension the last one of a contiguous tensor.",
     ),
     "scan-across-memory": Code(
-        "A scan on CUDA along an axis that is not the contiguous one.",
+        "A scan on CUDA along an axis that is not the contiguous one, for each point of several or of dynamic axes.",
         "Make the scanned dimension the last one of a contiguous tensor.",
     ),
     "scan-too-long": Code("A scan on CUDA of more elements than the threads of a block hold in registers."),

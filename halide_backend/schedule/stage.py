@@ -32,7 +32,8 @@ class LoopKind(Enum):
     WORD = "word"  # the 32-bit words of such a piece
     THREAD = "thread"  # the threads of a group, or of one warp of it
     WARP = "warp"  # the warps of a thread group
-    STEP = "step"  # chunks that one thread of a group does one after another
+    STEP = "step"  # chunks, or points of a column, that one thread of a group does one after another
+    ROUND = "round"  # parts of a column that a block scans one after another
     SINGLE = "single"  # nothing: one step, for an output without axes
 
 

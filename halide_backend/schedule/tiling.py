@@ -12,6 +12,9 @@ WARP = 32
 #: And the Var of a thread's iterations. Funcs that the kernel builder gives to threads use the same as those of rules.
 THREAD, STEP = "t", "u"
 
+#: Var of the rounds in which threads of a block scan columns, each of which carries on from the one before.
+ROUND = "o"
+
 
 class TilingKind(Enum):
     """Which threads compute one point of the outer axes, and where its line lies."""
@@ -20,6 +23,7 @@ class TilingKind(Enum):
     REGISTERS = "registers of a thread group"  # part of a warp, a warp, or all warps of a block
     BLOCK = "a block"  # the line lies in the shared memory of a block, or is read again
     COLUMNS = "threads of a block that has several columns"  # reductions over an outer axis, where columns are few
+    SCANNED_COLUMNS = "threads of a block that scans several columns"  # scans over an outer axis
     SHARED_TRANSPOSE = "a tile in shared memory"  # what is read along one axis and written along another
     REGISTER_TRANSPOSE = "a tile in registers"  # the same where whole vectors lie along both axes
 
@@ -38,9 +42,10 @@ class Tiling:
     A transpose reads along the first of its two `inner` axes and writes along the second. A block's tile in shared
     memory has `lines` elements of the first by `side` chunks of the second, a thread's tile in registers `lines`
     elements of the first by one chunk of the second. Of COLUMNS a block has `side` points of the outer axis along which
-    memory is contiguous, and `threads` for each. The last outer axis of REGISTERS is padded to a multiple of `side`
-    lines, those of a warp, if that is not 0. A THREAD has `lines` points along the outer axis `across`, if there is
-    one: it computes once where they lie along the others.
+    memory is contiguous, and `threads` for each. Of SCANNED_COLUMNS it has `side` chunks of that axis, and walks along
+    the scanned one in rounds, in each of which a thread has `lines` adjacent points. The last outer axis of REGISTERS
+    is padded to a multiple of `side` lines, those of a warp, if that is not 0. A THREAD has `lines` points along the
+    outer axis `across`, if there is one: it computes once where they lie along the others.
     """
 
     kind: TilingKind
@@ -81,6 +86,11 @@ class Tiling:
     def steps(self) -> int:
         """Chunks that one thread does one after another, typically so many if their number is computed."""
         return -(-self.chunks // (self.threads * self.warps))
+
+    @property
+    def round_points(self) -> int:
+        """Points of a column that a block scans in one round."""
+        return self.threads * self.lines
 
     @property
     def ragged(self) -> bool:

@@ -148,6 +148,7 @@ CASES = (
     Case("channels_last", lambda x: x.permute(0, 2, 3, 1).contiguous(), floats((2, 32, 20, 20))),
     # scans and searches; on a CPU they are aten's
     Case("cumsum", lambda x: x.cumsum(-1), floats((64, 1000)), ("cuda",)),
+    Case("cumsum_columns", lambda x: x.cumsum(1), floats((4, 100, 64)), ("cuda",)),
     Case("cummax", lambda x: x.cummax(-1), floats((50, 64)), ("cuda",)),
     Case("logcumsumexp", lambda x: x.logcumsumexp(-1), floats((4, 5000)), ("cuda",)),
     Case("bucketize", lambda x, b: torch.bucketize(x, b), floats((64, 33), (100,)), ("cuda",)),

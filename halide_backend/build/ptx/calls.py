@@ -22,6 +22,12 @@ EXCHANGES = ("halide_backend_store_word", "halide_backend_store_word_if")
 #: Shared memory through which the warps of a block exchange, and its bytes for one exchange of up to 32 warps.
 EXCHANGE, EXCHANGE_BYTES = "exchange_between_warps", 128
 
+#: The function by which every thread of a block stores a word there, and that by which a thread keeps a word.
+PUT, KEPT = "halide_backend_put_word", "halide_backend_kept"
+
+#: What the registers are called that carry words from one iteration to the next, and a number.
+CARRIED = "carried_"
+
 #: Register that says whether a check has failed.
 WRONG = "found_wrong"
 
@@ -68,6 +74,13 @@ _INSTRUCTIONS = {
         f"{_STORED_BY_THE_FIRST_LANE}"
     ),
     "halide_backend_load_word": (".reg .b32 place; mad.lo.u32 place, {1}, 4, {0}; ld.shared.b32 {result}, [place];"),
+    PUT: (
+        f".reg .b32 place; mov.u32 place, {EXCHANGE}; mad.lo.u32 place, {{1}}, 4, place; st.shared.b32 [place], {{0}}; "
+        "mov.b32 {result}, place;"
+    ),
+    "halide_backend_all_put": f"bar.sync 0; mov.u32 {{result}}, {EXCHANGE};",
+    "halide_backend_carried": f"mov.b32 {{result}}, {CARRIED}{{constants[0]}};",
+    KEPT: f"mov.b32 {CARRIED}{{constants[1]}}, {{0}}; mov.b32 {{result}}, {{0}};",
     # What was found wrong ends the kernel at its end: a branch before would keep loads from being made together.
     "halide_backend_trap_if": f"or.b32 {WRONG}, {WRONG}, {{1}}; mov.b32 {{result}}, {{0}};",
 }
@@ -151,5 +164,6 @@ def _instructions(call: Call, number: int) -> str:
     for k, argument in enumerate(call.arguments):
         if f"{{{k}}}" in text:
             lines.append(f"\t.reg .b{argument.bits} a{k}; mov.b{argument.bits} a{k}, {argument.value};")
-    lines += ["\t" + text.format(*names, result=call.result, label=f"CALL_{number}"), "\t}"]
+    constants = [argument.value for argument in call.arguments]
+    lines += ["\t" + text.format(*names, result=call.result, label=f"CALL_{number}", constants=constants), "\t}"]
     return "\n".join(lines)

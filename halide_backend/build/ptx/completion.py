@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from halide_backend.build.ptx.atomics import with_atomics
-from halide_backend.build.ptx.calls import EXCHANGE, EXCHANGE_BYTES, EXCHANGES, WRONG, calls, without_calls
+from halide_backend.build.ptx.calls import (
+    CARRIED,
+    EXCHANGE,
+    EXCHANGE_BYTES,
+    EXCHANGES,
+    KEPT,
+    PUT,
+    WRONG,
+    calls,
+    without_calls,
+)
 from halide_backend.build.ptx.convergence import check_convergence
 from halide_backend.build.ptx.instructions import Function, Module, Statement, edited, parse, statements
 from halide_backend.build.ptx.predicated_stores import with_predicated_stores
@@ -88,7 +98,11 @@ def _with_instructions(module: Module, name: str) -> Module:
     error at the end of kernels in which a check has failed."""
     exchanged = max((_exchange_bytes(function, name) for function in module.functions), default=0)
     functions = [
-        replace(function, before=_DECLARATION.sub("", function.before), statements=without_calls(function.statements))
+        replace(
+            function,
+            before=_DECLARATION.sub("", function.before),
+            statements=_carrying(function) + without_calls(function.statements),
+        )
         for function in module.functions
     ]
     if exchanged:
@@ -97,20 +111,34 @@ def _with_instructions(module: Module, name: str) -> Module:
     return replace(module, functions=tuple(map(_with_trap, functions)))
 
 
+def _carrying(function: Function) -> tuple[Statement, ...]:
+    """Definitions of the registers that carry words from one iteration of a loop to the next.
+
+    Raises:
+        ValueError: the number of one is no constant.
+    """
+    numbers = sorted({call.arguments[1].value for call in calls(function.statements) if call.function == KEPT})
+    if not all(number.isdecimal() for number in numbers):
+        raise ValueError(f"registers of numbers {numbers} are carried")
+    text = "".join(f"\n\t.reg .b32 {CARRIED}{number}; mov.b32 {CARRIED}{number}, 0;" for number in numbers)
+    return statements(text)
+
+
 def _exchange_bytes(function: Function, name: str) -> int:
     """Shared memory for the exchanges of a kernel.
 
     Raises:
         HalideCompileError: some threads of a block may not come to an exchange, for which the others would wait.
     """
-    exchanges = [call for call in calls(function.statements) if call.function in EXCHANGES]
+    exchanges = [call for call in calls(function.statements) if call.function in (*EXCHANGES, PUT)]
     if not exchanges:
         return 0
-    places = [call.arguments[1].value for call in exchanges]
+    places = [call.arguments[1].value for call in exchanges if call.function != PUT]
+    ends = [call.arguments[2].value for call in exchanges if call.function == PUT]
     branches = any(statement.operation == "bra" for statement in function.statements[: exchanges[-1].begin])
-    if branches or not all(place.isdecimal() for place in places):
+    if branches or not all(number.isdecimal() for number in (*places, *ends)):
         raise HalideCompileError("an exchange between warps behind a branch", where=f"kernel {name}", cure=_REPORT)
-    return (max(map(int, places)) + 1) * EXCHANGE_BYTES
+    return max([*((int(place) + 1) * EXCHANGE_BYTES for place in places), *(int(end) * 4 for end in ends)])
 
 
 def _with_trap(function: Function) -> Function:

@@ -11,7 +11,7 @@ from halide_backend.program.extents import ceil_div, is_multiple, product
 from halide_backend.program.loop_program import Extent, LoopProgram
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, LoopKind
-from halide_backend.schedule.tiling import STEP, THREAD, Tiling, TilingKind
+from halide_backend.schedule.tiling import ROUND, STEP, THREAD, Tiling, TilingKind
 
 #: The Var of a warp's number if warps of a group have parts of the line, of a word of memory, and the loop of a
 #: kernel whose outputs have none.
@@ -44,6 +44,9 @@ class TiledAxes(Axes):
                 lines.append(f"{INSIDE} = hl.min({CHUNK}, {tiling.chunks - 1})")
                 places = unflatten(INSIDE, self._coordinates())
         for name in outer_first(self.extents):
+            if tiling.kind is TilingKind.SCANNED_COLUMNS and name in tiling.inner:
+                lines += self._scanned(name)
+                continue
             number = f"{name}_c" if name in tiling.cuts else name
             if self.has_tail(name):
                 # Beyond the end the last one is taken again; nothing of it is used.
@@ -53,6 +56,35 @@ class TiledAxes(Axes):
             if name in tiling.cuts:
                 lines += [var(f"{name}_e"), f"{name} = {name}_c*{tiling.cuts[name]} + {name}_e"]
         return lines
+
+    def _scanned(self, name: str) -> list[str]:
+        """Statements that define the scanned axis: rounds of the threads of a column, adjacent points for each."""
+        tiling = self.tiling
+        lines = [var(loop.name) for loop in self._column()]
+        place = f"({ROUND}*{tiling.threads} + {THREAD})*{tiling.lines} + {STEP}"
+        if not self.has_tail(name):
+            return [*lines, f"{name} = {place}"]
+        # Beyond the end the last point is scanned again, which changes nothing before it.
+        return [*lines, f"{name}_p = {place}", f"{name} = hl.min({name}_p, {index_text(self.extents[name] - 1)})"]
+
+    def _column(self) -> list[Loop]:
+        """The loops along the scanned axis of columns."""
+        tiling = self.tiling
+        (name,) = tiling.inner
+        rounds = self.rounds
+        fixed = isinstance(rounds, int)
+        typical = rounds if fixed else ceil_div(self.hints[name], tiling.round_points)
+        return [
+            Loop(STEP, tiling.lines, STEP, kind=LoopKind.STEP),
+            self.thread,
+            Loop(ROUND, int(typical), ROUND, fixed, LoopKind.ROUND),
+        ]
+
+    @property
+    def rounds(self) -> Extent:
+        """Rounds in which a block scans its columns."""
+        (name,) = self.tiling.inner
+        return ceil_div(self.extents[name], self.tiling.round_points)
 
     def _coordinates(self) -> list[tuple[str, Extent]]:
         """The (name, extent) pairs of a chunk's place in the line, outermost first."""
@@ -86,6 +118,8 @@ class TiledAxes(Axes):
         tiling = self.tiling
         if tiling.kind is TilingKind.REGISTERS and (name,) == tiling.outer[-1:]:
             return tiling.side or 1
+        if tiling.kind is TilingKind.SCANNED_COLUMNS:
+            return tiling.side if name == tiling.chunk else tiling.round_points if name in tiling.inner else 1
         if tiling.kind is not TilingKind.SHARED_TRANSPOSE or name not in tiling.inner:
             return 1
         return tiling.side if name == tiling.inner[1] else tiling.lines
@@ -114,8 +148,10 @@ class TiledAxes(Axes):
         # Words are made of the elements along the first of them.
         cut = sorted((n for n in names if n in tiling.cuts and n != without), key=lambda name: name != tiling.chunk)
         found = [Loop(f"{name}_e", tiling.cuts[name], name, kind=LoopKind.ELEMENT) for name in cut]
-        held = tiling.inner if tiling.kind is TilingKind.REGISTERS else ()
-        if not set(names).isdisjoint(held):
+        held = tiling.inner if tiling.kind in (TilingKind.REGISTERS, TilingKind.SCANNED_COLUMNS) else ()
+        if tiling.kind is TilingKind.SCANNED_COLUMNS and not set(names).isdisjoint(held):
+            found += self._column()
+        elif not set(names).isdisjoint(held):
             found += [self.thread, Loop(STEP, tiling.steps, STEP, kind=LoopKind.STEP), *self._warps()]
         elif group and held:
             found.append(self.thread)
@@ -195,6 +231,8 @@ class TiledAxes(Axes):
         return str(stride) if isinstance(stride, int) else self._sizes[stride]
 
     def _extent_of(self, loop: Loop) -> Extent:
+        if loop.kind is LoopKind.ROUND:
+            return self.rounds
         return loop.extent if loop.fixed else self._steps(loop.axis, self.extents[loop.axis])
 
     def _elements_of(self, loop: Loop) -> int:
@@ -202,6 +240,8 @@ class TiledAxes(Axes):
         if loop.axis in self.tiling.cuts and loop.name == self._number(loop.axis):
             return self.tiling.cuts[loop.axis]
         tiling = self.tiling
+        if tiling.kind is TilingKind.SCANNED_COLUMNS:
+            return {THREAD: tiling.lines, ROUND: tiling.round_points}.get(loop.name, 1)
         chunks = {THREAD: 1, STEP: tiling.threads, WARP_NUMBER: tiling.threads * tiling.steps}
         return tiling.elements * chunks[loop.name] if loop.name in chunks else 1
 

@@ -18,7 +18,8 @@ from halide_backend.codegen.call_text import call_text, multiple_text, tuple_tex
 from halide_backend.codegen.cuda.axes import WORD, TiledAxes
 from halide_backend.codegen.cuda.group_reduction import reduce_by_group
 from halide_backend.codegen.cuda.guards import Guards
-from halide_backend.codegen.cuda.scan_stages import beside_scans, write_scan
+from halide_backend.codegen.cuda.line_scan import write_scan
+from halide_backend.codegen.cuda.scan_funcs import beside_scans
 from halide_backend.codegen.cuda.scatter import write_scatter
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder

@@ -159,6 +159,51 @@ def _exchanged(word: hl.Expr, warps: int, place: int) -> list[hl.Expr]:
     return [_call(hl.u32(0), "halide_backend_load_word", shared, hl.u32(warp)) for warp in range(warps)]
 
 
+def words(x: hl.Expr) -> list[hl.Expr]:
+    """`x` as one UInt(32), or two if it has 64 bits."""
+    kind, bits = x.type(), x.type().bits()
+    if bits == 64:
+        whole = x if kind == hl.UInt(64) else hl.reinterpret(hl.UInt(64), x)
+        return [hl.cast(hl.UInt(32), whole), hl.cast(hl.UInt(32), whole >> hl.u64(32))]
+    if bits < 32:
+        return [hl.cast(hl.UInt(32), x)]
+    return [x if kind == hl.UInt(32) else hl.reinterpret(hl.UInt(32), x)]
+
+
+def of_words(kind: hl.Type, parts: list[hl.Expr]) -> hl.Expr:
+    """The number of type `kind` whose `words` are `parts`."""
+    if kind.bits() == 64:
+        whole = hl.cast(hl.UInt(64), parts[0]) | (hl.cast(hl.UInt(64), parts[1]) << hl.u64(32))
+        return whole if kind == hl.UInt(64) else hl.reinterpret(kind, whole)
+    if kind.bits() < 32:
+        return hl.cast(kind, parts[0])
+    return parts[0] if kind == hl.UInt(32) else hl.reinterpret(kind, parts[0])
+
+
+def shared(parts: list[hl.Expr], index: hl.Expr, room: int, end: int) -> hl.Expr:
+    """The address of the block's shared words, after each thread has stored `parts`, UInt(32) each: part k at word
+    `index + k*room`, all of them before word `end`. Every thread of the block comes here as often."""
+    place = hl.u32(0)
+    for k, word in enumerate(parts):
+        place = _ordered("halide_backend_put_word", word, hl.cast(hl.UInt(32), index + k * room), hl.u32(end), place)
+    return _ordered("halide_backend_all_put", place)
+
+
+def of_shared(address: hl.Expr, index: hl.Expr) -> hl.Expr:
+    """The word at `index` of the shared words at `address`."""
+    return _ordered("halide_backend_load_word", address, hl.cast(hl.UInt(32), index))
+
+
+def carried(number: hl.Expr | int, after: hl.Var) -> hl.Expr:
+    """The UInt(32) that was kept last under `number`, a constant, in an iteration of the loop `after`."""
+    return _ordered("halide_backend_carried", hl.cast(hl.UInt(32), number), hl.cast(hl.UInt(32), hl.Expr(after)))
+
+
+def kept(word: hl.Expr, number: hl.Expr | int) -> hl.Expr:
+    """The UInt(32) `word`, which register `number` of the thread keeps."""
+    return _ordered("halide_backend_kept", word, hl.cast(hl.UInt(32), number))
+
+
 def predicated(value: hl.Expr, whether: hl.Expr) -> hl.Expr:
     """`value` (32 or 64 bits), for a store that is left out where `whether` is false."""
     return _call(value, f"halide_backend_predicated_b{value.type().bits()}", value, hl.cast(hl.UInt(32), whether))
@@ -202,6 +247,12 @@ def _call(like: hl.Expr, name: str, *arguments: hl.Expr) -> hl.Expr:
     known = name.startswith("llvm.")
     operands = arguments if known else (*arguments, _made(hl.i32(0), "llvm.nvvm.read.ptx.sreg.tid.x", (), pure=False))
     return _made(like, name, operands, pure=not known)
+
+
+def _ordered(name: str, *arguments: hl.Expr) -> hl.Expr:
+    """A UInt(32) from a function of our own that changes something, or sees what others change: LLVM takes it for an
+    access of memory, and neither repeats it nor moves it across another one."""
+    return _made(hl.u32(0), name, arguments, pure=False)
 
 
 def _made(like: hl.Expr, name: str, arguments: tuple[hl.Expr, ...], *, pure: bool) -> hl.Expr:

@@ -17,6 +17,7 @@ from halide_backend.schedule.cuda import (
     block_lines,
     column_groups,
     column_reductions,
+    column_scans,
     pointwise,
     register_lines,
     register_transposes,
@@ -41,6 +42,7 @@ from halide_backend.schedule.tiling import Tiling
 #: In the order in which they are asked.
 RULES: tuple[Rule, ...] = (
     scans.RULE,
+    column_scans.RULE,
     register_lines.RULE,
     block_lines.RULE,
     column_groups.RULE,

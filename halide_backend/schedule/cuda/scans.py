@@ -31,15 +31,17 @@ _MOST_WARPS = 32
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Thread groups that hold their lines, each of their warps a contiguous part of it.
+    """Thread groups that hold their lines, each of their warps a contiguous part of it; None for scans across memory.
 
     Raises:
-        Unsupported: the threads of a block cannot hold a line, its memory is not adjacent, or there are other loops.
+        Unsupported: the threads of a block cannot hold a line, or there are other loops.
         IllegalPlan: the same because of what was requested.
     """
     if not facts.scans:
         return None
     line = _line(facts)
+    if line is None:
+        return None
     last, points = line.inner[-1], points_of(facts, line)
     elements = choices.number(ELEMENTS, facts.chunk_elements(last), "one vector of the narrowest numbers")
     choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the scanned axis")
@@ -67,8 +69,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return tiling
 
 
-def _line(facts: Facts) -> Tiling:
-    """Outer axes and line of a program that scans, as a tiling without chunks.
+def _line(facts: Facts) -> Tiling | None:
+    """Outer axes and line of a program that scans, as a tiling without chunks; None if it scans across memory.
 
     Raises:
         Unsupported: there are other loops, or the line is none of memory.
@@ -85,6 +87,8 @@ def _line(facts: Facts) -> Tiling:
         raise Unsupported("scan-mixed-with-reduction", "a scan beside a reduction, or a loop as long as data say")
     (inner,) = orders
     line = Tiling(TilingKind.REGISTERS, tuple(name for name in facts.outer if name not in inner), inner)
+    if not facts.scatters and len(inner) == 1 and contiguous_axis(program) in line.outer:
+        return None
     if is_computed(facts, line):
         raise Unsupported(
             "scan-of-dynamic-length", f"a scan over {', '.join(f'{name} of {facts.extents[name]}' for name in inner)}"
@@ -114,21 +118,21 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
             case Role.STAGED_LOAD:
                 hold_load(found, kernel, stage, step)
             case Role.SCAN:
-                found += _scanned(stage, parent)
+                found += scan_steps(stage, parent, THREAD)
             case Role.PACKED:
                 found += pack(stage, parent, step)
         found += kernel.narrowed(stage)
     return tuple(found)
 
 
-def _scanned(stage: Stage, parent: Stage) -> tuple[Step, ...]:
-    """Compute `stage` where each thread of output `parent` begins, all of its loops unrolled.
+def scan_steps(stage: Stage, parent: Stage, loop_of_parent: str) -> tuple[Step, ...]:
+    """Compute `stage` where each iteration of a loop of output `parent` begins, all of its own loops unrolled.
 
     The steps of an update are outermost: exchanges that do not wait for one another lie side by side.
     """
     loops = [loop for loop in stage.loops if loop.kind in (LoopKind.STEP, LoopKind.ELEMENT)]
     written, steps = [loop.name for loop in loops], [loop.name for loop in stage.updates]
-    found: list[Step] = [ComputeAt(stage.name, parent.name, THREAD)]
+    found: list[Step] = [ComputeAt(stage.name, parent.name, loop_of_parent)]
     for loop in loops:
         # What is selected must not tell Halide that some of it is not needed.
         found += [Bound(stage.name, loop.name, 0, loop.extent), Unroll(stage.name, loop.name)]

@@ -45,7 +45,7 @@ def check_blocks(nests: Nests, steps: list[Step], tiling: Tiling) -> None:
     if tiling.kind in _LINE_KINDS:
         for stage in nests.outputs:
             _check_group(nests.nests[stage.name, None], tiling)
-    if tiling.kind is TilingKind.COLUMNS:
+    if tiling.kind in (TilingKind.COLUMNS, TilingKind.SCANNED_COLUMNS):
         _check_columns(nests, steps, tiling)
 
 
@@ -122,6 +122,8 @@ def _check_place(nests: Nests, steps: list[Step], stage: Stage, tiling: Tiling) 
         refuse(place.number, place.step, "it lies in a thread's registers", "compute it inside the loops of threads")
     if tiling.kind in _LINE_KINDS and stage.role in (Role.GROUP_REDUCTION, Role.SCAN):
         _check_exchange(nests, steps, stage, place, tiling)
+    if tiling.kind is TilingKind.SCANNED_COLUMNS and stage.role is Role.SCAN:
+        _check_round(nests, steps, stage, place)
 
 
 def _check_exchange(nests: Nests, steps: list[Step], stage: Stage, place: Place, tiling: Tiling) -> None:
@@ -140,15 +142,30 @@ def _check_exchange(nests: Nests, steps: list[Step], stage: Stage, place: Place,
         why = "threads that exchange values do so once, side by side"
         refuse(place.number, place.step, why, "compute it inside the loop t of an output")
     if stage.role is Role.SCAN:
-        bounded = {step.var for step in steps if isinstance(step, Bound) and step.func == stage.name}
-        for nest in nests.of_func(stage.name):
-            # What is selected away would not be computed, and other threads wait for it.
-            if any(
-                (loop.axes & {"u", "distance"} or loop.name.endswith("_e") or loop.reduces)
-                and not (loop.kind is Kind.UNROLLED and (loop.reduces or loop.name in bounded))
-                for loop in nest.loops
-            ):
-                refuse_func(stage.name, "a thread has all of it in registers", "Bound and Unroll each of its loops")
+        _check_held(nests, steps, stage)
+
+
+def _check_round(nests: Nests, steps: list[Step], stage: Stage, place: Place) -> None:
+    """In each round of a scan of columns all threads of a block exchange once, and carry on from the round before."""
+    around = nests.around(place)[0]
+    loops = around[0].loops[around[1] :]
+    if place.var != "o" or loops[0].kind is not Kind.SERIAL or [loop.kind for loop in loops[1:3]] != [Kind.THREADS] * 2:
+        why = "threads exchange values in every round, and carry what comes next to the one after it"
+        refuse(place.number, place.step, why, "compute it inside the serial loop o of an output")
+    _check_held(nests, steps, stage)
+
+
+def _check_held(nests: Nests, steps: list[Step], stage: Stage) -> None:
+    """A thread has all of a scan in its registers."""
+    bounded = {step.var for step in steps if isinstance(step, Bound) and step.func == stage.name}
+    for nest in nests.of_func(stage.name):
+        # What is selected away would not be computed, and other threads wait for it.
+        if any(
+            (loop.axes & {"u", "j", "distance"} or loop.name.endswith("_e") or loop.reduces)
+            and not (loop.kind is Kind.UNROLLED and (loop.reduces or loop.name in bounded))
+            for loop in nest.loops
+        ):
+            refuse_func(stage.name, "a thread has all of it in registers", "Bound and Unroll each of its loops")
 
 
 def _check_group(nest: Nest, tiling: Tiling) -> None:
@@ -169,8 +186,8 @@ def _check_group(nest: Nest, tiling: Tiling) -> None:
 
 
 def _check_columns(nests: Nests, steps: list[Step], tiling: Tiling) -> None:
-    """Every thread of a block has a partial result of one of its columns, and all of them read all: they lie in shared
-    memory, for as many columns and threads as the algorithm adds up."""
+    """The threads of a block are those of its columns, and partial results of them lie in shared memory, for as many
+    columns and threads as the algorithm adds up: all of them read all."""
     wanted = [tiling.side, tiling.threads]
     bounds = {(s.func, s.var): s.extent for s in steps if isinstance(s, Bound | BoundExtent)}
     stored = {s.func for s in steps if isinstance(s, StoreIn)}

@@ -53,7 +53,7 @@ class Case:
     def call(self, scan_programs: Callable[..., list[LoopProgram]]) -> Call:
         """The call of the kernel with its right results; those of scans, which a CPU leaves to aten, are eager's."""
         arguments = self.arguments()
-        if self.rule != "scans":
+        if self.rule not in ("scans", "column_scans"):
             calls: list[Call] = []
             check_values(self.function, *arguments, dynamic=self.dynamic, calls=calls)
             return next(call for call in calls if rule_of(call.program, self.knobs) == self.rule)
@@ -99,6 +99,9 @@ CASES = (
     Case("block_lines", lambda x: x - x.sum(-1, keepdim=True), ((3, 1300),), knobs=WALK),
     Case("block_lines", lambda x: x.argmax(-1), ((2, 264),), BFLOAT16, knobs=WALK),
     Case("block_lines", lambda x: x - x.amax(-1, keepdim=True), ((3, 700),), dynamic=True),
+    Case("column_scans", lambda x: x.cumsum(0), ((70, 64),)),
+    Case("column_scans", lambda x: x.cumsum(1), ((3, 50, 24),), BFLOAT16),
+    Case("column_scans", lambda x: x.cummax(0), ((40, 20),)),
     Case("scans", lambda x: x.cumsum(-1), ((8, 96),)),
     Case("scans", lambda x: x.cumsum(-1), ((3, 1300),)),
     Case("scans", lambda x: x.cummax(-1), ((16, 20),)),
