@@ -53,6 +53,8 @@ _OF_HALIDE = {
 _INSTRUCTIONS = {
     "halide_backend_angle": REDUCTION,
     "halide_backend_divide": "div.full.f32 {result}, {0}, {1};",
+    "halide_backend_exp2_of_normal": "ex2.approx.ftz.f32 {result}, {0};",
+    "halide_backend_reciprocal_of_normal": "rcp.approx.ftz.f32 {result}, {0};",
     **{
         f"__nv_{function}{ending}": f"{instruction.format(kind)} {{result}}, {{0}};"
         for function, instruction in _OF_HALIDE.items()

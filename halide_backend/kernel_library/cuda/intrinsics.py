@@ -27,6 +27,16 @@ def exp2(x: hl.Expr) -> hl.Expr:
     return _call(x, "llvm.nvvm.ex2.approx.f", x)
 
 
+def exp2_of_normal(x: hl.Expr) -> hl.Expr:
+    """The same in one instruction, not in four, of an `x` that is not denormal: denormal results are zero."""
+    return _call(x, "halide_backend_exp2_of_normal", x)
+
+
+def reciprocal_of_normal(x: hl.Expr) -> hl.Expr:
+    """1 / x of a float32 that is not denormal, by the special function unit: 1 ulp; denormal results are zero."""
+    return _call(x, "halide_backend_reciprocal_of_normal", x)
+
+
 def rsqrt(x: hl.Expr) -> hl.Expr:
     """1 / sqrt(x) of a float32, as eager computes it: 2 ulp, denormals kept."""
     return _call(x, "llvm.nvvm.rsqrt.approx.f", x)

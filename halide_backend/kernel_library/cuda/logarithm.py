@@ -1,4 +1,5 @@
-"""log1p of float32 with fused multiply-adds, of which a GPU has four for each other instruction on two numbers."""
+"""log1p of float32, and of an exponential, with fused multiply-adds, of which a GPU has four for each other
+instruction on two numbers."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import halide as hl
 
 from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.mathematics.floating_point import BINARY32
-from halide_backend.kernel_library.mathematics.logarithm import LOG_32, START
+from halide_backend.kernel_library.mathematics.logarithm import LOG1P_UNIT_32, LOG_32, START
 
-__all__ = ["log1p"]
+__all__ = ["log1p", "log1p_of_exp"]
 
 _BITS = hl.UInt(32)
 
@@ -33,3 +34,12 @@ def log1p(x: hl.Expr) -> hl.Expr:
     # Zeros keep their sign, infinity, NaN and what is tiny are themselves.
     inside = (x > hl.f32(-1)) & (x < hl.f32(math.inf)) & (hl.abs(x) > hl.f32(2.0**-25))
     return hl.select(inside, y, edge)
+
+
+def log1p_of_exp(x: hl.Expr) -> hl.Expr:
+    """log(1 + exp(x)) = max(x, 0) + log(1 + t), t = exp(-|x|) <= 1, of which the logarithm is one polynomial."""
+    t = intrinsics.exp2(hl.abs(x) * hl.f32(-1 / math.log(2)))
+    bend = hl.f32(LOG1P_UNIT_32[0])
+    for coefficient in LOG1P_UNIT_32[1:]:
+        bend = intrinsics.fma(bend, t, hl.f32(coefficient))
+    return intrinsics.maximum(x, hl.f32(0)) + intrinsics.fma(t * t, bend, t)

@@ -33,6 +33,7 @@ __all__ = [
     "indirect",
     "load",
     "log1p",
+    "log1p_of_exp",
     "maximum",
     "minimum",
     "rand",
@@ -44,6 +45,7 @@ __all__ = [
     "sin",
     "stored",
     "tanh",
+    "tanh_of_softplus",
     "to_dtype",
 ]
 
@@ -104,6 +106,18 @@ def log1p(x: hl.Expr) -> hl.Expr:
     return logarithm.log1p(x) if x.type() == _SINGLE else mathematics.log1p(x)
 
 
+def log1p_of_exp(x: hl.Expr) -> hl.Expr:
+    """log(1 + exp(x)) of a float32."""
+    return logarithm.log1p_of_exp(x)
+
+
+def tanh_of_softplus(x: hl.Expr) -> hl.Expr:
+    """tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) with e = exp(x), of a float32; 1 from x = 20 on."""
+    e = exp(intrinsics.minimum(x, hl.f32(20)))
+    n = intrinsics.fma(e, e, e * hl.f32(2))
+    return n * intrinsics.reciprocal_of_normal(n + hl.f32(2))
+
+
 def sigmoid(x: hl.Expr) -> hl.Expr:
     if x.type() != _SINGLE:
         return mathematics.sigmoid(x)
@@ -116,8 +130,10 @@ def tanh(x: hl.Expr) -> hl.Expr:
         return mathematics.tanh(x)
     a = portable.abs(x)
     z = a * a
-    small = a * z * polynomial(z, TANH_32) + a
-    large = hl.f32(1) - intrinsics.divide(hl.f32(2), exp(a * hl.f32(2)) + hl.f32(1))
+    small = intrinsics.fma(a * z, polynomial(z, TANH_32), a)
+    # Neither the exponential of a positive number nor what is divided by is denormal.
+    power = intrinsics.exp2_of_normal(a * hl.f32(2 / math.log(2)))
+    large = intrinsics.fma(hl.f32(-2), intrinsics.reciprocal_of_normal(power + hl.f32(1)), hl.f32(1))
     return portable.copysign(hl.select(a < hl.f32(1), small, large), x)
 
 

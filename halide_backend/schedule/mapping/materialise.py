@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from halide_backend.program.composed import COMPOSED
 from halide_backend.program.dtypes import NARROW_FLOATS
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 from halide_backend.program.operation_names import MATHEMATICS
 from halide_backend.program.uses import sinks_of, users_of
+
+#: Operations whose expressions are long and write their operands several times.
+_FUNCTIONS = MATHEMATICS | COMPOSED
 
 #: A subexpression of fewer operations is cheaper to compute twice than to store.
 _WORTH_SHARING = 8
@@ -53,7 +57,7 @@ def repeated_operands(program: LoopProgram) -> frozenset[int]:
         kind = value.attribute.kind if isinstance(value.attribute, Reduction) else ""
         # An order key looks at its argument five times, rounding to bfloat16 or float8 four times or more.
         rounded = value.operation == "to_dtype" and value.dtype in _ROUNDED_BY_BITS
-        if value.operation in MATHEMATICS or kind in ("max", "min", "argmax", "argmin") or rounded:
+        if value.operation in _FUNCTIONS or kind in ("max", "min", "argmax", "argmin") or rounded:
             found.update(value.operands)
     narrow = {buffer.name for buffer in program.outputs if buffer.dtype in _ROUNDED_BY_BITS}
     found.update(store.value for store in program.stores if store.buffer in narrow)
@@ -62,7 +66,7 @@ def repeated_operands(program: LoopProgram) -> frozenset[int]:
 
 def mathematical_operands(program: LoopProgram) -> frozenset[int]:
     """Operands of mathematical functions, and the ends of expressions that would be too long without Funcs."""
-    found = {o for value in program.values if value.operation in MATHEMATICS for o in value.operands}
+    found = {o for value in program.values if value.operation in _FUNCTIONS for o in value.operands}
     return frozenset(found | _ends_of_long_expressions(program, found))
 
 
@@ -72,7 +76,7 @@ def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]
     length: list[int] = []
     for position, value in enumerate(program.values):
         times = _WRITTEN.get(value.operation, 1)
-        least = _MATHEMATICAL if value.operation in MATHEMATICS else 1
+        least = _MATHEMATICAL if value.operation in _FUNCTIONS else 1
         own = least + times * sum(length[operand] for operand in value.operands)
         if own > _LONGEST_EXPRESSION:
             found.update(operand for operand in value.operands if length[operand] > 1)
@@ -89,6 +93,6 @@ def _work(program: LoopProgram) -> list[int]:
         if isinstance(value.attribute, Reduction) or value.operation in ("constant", "index"):
             work.append(0)
             continue
-        own = _WORTH_SHARING if value.operation in MATHEMATICS else 1
+        own = _WORTH_SHARING if value.operation in _FUNCTIONS else 1
         work.append(min(own + sum(work[operand] for operand in value.operands), 1000))
     return work

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halide_backend.program.applications import without_applications
+from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Cpu, Device
@@ -10,9 +11,10 @@ from halide_backend.schedule.device import Cpu, Device
 
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
-    are read at other coordinates, and dynamic axes that a grid cannot hold become one.
+    are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
+    one operation.
 
     Raises:
         Unsupported: it has no such form.
     """
-    return program if isinstance(device, Cpu) else flattened(without_applications(program))
+    return program if isinstance(device, Cpu) else composed(flattened(without_applications(program)))

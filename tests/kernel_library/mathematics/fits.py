@@ -189,6 +189,11 @@ FITS = (
         lambda f: f**3 / mp.log1p(f) if f else mp.mpf(0),
         fixed=0,
     ),
+    Fit(
+        *("logarithm", "LOG1P_UNIT_32", without_start(mp.log1p, 2), 0, 1.0, 8, 0, -26.6),
+        lambda t: t * t / mp.log1p(t) if t else mp.mpf(0),
+        fixed=0,
+    ),
     _half_range("logarithm", "LOG_64", odd(lambda s: 2 * mp.atanh(s)), 6, -58.1),
     Fit(
         *("logarithm", "ATANH_TAIL", odd(lambda s: 3 * mp.atanh(s), 5)),

@@ -1,0 +1,81 @@
+"""Functions of functions that a GPU computes as one: softplus and mish, as numpy runs their PTX, and tanh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from cuda_programs import TARGET, programs_of
+from kernel_values import CudaKernel
+from torch import Tensor
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.schedule.device import device_of
+
+SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, -3.4e38, 1e-45, -1e-45, 19.9999, 20.0, 20.0001, 88.8, -80.0)
+
+
+def computed(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, CudaKernel]:
+    (program,) = programs_of(function, (x,))
+    found = torch.full_like(x, -7)
+    kernel = CudaKernel(plan_kernel(program, device_of(TARGET)).text)
+    kernel.on_tensors(x, found)
+    return found, kernel
+
+
+def errors(found: Tensor, wanted: Tensor) -> Tensor:
+    """In units in the last place."""
+    ulp = torch.from_numpy(np.spacing(np.abs(wanted.numpy()).astype(np.float32)))
+    return (found - wanted).abs() / ulp
+
+
+@pytest.fixture
+def arguments() -> Tensor:
+    random = np.random.default_rng(0)
+    near, small = random.uniform(-30, 30, 30_000), random.choice([-1, 1], 8_000) * np.exp(random.uniform(-60, 0, 8_000))
+    return torch.from_numpy(np.concatenate([near, small]).astype(np.float32))
+
+
+def test_softplus(arguments: Tensor, needs_intrinsics: None) -> None:
+    found, kernel = computed(F.softplus, arguments)
+    assert "log1p_of_exp(" in kernel.text
+    # The roundings of log2(e) and of the product are up to 1.5 units of the exponential for each unit of x.
+    assert bool((errors(found, F.softplus(arguments.double())) < 2 + 1.5 * arguments.abs()).all())
+
+
+def test_mish(arguments: Tensor, needs_intrinsics: None) -> None:
+    found, kernel = computed(F.mish, arguments)
+    assert "tanh_of_softplus(" in kernel.text
+    assert bool((errors(found, F.mish(arguments.double())) < 4 + 1.5 * arguments.abs()).all())
+
+
+def test_tanh(arguments: Tensor, needs_intrinsics: None) -> None:
+    found, _ = computed(torch.tanh, arguments)
+    assert float(errors(found, torch.tanh(arguments.double())).max()) < 1.5
+
+
+@pytest.mark.parametrize("function", [F.softplus, F.mish, torch.tanh])
+def test_special_values(function: Callable[[Tensor], Tensor], needs_intrinsics: None) -> None:
+    x = torch.tensor(SPECIAL, dtype=torch.float32)
+    found, wanted = computed(function, x)[0], function(x.double()).float()
+    torch.testing.assert_close(found, wanted, rtol=2e-5, atol=0, equal_nan=True)
+    assert torch.equal(torch.signbit(found[:2]), torch.signbit(wanted[:2]))
+
+
+def test_other_thresholds_are_computed_as_written(needs_intrinsics: None) -> None:
+    x = torch.linspace(-4, 4, 100)
+    found, kernel = computed(lambda x: torch.tanh(F.softplus(x, threshold=1)), x)
+    assert "tanh_of_softplus(" not in kernel.text
+    torch.testing.assert_close(found, torch.tanh(F.softplus(x, threshold=1)), rtol=3e-6, atol=0)
+
+
+def test_what_is_needed_elsewhere_stays(needs_intrinsics: None) -> None:
+    x = torch.linspace(-4, 4, 64)
+    (program,) = programs_of(lambda x: (torch.log1p(torch.exp(x)), torch.exp(x)), (x,))
+    found = torch.zeros(64), torch.zeros(64)
+    CudaKernel(plan_kernel(program, device_of(TARGET)).text).on_tensors(x, *found)
+    torch.testing.assert_close(found[0], torch.log1p(torch.exp(x)))
+    torch.testing.assert_close(found[1], torch.exp(x))
