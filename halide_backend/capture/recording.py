@@ -123,12 +123,17 @@ def node_loops(node: Any) -> NodeLoops:
     """
     if not isinstance(node, SchedulerNode) or node._body is None:
         raise Unsupported("not-a-loop-node", f"a {type(node).__name__} is no loop")
-    if node.is_split_scan():
+    if node.is_split_scan() and _runs_along_memory(node._body):
         raise Unsupported("split-scan", "a scan of few long rows, which Inductor splits")
     if _is_positional(node._body) and node.node is not None:
         sizes, body, _ = node.node.get_default_sizes_body()
         return NodeLoops.of(body, *sizes)
     return NodeLoops.of(node._body, *node._body.sizes)
+
+
+def _runs_along_memory(body: LoopBody) -> bool:
+    """Whether a scan stores its results side by side: blocks would have to share a line, but columns are many."""
+    return any(index.coeff(var) == 1 for index in body.get_write_exprs() for var in body.reduce_vars)
 
 
 def _is_positional(body: LoopBody) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+import sympy
 import torch
 from torch._inductor.scheduler import SchedulerNode
 
@@ -71,9 +72,13 @@ def test_a_cpu_has_no_scans(scan_programs: Programs) -> None:
         CpuKernelBuilder(program, Mapping()).write()
 
 
-def test_split_scans_are_left_alone() -> None:
+def test_split_scans_are_left_alone_unless_they_run_across_memory(scan_programs: Programs) -> None:
+    """Inductor splits few lines, or columns, of many elements."""
+    row, column = sympy.symbols("row column")
     node = SchedulerNode.__new__(SchedulerNode)
-    node._body = SimpleNamespace()  # type: ignore[assignment]
+    node._body = SimpleNamespace(get_write_exprs=lambda: [40 * row + column], reduce_vars=[column])  # type: ignore[assignment]
     node.is_split_scan = lambda: True  # type: ignore[method-assign]
     with pytest.raises(Unsupported, match="few long rows"):
         node_loops(node)
+    (program,) = scan_programs(lambda x: x.cumsum(0), torch.rand(300, 64))
+    assert [axis.extent for scan in scans(program) for axis in scan.axes] == [300]

@@ -130,15 +130,15 @@ def _exchange_bytes(function: Function, name: str) -> int:
     Raises:
         HalideCompileError: some threads of a block may not come to an exchange, for which the others would wait.
     """
-    exchanges = [call for call in calls(function.statements) if call.function in (*EXCHANGES, PUT)]
-    if not exchanges:
-        return 0
-    places = [call.arguments[1].value for call in exchanges if call.function != PUT]
-    ends = [call.arguments[2].value for call in exchanges if call.function == PUT]
-    branches = any(statement.operation == "bra" for statement in function.statements[: exchanges[-1].begin])
+    found = [call for call in calls(function.statements) if call.function in (*EXCHANGES, PUT)]
+    exchanges = [call for call in found if call.function != PUT]
+    places = [call.arguments[1].value for call in exchanges]
+    ends = [call.arguments[2].value for call in found if call.function == PUT]
+    before = function.statements[: exchanges[-1].begin] if exchanges else ()
+    branches = any(statement.operation == "bra" for statement in before)
     if branches or not all(number.isdecimal() for number in (*places, *ends)):
         raise HalideCompileError("an exchange between warps behind a branch", where=f"kernel {name}", cure=_REPORT)
-    return max([*((int(place) + 1) * EXCHANGE_BYTES for place in places), *(int(end) * 4 for end in ends)])
+    return max([0, *((int(place) + 1) * EXCHANGE_BYTES for place in places), *(int(end) * 4 for end in ends)])
 
 
 def _with_trap(function: Function) -> Function:

@@ -7,39 +7,44 @@ the threads of a block wait for one another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from halide_backend.build.ptx.calls import PUT
 from halide_backend.build.ptx.instructions import Function, Module
 from halide_backend.errors import HalideCompileError
 
 _SCANNING = "shfl.sync.up"
-#: Operands of which each lane has its own value: what a function returns may be anything.
-_DIFFERENT = {"%tid.x", "[retval0]"}
+#: Operands of which each thread of a warp, or of a block, has its own value: what a function returns may be anything.
+_OF_LANES, _OF_THREADS = {"%tid.x", "[retval0]"}, {"%tid.x", "%tid.y", "%tid.z", "[retval0]"}
 
 
 def check_convergence(module: Module, name: str) -> None:
     """Look at the branches before the last shuffle of a scan or exchange of a block, and those that lead back to it.
 
     Raises:
-        HalideCompileError: one depends on the lane, or on what lanes have loaded or computed.
+        HalideCompileError: one depends on the thread, or on what threads have loaded or computed.
     """
-    if any(_diverges(function) for function in module.functions):
-        raise HalideCompileError(
-            "a shuffle behind a branch that not all lanes take",
-            where=f"kernel {name}",
-            cure="Please report it with the kernel's text.",
-        )
+    for function in module.functions:
+        shuffles = [k for k, s in enumerate(function.statements) if s.opcode.startswith(_SCANNING)]
+        exchanges = [k for k, s in enumerate(function.statements) if PUT in s.operands]
+        if _diverges(function, shuffles, _OF_LANES) or _diverges(function, exchanges, _OF_THREADS):
+            raise HalideCompileError(
+                "a shuffle or exchange behind a branch that not all lanes take",
+                where=f"kernel {name}",
+                cure="Please report it with the kernel's text.",
+            )
 
 
-def _diverges(function: Function) -> bool:
+def _diverges(function: Function, waits: Sequence[int], different: set[str]) -> bool:
+    """Whether some threads may not come to the statements `waits`, or not as often."""
+    if not waits:
+        return False
     statements = function.statements
-    waits = [k for k, s in enumerate(statements) if s.opcode.startswith(_SCANNING) or PUT in s.operands]
-    last = max(waits, default=0)
     labels = {statement.label: k for k, statement in enumerate(statements) if statement.label}
-    back = (k for k, s in enumerate(statements) if s.operation == "bra" and labels.get(s.operands[0], k) <= last)
-    last = max(last, *(k + 1 for k in back), 0)
+    back = [k for k, s in enumerate(statements) if s.operation == "bra" and labels.get(s.operands[0], k) <= waits[-1]]
     own: set[str] = set()
-    for statement in statements[:last]:
-        private = statement.opcode.startswith("ld.local") or not _DIFFERENT.isdisjoint(statement.operands)
+    for statement in statements[: max(waits[-1], *back, 0) + 1]:
+        private = statement.opcode.startswith("ld.local") or not different.isdisjoint(statement.operands)
         if private or not own.isdisjoint(statement.registers):
             if statement.operation == "bra":
                 return True

@@ -49,3 +49,14 @@ def test_branches_behind_the_last_shuffle_are_not() -> None:
 def test_kernels_of_a_module_are_looked_at_alone() -> None:
     branch = GUARDED.replace("shfl.sync.up.b32 %r2, %r3, 1, 0, -1;\n", "")
     check(branch, "shfl.sync.up.b32 %r2, %r3, 1, 0, -1;")
+
+
+@pytest.mark.parametrize("own", ["%tid.x", "%tid.y"])
+def test_a_loop_that_some_threads_leave_earlier_is_refused_around_an_exchange(own: str) -> None:
+    loop = (
+        f"mov.u32 %r1, {own};\n$L:\n{{\ncall.uni (retval0), halide_backend_put_word, (param0);\n}}\n"
+        "setp.eq.s32 %p1, %r1, 0;\n@%p1 bra $L;\nret;"
+    )
+    with pytest.raises(HalideCompileError, match="not all lanes"):
+        check(loop)
+    check(loop.replace(own, "%ctaid.x"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cuda_programs import TARGET, checked, cuda_kernel_text, ptx_of
@@ -22,8 +23,7 @@ from halide_backend.schedule.tiling import Tiling, TilingKind
 GPU = device_of(TARGET)
 INF, NAN = float("inf"), float("nan")
 
-#: Knobs with which a column of a hundred points is several rounds of several threads. (Few columns of more points are
-#: another operation of Inductor's, which splits them.)
+#: Knobs with which a column of a hundred points is several rounds of several threads.
 ROUNDS = {"threads": 2, "points": 4}
 
 
@@ -107,7 +107,7 @@ def test_few_points_need_no_loop(program_of: Callable[..., LoopProgram]) -> None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.float64], ids=str)
-@pytest.mark.parametrize("shape", [(100, 64), (70, 37), (5, 8), (64, 130)], ids=str)
+@pytest.mark.parametrize("shape", [(300, 64), (70, 37), (5, 8), (64, 130)], ids=str)
 def test_sums_of_columns(values: Callable[..., Any], shape: tuple[int, int], dtype: torch.dtype) -> None:
     x = small(*shape, dtype=dtype)
     (found,) = values(lambda x: x.cumsum(0), x)
@@ -177,6 +177,19 @@ def test_a_scan_of_what_a_scan_is_selected_from(values: Callable[..., Any]) -> N
 
     x = small(100, 16)
     assert torch.equal(values(function, x, **ROUNDS)[0], function(x))
+
+
+@pytest.mark.parametrize("rows", [2, 63, 100, 257])
+def test_any_number_of_points(program_of: Callable[..., LoopProgram], rows: int) -> None:
+    """One kernel for all: as many rounds as there are."""
+    typical = small(100, 64)
+    torch._dynamo.mark_dynamic(typical, 0)
+    kernel = CudaKernel(cuda_kernel_text(program_of(lambda x: x.cumsum(0), typical)))
+    x = small(rows, 64)
+    memory = [np.array(tensor.numpy().reshape(-1).view(np.uint8)) for tensor in (x, torch.zeros_like(x))]
+    tensors = iter(range(2))
+    kernel(memory, [next(tensors) if a["kind"] == "buffer" else rows for a in kernel.arguments])
+    assert torch.equal(torch.from_numpy(memory[1]).view(torch.float32).reshape(rows, 64), x.cumsum(0))
 
 
 # -- what is refused --------------------------------------------------------------------------------------------
