@@ -115,7 +115,7 @@ def _load(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
 def _load_beside(found: list[Step], kernel: TiledKernel, stage: Stage, reduction: Stage) -> None:
     """Load for one step of a reduction, or for all steps of an unrolled part whose words lie side by side."""
     loop = reduction.updates[0]
-    count = _unroll_factor(kernel, reduction)
+    count = _unroll_factors(kernel, reduction)[0]
     if count == 1 or (loop.fixed and loop.extent == count):
         var = loop.name
     elif not loop.fixed or loop.extent % count:
@@ -134,11 +134,13 @@ def _reduce(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
     ]
     for name in elements:
         found += [Unroll(stage.name, name), Unroll(stage.name, name, update=0)]
-    unroll(found, stage, stage.updates[0], _unroll_factor(kernel, stage))
+    for loop, count in zip(stage.updates, _unroll_factors(kernel, stage)):
+        unroll(found, stage, loop, count)
 
 
-def _unroll_factor(kernel: TiledKernel, reduction: Stage) -> int:
-    """Unroll factor of the innermost loop of a reduction."""
+def _unroll_factors(kernel: TiledKernel, reduction: Stage) -> list[int]:
+    """Unroll factors of the loops of a reduction, innermost first: of one, and of those inside of which nothing else is
+    a loop."""
     loop = reduction.updates[0]
     if not loop.fixed:
         most, why = 16, "iterations beyond the last multiple of the factor have a branch each"
@@ -146,7 +148,13 @@ def _unroll_factor(kernel: TiledKernel, reduction: Stage) -> int:
         most, why = 64, "so few threads wait for their loads alone"
     else:
         most, why = 32, "column sum of 8192 x 2048 bfloat16 takes 13.1 us, with 16 in larger blocks 14.4 us"
-    return divisor(loop, kernel.choices.number(UNROLL, most, why, at=reduction.name))
+    left, factors = kernel.choices.number(UNROLL, most, why, at=reduction.name), list[int]()
+    for loop in reduction.updates:
+        factors.append(divisor(loop, left))
+        left //= factors[-1]
+        if left < 2 or not loop.fixed or factors[-1] < loop.extent:
+            break
+    return factors
 
 
 RULE = Rule("column_reductions", tile, steps)
