@@ -9,7 +9,7 @@ from halide_backend.program.loop_program import Load
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.register_lines import MOST_ELEMENTS
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, unroll_chunk
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element, load_words, unroll_chunk
 from halide_backend.schedule.cuda.transposes import transposed_axes
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.vector_access import VectorAccess
@@ -23,6 +23,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     Split,
     Step,
+    Unroll,
 )
 from halide_backend.schedule.tiling import Tiling, TilingKind
 
@@ -35,6 +36,9 @@ ALONG = Knob("register_transposes.along", (4, 8, 16, 32), "adjacent threads that
 #: line's memory is another thread's (measured: 8192 x 2048 floats 53.5 us, through shared memory 50.9 us).
 _FEWEST_TILES, _LEAST_SIDE = 1 << 15, 8
 
+#: Vectors of the stored axis that adjacent threads store side by side: a sector is two of them.
+_FEWEST_VECTORS = 4
+
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """A vector of elements of each axis for every thread, where all that it reads and stores are vectors."""
@@ -42,13 +46,19 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if axes is None:
         return None
     lines, elements = (facts.chunk_elements(name) for name in axes)
+    short = _is_short(facts, axes, elements)
+    if short:
+        lines = next(count for count in (max(1, elements // _FEWEST_VECTORS), 1) if facts.divides(count, axes[0]))
     tiling = Tiling(TilingKind.REGISTER_TRANSPOSE, facts.outer, axes, axes[1], elements, lines=lines)
     size = elements * lines
     # Halide loses the bounds of a fused loop where outputs are computed together.
-    if len(facts.program.stores) > 1 or size > MOST_ELEMENTS or not _moves_vectors(facts, tiling):
+    if len(facts.program.stores) > 1 or size > MOST_ELEMENTS or not _moves_vectors(facts, tiling, short):
         return None
     tiles = math.prod(facts.hints[name] for name in facts.outer) // size
-    if min(lines, elements) < _LEAST_SIDE:
+    if short:
+        why = "the stored axis ends after a few vectors, and memory goes on along the one that is read along"
+        applies = choices.flag(APPLIES, tiles >= _FEWEST_TILES, why)
+    elif min(lines, elements) < _LEAST_SIDE:
         why = (
             f"{lines} x {elements} elements are less than whole sectors; 8192 x 2048 floats take 53.5 us, else 50.9 us"
         )
@@ -59,13 +69,23 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return tiling if applies else None
 
 
-def _moves_vectors(facts: Facts, tiling: Tiling) -> bool:
-    """Whether each thread reads and stores its tile only in vectors."""
+def _is_short(facts: Facts, axes: tuple[str, str], elements: int) -> bool:
+    """Whether the stored axis has but a few vectors, and what is stored goes on along the axis that is read along:
+    threads with whole vectors of both would each store a line of memory, a vector at a time."""
+    across, along = axes
+    layouts = [layout.variables for layout in facts.layouts.values()]
+    adjoining = all(variables[:2] == (along, across) for variables in layouts)
+    return adjoining and facts.hints[along] < _FEWEST_VECTORS * elements
+
+
+def _moves_vectors(facts: Facts, tiling: Tiling, short: bool) -> bool:
+    """Whether each thread reads and stores its tile only in vectors, or reads it in words if the stored axis is
+    `short`."""
     access, words = VectorAccess(facts.program, tiling), VECTOR // WORD
     for position, value in enumerate(facts.program.values):
         if isinstance(value.attribute, Load) and not value.axes.isdisjoint(tiling.cuts):
             load = access.loads.get(position)
-            if load is None or load.unit != words:
+            if load is None or (load.unit != words and not short):
                 return False
     stored = [access.of_output(facts.layouts[buffer.name], buffer) for buffer in facts.program.outputs]
     return all(count and count % words == 0 for count in stored)
@@ -82,17 +102,22 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     lanes = kernel.choices.number(ALONG, 8, why)
     others = [loop for loop in tiles if loop not in (across, along)]
     following = others[0] if others else None
-    # Threads along an axis beyond the one that is read along would each begin elsewhere in memory.
+    # Threads along an axis beyond the one that is read along would each begin elsewhere in memory: they come last.
     near = following is not None and tiles.index(following) < tiles.index(across)
-    further = following.extent if near and following is not None else 1
-    width, further, height = _threads(threads, lanes, along.extent, further, across.extent)
+    short = kernel.tiling.lines * _FEWEST_VECTORS <= kernel.tiling.elements
+    further = following.extent if (near or short) and following is not None else 1
+    if short and not near:
+        width, height = _power(along.extent), min(threads // _power(along.extent), _power(across.extent))
+        further = min(threads // (width * height), _power(further))
+    else:
+        width, further, height = _threads(threads, lanes, along.extent, further, across.extent)
     within = unroll_chunk(found, output.name, output.loops)
     found.append(Split(output.name, along.name, "along", "i", width))
     found.append(Split(output.name, across.name, "across", "j", height))
     own, outer = ["i", "j"], ["across", "along"]
     if following is not None and further > 1:
         found.append(Split(output.name, following.name, "following", "h", further))
-        own.insert(1, "h")
+        own.insert(1 if near else 2, "h")
         outer.append("following")
         others = others[1:]
     outer += [loop.name for loop in others]
@@ -104,7 +129,11 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     # LLVM would merge the versions of inner and last blocks again, and break up vectors that both load.
     found += [GpuBlocks(output.name, (block,)), NeverPartition(output.name, block)]
     for stage in kernel.graph.stages:
-        if stage.role in (Role.STAGED_LOAD, Role.PACKED):
+        if stage.role is Role.PACKED and short:
+            # Halide would take every second word of a vector, and LLVM keep the words in memory for it.
+            words = [loop.name for loop in stage.loops if is_element(loop)]
+            found += [ComputeAt(stage.name, output.name, "i"), *(Unroll(stage.name, name) for name in words)]
+        elif stage.role in (Role.STAGED_LOAD, Role.PACKED):
             load_words(found, stage, ComputeAt(stage.name, output.name, "i"))
     return tuple(found)
 
