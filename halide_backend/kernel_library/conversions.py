@@ -58,7 +58,7 @@ def stored(dtype: str, value: hl.Expr) -> hl.Expr:
     if dtype == "bfloat16":
         return _bfloat16_bits(value)
     if dtype == "float16":
-        return hl.cast(hl.Float(16), value)
+        return _float16(value)
     if dtype in FLOAT8:
         return FORMATS[dtype].encoded(value)
     return value
@@ -75,6 +75,17 @@ def _bfloat16_bits(value: hl.Expr) -> hl.Expr:
     bits = hl.reinterpret(hl.UInt(32), value)
     rounded = (bits + hl.u32(0x7FFF) + ((bits >> 16) & hl.u32(1))) >> 16
     return hl.cast(hl.UInt(16), hl.select(is_nan(value), (bits >> 16) | hl.u32(0x40), rounded))
+
+
+def _float16(value: hl.Expr) -> hl.Expr:
+    # Where the processor has no such conversion, Halide's own makes infinity of NaN. It is true of the rest, and where
+    # there is one nothing of this remains.
+    arm = hl.target_arch_is(hl.TargetArch.ARM) & ~hl.target_has_feature(hl.TargetFeature.NoNEON)
+    has_conversion = arm | hl.target_has_feature(hl.TargetFeature.F16C) | hl.target_has_feature(hl.TargetFeature.CUDA)
+    bits = hl.reinterpret(hl.UInt(32), hl.cast(hl.Float(32), value))
+    nan = ((bits >> 16) & hl.u32(0x8000)) | ((bits >> 13) & hl.u32(0x1FF)) | hl.u32(0x7E00)
+    half = hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), nan))
+    return hl.select(is_nan(value) & ~has_conversion, half, hl.cast(hl.Float(16), value))
 
 
 def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:

@@ -97,11 +97,14 @@ class Builder:
             sizes=(),
         )
 
-    def run(self, *arguments: torch.Tensor, schedule: Any = None, knobs: Any = None) -> list[torch.Tensor]:
-        """Compile and call; `schedule` maps the stages to steps (default: the rules for this machine)."""
+    def run(
+        self, *arguments: torch.Tensor, schedule: Any = None, knobs: Any = None, level: str = ""
+    ) -> list[torch.Tensor]:
+        """Compile and call; `schedule` maps the stages to steps (default: the rules for this machine), `level` is the
+        name of a target that runs here."""
         text = self.text(schedule, knobs)
         name = f"kernel_{next(_numbers)}"
-        compiled = compile_kernel(text, Target.host(), name)
+        compiled = compile_kernel(text, Target.named(level), name)
         code = load_object(compiled.object, f"{name}_argv", native().symbols())
         manifest = compiled.manifest
         results = [torch.empty_like(result) for result in self.results]
