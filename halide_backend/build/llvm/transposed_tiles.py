@@ -80,11 +80,15 @@ def with_direct_transpositions(ir: str) -> str:
 def _columns(lines: list[str]) -> Iterator[_Column]:
     """Every shuffle that has one element of each of several vectors, under the same number in all of them."""
     elements: dict[str, list[_Element]] = {}
+    row_lanes: dict[str, int] = {}  # of vectors that are no shuffle's result
 
     def of(name: str, lanes: int) -> list[_Element]:
         if name in ("poison", "undef"):
             return [None] * lanes
-        return elements.get(name) or [(name, lane) for lane in range(lanes)]
+        if name in elements:
+            return elements[name]
+        row_lanes[name] = lanes
+        return [(name, lane) for lane in range(lanes)]
 
     block = 0
     for line, text in enumerate(lines):
@@ -98,7 +102,8 @@ def _columns(lines: list[str]) -> Iterator[_Column]:
         elements[match["result"]] = moved
         known = [element for element in moved if element is not None]
         rows, numbers = tuple(name for name, _ in known), {number for _, number in known}
-        if len(set(rows)) == width >= _SIDE_LEAST and len(numbers) == 1 and match["type"] in _BITS:
+        is_square = len(set(rows)) == width and all(row_lanes[row] == width for row in rows)
+        if is_square and width >= _SIDE_LEAST and len(numbers) == 1 and match["type"] in _BITS:
             yield _Column(match["result"], match["type"], line, block, rows, numbers.pop())
 
 

@@ -105,6 +105,22 @@ def test_what_is_no_transposition_stays() -> None:
         assert with_direct_transpositions(ir) == ir
 
 
+def test_columns_of_longer_rows_stay() -> None:
+    """The first four elements of each of four vectors of eight: no shuffle of the network has both lengths."""
+    rows = [f"  %r{row} = load <8 x float>, ptr %in, align 1" for row in range(4)]
+    columns = []
+    for number in range(4):
+        pairs = (
+            shuffle(f"p{number}.{row}", "<8 x float>", f"r{row}", f"r{row + 1}", [number, number + 8]) for row in (0, 2)
+        )
+        whole = shuffle(f"c{number}", "<2 x float>", f"p{number}.0", f"p{number}.2", [0, 1, 2, 3])
+        columns += [*pairs, whole, f"  store <4 x float> %c{number}, ptr %out, align 1"]
+    body = "\n".join([*rows, *columns, "  ret void"])
+    ir = f"define void @f(ptr %in, ptr %out) {{\nentry:\n{body}\n}}\n"
+    llvm.parse_assembly(ir).verify()
+    assert with_direct_transpositions(ir) == ir
+
+
 def test_other_uses_of_a_column_are_renamed_with_it() -> None:
     """A name may begin with another one's."""
     ir = perfect_shuffles("float", 4).replace("ret void", "store <4 x float> %s1.1, ptr %in, align 1\n  ret void")
