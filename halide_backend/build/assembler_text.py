@@ -40,7 +40,21 @@ _TYPES = {
         311: "R_AARCH64_ADR_GOT_PAGE",
         312: "R_AARCH64_LD64_GOT_LO12_NC",
     },
+    elf.RISCV: {
+        2: "R_RISCV_64",
+        18: "R_RISCV_CALL",
+        19: "R_RISCV_CALL_PLT",
+        20: "R_RISCV_GOT_HI20",
+        23: "R_RISCV_PCREL_HI20",
+        24: "R_RISCV_PCREL_LO12_I",
+        25: "R_RISCV_PCREL_LO12_S",
+        35: "R_RISCV_ADD32",
+        39: "R_RISCV_SUB32",
+    },
 }
+#: Types whose symbol is the place of another relocation, by which the linker finds it (RISC-V ELF psABI, "PC-Relative
+#: Symbol Addresses"); GNU ld refuses a place in a section there.
+_NAMES_A_PLACE = {"R_RISCV_PCREL_LO12_I", "R_RISCV_PCREL_LO12_S"}
 _WRITE, _ALLOCATED, _EXECUTED = 1, 2, 4  # sh_flags
 _FUNCTION, _HIDDEN = 2, 2  # STT_FUNC, STV_HIDDEN
 _UNWINDING = ".eh_frame"
@@ -128,8 +142,12 @@ def _lines(image: bytes, entry: str) -> Iterator[str]:
         if table.kind == elf.RELOCATIONS and table.info in kept:
             for where, kind_and_symbol, addend in _RELOCATION.iter_unpack(_bytes(image, table)):
                 kind = types[kind_and_symbol & 0xFFFFFFFF]
-                symbol = symbols[kind_and_symbol >> 32].text
-                yield f".reloc {labels[table.info]} + {where}, {kind}, {symbol} + {addend}"
+                place = symbols[kind_and_symbol >> 32].text
+                if kind in _NAMES_A_PLACE:
+                    name = f"{entry}.{table.info}.{where}"
+                    yield f".set {name}, {place}"
+                    place = name
+                yield f".reloc {labels[table.info]} + {where}, {kind}, {place} + {addend}"
 
 
 def _symbols(image: bytes, sections: list[elf.Section], labels: dict[int, str]) -> Iterator[_Symbol]:

@@ -26,6 +26,7 @@ from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
+from halide_backend.build.llvm.riscv import halide_target
 from halide_backend.build.llvm.scaled_products import with_scaled_products
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.llvm.transposed_tiles import with_direct_transpositions
@@ -252,7 +253,7 @@ def _check_folds(kernel: _Text, inputs: list[Any], outputs: list[Any], target: T
     steps = [step for step in kernel.namespace.get("SCHEDULE", ()) if type(step).__name__ == "FoldStorage"]
     if not steps:
         return
-    features = [part for part in target.halide.split("-") if part != "no_asserts"]
+    features = [part for part in halide_target(target.halide).split("-") if part != "no_asserts"]
     with tempfile.NamedTemporaryFile("r", suffix=".stmt") as file, kernel.errors_located():
         asserting = hl.Target("-".join(features))
         hl.Pipeline(outputs).compile_to_lowered_stmt(file.name, inputs, hl.StmtOutputFormat.Text, asserting)
@@ -267,7 +268,7 @@ def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Targe
     try:
         with kernel.errors_located():
             hl.Pipeline(outputs).compile_to_llvm_assembly(
-                f"/proc/self/fd/{file}", inputs, entry, hl.Target(target.halide)
+                f"/proc/self/fd/{file}", inputs, entry, hl.Target(halide_target(target.halide))
             )
         with open(file, encoding="utf-8", closefd=False) as written:
             ir = written.read()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 RELOCATABLE = 1  # e_type ET_REL
-X86_64, AARCH64 = 62, 183  # e_machine EM_X86_64, EM_AARCH64
+X86_64, AARCH64, RISCV = 62, 183, 243  # e_machine EM_X86_64, EM_AARCH64, EM_RISCV
 
 _IDENTITY = b"\x7fELF\x02\x01\x01"  # magic, 64 bits, little-endian, version 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

@@ -34,6 +34,7 @@ class NamedTarget:
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_RV64GCV = ("64bit", "a", "c", "d", "f", "i", "m", "v")
 _AVX2 = ("avx", "avx2", "f16c", "fma", "sse41")
 _AVX512 = (*_AVX2, "avx512", "avx512_skylake")
 
@@ -44,6 +45,8 @@ NAMED_TARGETS = {
     "avx2": NamedTarget("x86-64", "x86-64-v3", _AVX2, _V3, "x86-64-v3", "__x86_64__"),
     "avx512": NamedTarget("x86-64", "x86-64-v4", _AVX512, _V4, "x86-64-v4", "__x86_64__"),
     "arm64": NamedTarget("arm-64", "generic", (), ("neon",), "armv8-a", "__aarch64__"),
+    "sve": NamedTarget("arm-64", "generic", (), ("neon", "sve"), "armv8.2-a+sve", "__aarch64__"),
+    "riscv64": NamedTarget("riscv-64", "generic-rv64", (), _RV64GCV, "rv64gc", "__riscv"),
 }
 
 #: GPUs by the name of what NVIDIA's assembler makes for them, and PTX, which the driver assembles for any that is not

@@ -51,6 +51,10 @@ _CPUID = {
     "fma4": (0x80000001, 0, 2, 16),
     "tbm": (0x80000001, 0, 2, 21),
 }
+#: Where Linux tells a program what other processors have: entry of the auxiliary vector (16 is AT_HWCAP, 26 AT_HWCAP2),
+#: 0, 0, bit (asm/hwcap.h; of RISC-V the letter of the extension).
+_HWCAP = {"sve": (16, 0, 0, 22), "sve2": (26, 0, 0, 1), "v": (16, 0, 0, ord("V") - ord("A"))}
+_PLACES = {**_CPUID, **_HWCAP}
 #: What C++ compilers define for an architecture.
 _MACROS = {named.architecture: named.macro for named in NAMED_TARGETS.values()}
 #: Bits of XCR0 for the registers of AVX, and with those of AVX-512.
@@ -91,7 +95,7 @@ def processor_check(targets: Mapping[str, Target]) -> str:
 
 def _features(target: Target) -> str:
     needed = target.requires()
-    return ", ".join(f'{{"{name}", {_text(name, place)}}}' for name, place in _CPUID.items() if name in needed)
+    return ", ".join(f'{{"{name}", {_text(name, place)}}}' for name, place in _PLACES.items() if name in needed)
 
 
 def _text(name: str, place: tuple[int, ...]) -> str:

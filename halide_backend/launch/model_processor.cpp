@@ -7,6 +7,8 @@
 #include <cstring>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#else
+#include <sys/auxv.h>
 #endif
 
 #if !defined(HALIDE_BACKEND_ARCHITECTURE)
@@ -16,7 +18,8 @@
 namespace halide_backend_processor {
 
 /* What code needs: bit `bit` of register `word` (EAX, EBX, ECX, EDX) that CPUID shows for `leaf` and `subleaf`; and of
- * the operating system that it saves the registers of XCR0's bits `saved`. */
+ * the operating system that it saves the registers of XCR0's bits `saved`. On other architectures bit `bit` of entry
+ * `leaf` of the auxiliary vector. */
 struct Feature {
   const char* name;
   uint32_t leaf, subleaf, word, bit, saved;
@@ -44,11 +47,8 @@ static bool has(const Feature& feature) {
   return __get_cpuid_count(feature.leaf, feature.subleaf, &words[0], &words[1], &words[2], &words[3]) &&
          words[feature.word] >> feature.bit & 1 && (saved_registers() & feature.saved) == feature.saved;
 }
-#endif
-
-#if !defined(__x86_64__)
-/* The targets of other architectures ask for nothing that one of their processors could lack. */
-static bool has(const Feature&) { return true; }
+#else
+static bool has(const Feature& feature) { return getauxval(feature.leaf) >> feature.bit & 1; }
 #endif
 
 struct Choice {

@@ -22,6 +22,7 @@ import torch
 
 from halide_backend import config, pipeline
 from halide_backend.build.artifacts import get_or_compile
+from halide_backend.build.assembler_text import assembler_text
 from halide_backend.build.c_interface import c_function
 from halide_backend.build.target import Target
 from halide_backend.launch.model_runtime import model_runtime
@@ -74,12 +75,18 @@ extern "C" int {visible}(void** buffers, long* numbers, void* stream, char* mess
 
 @dataclass(frozen=True)
 class Machine:
-    """An architecture that qemu runs programs of, and Debian's cross compiler makes them for."""
+    """A processor whose programs qemu runs, and Debian's cross compiler makes.
+
+    `lesser` is how the emulator is told to be one that cannot run kernels for `target`; None if all of the architecture
+    can. `aborts` are kernels at which the emulator itself gives up.
+    """
 
     target: str
     compiler: str
     emulator: tuple[str, ...]
     library_root: str
+    lesser: str | None = None
+    aborts: tuple[str, ...] = ()
 
     @property
     def missing(self) -> str:
@@ -95,8 +102,30 @@ class Machine:
         return [*self.emulator, "-L", self.library_root, *program]
 
 
+def _version(emulator: str) -> int:
+    """The emulator's first number; 0 if it is not installed."""
+    if not shutil.which(emulator):
+        return 0
+    said = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True).stdout
+    return int(said.split("version ")[1].partition(".")[0])
+
+
+_ARM = ("aarch64-linux-gnu-g++", "/usr/aarch64-linux-gnu")
+_RISCV = ("riscv64-linux-gnu-g++", "/usr/riscv64-linux-gnu")
 MACHINES = {
-    "arm64": Machine("arm64", "aarch64-linux-gnu-g++", ("qemu-aarch64",), "/usr/aarch64-linux-gnu"),
+    "arm64": Machine("arm64", _ARM[0], ("qemu-aarch64", "-cpu", "cortex-a57"), _ARM[1]),
+    # Vectors of 64 bytes: code for them may not know their length.
+    "sve": Machine("sve", _ARM[0], ("qemu-aarch64", "-cpu", "max,sve-default-vector-length=64"), _ARM[1], "cortex-a57"),
+    # QEMU 7.2 aborts at the second of two conversions with a rounding mode of their own (`decode_save_opc` in
+    # target/riscv/translate.c); 10.0 does not.
+    "riscv64": Machine(
+        "riscv64",
+        _RISCV[0],
+        ("qemu-riscv64", "-cpu", "rv64,v=true,vext_spec=v1.0"),
+        _RISCV[1],
+        "rv64",
+        ("quantise_static",) if _version("qemu-riscv64") < 10 else (),
+    ),
 }
 
 
@@ -152,23 +181,21 @@ class Elsewhere:
 
     def _library(self, entry: str, image: bytes) -> Path:
         if entry not in self._libraries:
-            (self._folder / f"{entry}.o").write_bytes(image)
+            # As it is packaged.
+            (self._folder / f"{entry}.s").write_text(assembler_text(image, entry))
             # The C function is hidden.
             call = VISIBLE.format(visible=f"call_{entry}", hidden=c_function(entry))
             (self._folder / "call.cpp").write_text(call)
-            objects = ("call.cpp", f"{entry}.o", "runtime.o", "-lm")
+            objects = ("call.cpp", f"{entry}.s", "runtime.o", "-lm")
             self.machine.compile("-shared", "-fPIC", "-o", f"{entry}.so", *objects, cwd=self._folder)
             self._libraries[entry] = self._folder / f"{entry}.so"
         return self._libraries[entry]
 
     def _call(self, library: Path, function: str, buffers: Sequence[torch.Tensor], numbers: Sequence[int]) -> None:
-        ranges = {tensor.data_ptr(): 0 for tensor in buffers}
-        for tensor in buffers:
-            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-            size = (last + 1) * tensor.element_size() if tensor.numel() else 0
-            ranges[tensor.data_ptr()] = max(ranges[tensor.data_ptr()], size)
+        # Whole storages: two results may take turns in one.
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in buffers}
         places, end = {}, 64
-        for address, size in ranges.items():
+        for address, size in storages.items():
             places[address] = end
             end += (size + 127) // 64 * 64
         path = self._folder / f"data.{next(self._numbers) % 2}"
@@ -176,7 +203,7 @@ class Elsewhere:
         name = function.replace("hb1_", "call_", 1)
         with open(path, "r+b") as file, mmap.mmap(file.fileno(), end) as memory:
             begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            for address, size in ranges.items():
+            for address, size in storages.items():
                 ctypes.memmove(begin + places[address], address, size)
             words = [
                 str(library),
@@ -184,7 +211,7 @@ class Elsewhere:
                 str(path),
                 end,
                 len(buffers),
-                *(places[t.data_ptr()] for t in buffers),
+                *(places[s := t.untyped_storage().data_ptr()] + t.data_ptr() - s for t in buffers),
                 *numbers,
             ]
             assert self._process.stdin is not None and self._process.stdout is not None
@@ -195,5 +222,5 @@ class Elsewhere:
             self.launches += 1
             if result != "0":
                 raise RuntimeError(f"kernel {function}: {message or answer or 'the process ended'}")
-            for address, size in ranges.items():
+            for address, size in storages.items():
                 ctypes.memmove(address, begin + places[address], size)

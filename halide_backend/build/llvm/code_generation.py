@@ -9,6 +9,7 @@ from functools import cache
 
 from llvmlite import binding as llvm
 
+from halide_backend.build.llvm import riscv
 from halide_backend.build.llvm.ir_syntax import NAME
 from halide_backend.build.target import Target
 from halide_backend.errors import LLVMCompileError
@@ -20,7 +21,10 @@ _CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
 _INTEGER_SUM = re.compile(rf"^ *({NAME}) = (?:add|sub) ")
 _BITCAST = re.compile(rf"^ *({NAME}) = bitcast [^%]*({NAME}) to ")
 _PRODUCT = re.compile(rf"^ *({NAME}) = fmul [^%]*({NAME}), ({NAME})\s*$")
-_FEATURES = re.compile(r'"target-cpu"="[^"]*" "target-features"="([^"]*)"(?: "tune-cpu"="[^"]*")?')
+#: LLVM writes no value where it is empty.
+_FEATURES = re.compile(
+    r'"target-cpu"(?:="[^"]*")? "target-features"(?:="(?P<features>[^"]*)")?(?: "tune-cpu"(?:="[^"]*")?)?'
+)
 _REPORT = "Please report it with the kernel's text."
 
 
@@ -32,7 +36,7 @@ def for_processor(ir: str, target: Target) -> str:
     """
 
     def attributes(match: re.Match[str]) -> str:
-        words = match[1].split(",")
+        words = (match["features"] or "").split(",")
         kept = [word for word in words if not target.features or word[1:].startswith("prefer-")]
         features = ",".join(filter(None, [*kept, target.features]))
         return f'"target-cpu"="{target.cpu}" "target-features"="{features}"'
@@ -90,6 +94,8 @@ def emit_assembly(ir: str, target: Target, name: str, *, promote: bool = False) 
 
 @contextmanager
 def _prepared(ir: str, target: Target, name: str, promote: bool) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
+    if target.architecture == riscv.ARCHITECTURE:
+        ir = riscv.for_riscv(ir)
     try:
         module = llvm.parse_assembly(ir)
         module.verify()
