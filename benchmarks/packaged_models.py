@@ -7,6 +7,9 @@ Weights are random, configurations small. Each model is exported once and packag
 packages are loaded, in Python and by a C++ program that knows nothing of Python, and compared with eager; then they run
 in turns, in one process. A third package, this backend's again, is the control. Ratios are the C++ backend's time over
 this backend's.
+
+With --folder packages are kept there, and made only if they are not there yet: to time on a quiet machine what was
+packaged on a busy one.
 """
 
 from __future__ import annotations
@@ -109,35 +112,34 @@ def difference(got: Any, wanted: Any) -> float:
     return float((got - wanted).abs().max() / wanted.abs().max())
 
 
-def measured(kind: str, make: Callable[[], tuple[Any, dict[str, Any]]], program: Path, folder: Path) -> dict[str, Any]:
-    """One model: times in seconds, ratios, differences from eager, kernels."""
+def measured(
+    kind: str, make: Callable[[], tuple[Any, dict[str, Any]]], program: Path, folder: Path, found: dict[str, Any]
+) -> dict[str, Any]:
+    """One model: times in seconds, ratios, differences from eager, kernels; in the place of what was `found` before."""
     torch.manual_seed(0)
     model, named = make()
     module, inputs = First(model.eval(), tuple(named)), tuple(named.values())
     with torch.no_grad():
         wanted = module(*inputs)
         exported = torch.export.export(module, inputs, strict=False)
-    found: dict[str, Any] = {"packaging_s": {}, "python": {}, "cpp": {}}
-    packages = {}
-    halide_backend.reset_stats()
-    for name in ("cpp", "halide_backend", "halide_backend again"):
-        path = str(folder / f"{name.replace(' ', '-')}.pt2")
-        backend = name.partition(" ")[0]
-        settings = {"cpu_backend": backend, "force_disable_caches": True}
-        if name != "halide_backend again":
+    found = {"packaging_s": {}, **found, "python": {}, "cpp": {}}
+    paths = {name: folder / f"{kind.partition(' ')[0]}.{name}.pt2" for name in ("cpp", "halide_backend")}
+    for backend, path in paths.items():
+        if not path.exists():
+            halide_backend.reset_stats()
+            settings = {"cpu_backend": backend, "force_disable_caches": True}
             began = time.perf_counter()
-            torch._inductor.aoti_compile_and_package(exported, package_path=path, inductor_configs=settings)
-            found["packaging_s"][name] = round(time.perf_counter() - began, 2)
-        else:
-            path = str(folder / "halide_backend.pt2")
-        packages[name] = torch._inductor.aoti_load_package(path)
-        found["python"][name] = difference(packages[name](*inputs), wanted)
-    counts = halide_backend.stats()
-    found["native"], found["delegated"] = counts["native_kernels"], counts["delegated_kernels"]
+            torch._inductor.aoti_compile_and_package(exported, package_path=str(path), inductor_configs=settings)
+            found["packaging_s"][backend] = round(time.perf_counter() - began, 2)
+            counts = halide_backend.stats()
+            found["native"], found["delegated"] = counts["native_kernels"], counts["delegated_kernels"]
+    packages = {name: torch._inductor.aoti_load_package(str(path)) for name, path in paths.items()}
+    packages["halide_backend again"] = torch._inductor.aoti_load_package(str(paths["halide_backend"]))
+    found["python"] = {name: difference(package(*inputs), wanted) for name, package in packages.items()}
     for file, tensors in (("inputs", list(inputs)), ("wanted", [wanted])):
         (folder / file).write_bytes(torch._C._pickle_save(tensors))
-    for name in ("cpp", "halide_backend"):
-        run = [str(program), str(folder / f"{name}.pt2"), str(folder / "inputs"), str(folder / "wanted")]
+    for name, path in paths.items():
+        run = [str(program), str(path), str(folder / "inputs"), str(folder / "wanted")]
         found["cpp"][name] = float(subprocess.run(run, check=True, capture_output=True, text=True).stdout)
     found["run"] = ratios(packages, inputs)
     print(f"{kind}: {json.dumps(found)}", flush=True)
@@ -166,6 +168,8 @@ def ratios(packages: dict[str, Any], inputs: tuple[Any, ...], rounds: int = 60) 
 
 def build(folder: Path) -> Path:
     """The C++ program."""
+    if (folder / "program").exists():
+        return folder / "program"
     home = Path(torch.__file__).parent
     (folder / "program.cpp").write_text(PROGRAM)
     include = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
@@ -179,15 +183,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="kinds that contain this text")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="for packages; default: one that is removed at the end")
     parser.add_argument("--json", type=Path, required=True, help="results are kept and added to")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     found = json.loads(asked.json.read_text())["models"] if asked.json.exists() else {}
-    with tempfile.TemporaryDirectory() as folder:
-        program = build(Path(folder))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.folder or Path(temporary)
+        program = build(folder)
         for kind, make in models().items():
             if asked.only in kind:
-                found[kind] = measured(kind, make, program, Path(folder))
+                found[kind] = measured(kind, make, program, folder, found.get(kind, {}))
                 facts = {**machine.facts(), "threads": asked.threads, "models": found}
                 asked.json.write_text(json.dumps(facts, indent=1) + "\n")
 
