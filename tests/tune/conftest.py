@@ -1,4 +1,4 @@
-"""What tests of the tuner share: small programs, and a log in a temporary folder."""
+"""What tests of the tuner share: small programs, and a search that ends by its trials instead of a clock."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from kernel import Builder
 from halide_backend.build.target import Target
 from halide_backend.program.loop_program import LoopProgram, Reduction
 from halide_backend.schedule.device import Device, device_of
+from halide_backend.tune.trial import Trial
+from halide_backend.tune.trial_log import TrialLog
 
 
 @pytest.fixture
@@ -30,6 +32,26 @@ def row_sums() -> Callable[..., LoopProgram]:
         return builder.program()
 
     return made
+
+
+@pytest.fixture
+def ctrl_c_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """ctrl_c_after(count): Ctrl-C is pressed when a search has logged so many candidates, however long that takes."""
+    write = TrialLog.trial
+
+    def pressed(count: int) -> None:
+        logged = 0
+
+        def trial(self: TrialLog, made: Trial) -> None:
+            nonlocal logged
+            write(self, made)
+            logged += bool(made.settings)  # the rules' kernel is no candidate
+            if made.settings and logged == count:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(TrialLog, "trial", trial)
+
+    return pressed
 
 
 @pytest.fixture

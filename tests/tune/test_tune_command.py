@@ -23,6 +23,7 @@ from halide_backend.tune import capture, trial_log
 from halide_backend.tune.command import seconds as seconds_of
 
 Made = Callable[..., LoopProgram]
+Press = Callable[[int], None]
 
 MODEL = """\
 import torch
@@ -71,27 +72,35 @@ def test_kernels_are_listed_once_for_each_program(records: str, capsys: pytest.C
 
 
 def test_records_are_tuned_and_the_search_goes_on(
-    records: str, tmp_path: Path, device: Device, capsys: pytest.CaptureFixture[str]
+    records: str, tmp_path: Path, device: Device, capsys: pytest.CaptureFixture[str], ctrl_c_after: Press
 ) -> None:
-    command = ["tune", records, "--kernels", "s*", "--budget", "20s", "--report", "page.html", "--schedules", "s.toml"]
+    command = ["tune", records, "--kernels", "s*", "--budget", "10m", "--report", "page.html", "--schedules", "s.toml"]
+    ctrl_c_after(5)
     assert cli.main(command) == 0
     printed = capsys.readouterr()
     assert re.search(r"^sum +\S+ [mun]?s +100\.0 % +\d+", printed.out, re.MULTILINE)
     assert "of 1 kernels are faster" in printed.out
     first = trial_log.read(tmp_path / "halide-trials.jsonl")
-    assert len(first.trials) > 1 and {trial.device for trial in first.trials} == {device.name}
+    assert len(first.trials) >= 6 and {trial.device for trial in first.trials} == {device.name}
     page = (tmp_path / "page.html").read_text()
-    assert "<svg" in page and "produce" in page and "parallel.threads" in page and "<script" not in page
+    knobs = {name for trial in first.trials if trial.samples for name, _ in trial.settings}
+    assert knobs and all(name in page for name in knobs)
+    assert "<svg" in page and "produce" in page and "<script" not in page
+    ctrl_c_after(3)
     assert cli.main([*command[:6], "--resume"]) == 0
     second = trial_log.read(tmp_path / "halide-trials.jsonl")
     assert second.trials[: len(first.trials)] == first.trials
+    # It goes on: but for the best, which has to win again, nothing is tried twice.
+    tried = [trial.settings for trial in second.trials if trial.settings]
+    assert len(first.trials) < len(tried) <= len(set(tried)) + 1
     if Path("s.toml").exists():
         assert all(entry.name == "sum" for entry in schedule_file.read("s.toml"))
 
 
-def test_a_script_is_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_is_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str], ctrl_c_after: Press) -> None:
     (tmp_path / "model.py").write_text(MODEL)
-    assert cli.main(["tune", "model.py", "--budget", "25s", "--strategy", "random"]) == 0
+    ctrl_c_after(3)
+    assert cli.main(["tune", "model.py", "--budget", "10m", "--strategy", "random"]) == 0
     assert "of 2 kernels are faster" in capsys.readouterr().out
     assert cli.main(["tune", "model:run", "--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
@@ -154,7 +163,7 @@ def test_a_full_disk_is_told(records: str, capsys: pytest.CaptureFixture[str], m
         return write(file, line)
 
     monkeypatch.setattr(os, "write", full)
-    printed = refused(capsys, records, "--kernels", "sum", "--budget", "20s")
+    printed = refused(capsys, records, "--kernels", "sum", "--budget", "10m")
     assert "the disk is full" in printed and len(log) == 4
 
 
@@ -166,8 +175,11 @@ def test_times_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "caches"), [("tpe", "cold"), ("model", "warm")])
-def test_a_strategy_and_the_conditions_are_asked_for(records: str, strategy: str, caches: str) -> None:
-    command = ["tune", records, "--kernels", "sum", "--budget", "6s", "--output", "trials", "--strategy", strategy]
+def test_a_strategy_and_the_conditions_are_asked_for(
+    records: str, strategy: str, caches: str, ctrl_c_after: Press
+) -> None:
+    command = ["tune", records, "--kernels", "sum", "--budget", "10m", "--output", "trials", "--strategy", strategy]
+    ctrl_c_after(3)
     assert cli.main([*command, "--caches", caches, "--threads", "1", "--seed", "3"]) == 0
     trials = trial_log.read(Path("trials")).trials
     measured = [trial for trial in trials if trial.samples]
@@ -186,11 +198,11 @@ def test_ctrl_c_ends_the_search_and_keeps_what_was_found(records: str, tmp_path:
     command = [sys.executable, "-m", "halide_backend.cli", "tune", records, "--budget", "10m", "--kernels", "sum"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "halide-trials.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline and (not log.exists() or len(log.read_bytes().splitlines()) < 4):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert "of 1 kernels are faster" in out
     assert len(trial_log.read(log).trials) >= 3 and trial_log.read(log).torn == []
