@@ -78,6 +78,7 @@ class Store:
         cls,
         root: str | os.PathLike[str] | None = None,
         *,
+        folder: str = "",
         max_bytes: int = DEFAULT_MAX_BYTES,
         readonly_roots: Iterable[str | os.PathLike[str]] | None = None,
         strict: bool | None = None,
@@ -88,6 +89,7 @@ class Store:
         Args:
             root: private directory; None for HALIDE_BACKEND_CACHE_DIR, or else "halide_backend"
                 in the user's cache directory.
+            folder: of each root, where this store is, apart from others; "" for the root itself.
             max_bytes: bound for all files of the private root together.
             readonly_roots: shared directories, looked up in this order after the private one;
                 None for HALIDE_BACKEND_CACHE_SHARED. One that is not there holds nothing.
@@ -102,13 +104,13 @@ class Store:
         shared = environment.shared() if readonly_roots is None else readonly_roots
         store = cls(
             None,
-            tuple(Root(path, shared=True) for path in shared),
+            tuple(Root(os.path.join(path, folder), shared=True) for path in shared),
             max_bytes,
             lock_timeout_s,
             environment.strict() if strict is None else strict,
         )
         with store._troubles.tolerated("cannot use the cache directory", str(root or "")):
-            private = Root(default_path() if root is None else root)
+            private = Root(os.path.join(default_path() if root is None else root, folder))
             private.usable()
             store.root = private
         return store

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 
 from halide_backend.products.calibration import Calibration
 from halide_backend.products.processor import Processor
 from halide_backend.versions import installed_version
-from kernels_cache import Key, Store, environment
+from kernels_cache import Key, Store
 from kernels_cache.canonical import Json
-from kernels_cache.errors import StorageTrouble
-from kernels_cache.root import default_path
 
 log = logging.getLogger("halide_backend")
 
@@ -49,12 +46,7 @@ def discard(threads: int) -> bool:
 
 
 def _store() -> Store:
-    try:
-        root = os.path.join(environment.directory() or default_path(), "products")
-    except StorageTrouble:
-        # No place for a cache: the store says so, once.
-        return Store.open(None, readonly_roots=())
-    return Store.open(root, readonly_roots=())
+    return Store.open(folder="products", readonly_roots=())
 
 
 def _key(threads: int) -> Key:

@@ -18,8 +18,6 @@ from halide_backend.schedules.schedule_file import parse, text_of
 from halide_backend.schedules.size_class import SizeRange
 from halide_backend.schedules.thread_class import ThreadRange
 from kernels_cache import Key, Store, environment
-from kernels_cache.errors import StorageTrouble
-from kernels_cache.root import default_path
 from kernels_cache.sweep import File
 
 log = logging.getLogger("halide_backend")
@@ -101,13 +99,7 @@ def tuned_store() -> TunedStore:
 
 @cache
 def _opened(directory: str | None, shared: tuple[str, ...]) -> TunedStore:
-    folders = [os.path.join(path, "schedules") for path in shared]
-    try:
-        root = os.path.join(directory or default_path(), "schedules")
-    except StorageTrouble:
-        # No place for a cache: the store says so, once.
-        return TunedStore(Store.open(None, readonly_roots=folders))
-    return TunedStore(Store.open(root, max_bytes=MAX_BYTES, readonly_roots=folders))
+    return TunedStore(Store.open(directory, folder="schedules", max_bytes=MAX_BYTES, readonly_roots=shared))
 
 
 def _key(program: str, device: str, sizes: tuple[SizeRange, ...], threads: ThreadRange | None) -> Key:

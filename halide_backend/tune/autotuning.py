@@ -24,7 +24,6 @@ from halide_backend.tune.trial import Trial
 from halide_backend.tune.tunable_kernel import TunableKernel
 from halide_backend.tune.tuned import Tuned
 from halide_backend.tune.tuner import Tuner
-from kernels_cache import environment
 from kernels_cache.errors import StorageTrouble
 from kernels_cache.root import default_path
 
@@ -58,7 +57,7 @@ def tune_graph(kernels: Sequence[tuple[str, LoopProgram]], device: torch.device)
     try:
         if not _waiting(found.values(), device):
             return
-        path = Path(environment.directory() or default_path(), LOG)
+        path = Path(default_path(), LOG)
         with trial_log.TrialLog(path, patience=config.tune_seconds) as trials:
             # Those that another process has not tuned meanwhile.
             if waiting := _waiting(found.values(), device):

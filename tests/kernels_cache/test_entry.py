@@ -300,6 +300,15 @@ def test_the_default_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path / "asked"))
     assert Store.open(strict=True).root.path == str(tmp_path / "asked")
     assert Store.open(tmp_path / "named", strict=True).root.path == str(tmp_path / "named")
+    assert Store.open(folder="part", strict=True).root.path == str(tmp_path / "asked" / "part")
+
+
+def test_a_folder_of_the_roots_is_a_store_apart(tmp_path: Path) -> None:
+    there = Store.open(tmp_path / "shared", folder="part", strict=True)
+    there.put(KEY, FILES)
+    here = Store.open(tmp_path / "root", folder="part", readonly_roots=[tmp_path / "shared"], strict=True)
+    assert here.get(KEY).files == FILES
+    assert Store.open(tmp_path / "shared", strict=True).get(KEY) is None
 
 
 def test_rights_as_one_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,6 @@ from halide_backend.tune.typical_sizes import operand_bytes
 from halide_backend.workers.pool import Worker, Workers
 from halide_backend.workers.server import Program
 from halide_backend.workers.task import Limits, Task
-from kernels_cache import environment
 from kernels_cache.errors import StorageTrouble
 from kernels_cache.root import default_path
 
@@ -104,7 +103,7 @@ class Measurer:
         """Whoever measures on this machine's processor, or on the same GPUs, waits for whoever does already."""
         kind = "cpu" if device == "cpu" else f"cuda{os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
         try:
-            folder = Path(environment.directory() or default_path())
+            folder = Path(default_path())
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except (StorageTrouble, OSError):
             return nullcontext()
