@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from halide_backend.demonstration import photograph
+from halide_backend.demonstration.training import Training
 from halide_backend.demonstration.workload import ONE_GRAPH, WHOLE_MODEL, Compiler, Workload
 
 SEED = 0
@@ -106,39 +107,21 @@ def crops(count: int, rows: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return batches
 
 
-class Training:
-    """Forward, backward and SGD with momentum, all compiled; batch statistics are compared too."""
+class TrainingWithStatistics(Training):
+    """Statistics of the batches are compared, too."""
 
-    def __init__(self, compiler: Compiler, quick: bool) -> None:
-        shape = QUICK if quick else FULL
-        torch.manual_seed(SEED)
-        self._model = ResidualNetwork(shape)
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=LEARNING_RATE, momentum=0.9)
-        self._batches = crops(shape.steps, shape.rows)
-        self._loss = compiler(self._model.loss)
-        self._update = compiler(self._optimizer.step)
-        self._steps_done = 0
+    def after_first_step(self) -> dict[str, torch.Tensor]:
+        statistics = torch.cat([buffer.flatten().float() for buffer in self._model.buffers()])
+        return {**super().after_first_step(), "batch statistics of the first step": statistics}
 
-    def step(self) -> torch.Tensor:
-        pictures, cells = self._batches[self._steps_done % len(self._batches)]
-        self._steps_done += 1
-        self._optimizer.zero_grad()
-        loss = self._loss(pictures, cells)
-        loss.backward()
-        self._update()
-        return loss.detach()
 
-    def values(self) -> dict[str, torch.Tensor]:
-        losses = [self.step()]
-        gradients = torch.cat([p.grad.flatten() for p in self._model.parameters() if p.grad is not None])
-        gradients = gradients.clone()
-        statistics = torch.cat([b.flatten().float() for b in self._model.buffers()]).clone()
-        losses += [self.step() for _ in self._batches[1:]]
-        return {
-            "gradients of the first step": gradients,
-            "batch statistics of the first step": statistics,
-            "loss curve": torch.stack(losses),
-        }
+def training(compiler: Compiler, quick: bool) -> Training:
+    """SGD with momentum over crops."""
+    shape = QUICK if quick else FULL
+    torch.manual_seed(SEED)
+    model = ResidualNetwork(shape)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    return TrainingWithStatistics(compiler, model, optimizer, crops(shape.steps, shape.rows))
 
 
 TRAINING = Workload(
@@ -151,5 +134,5 @@ TRAINING = Workload(
         "batch statistics of the first step": ONE_GRAPH,
         "loss curve": WHOLE_MODEL,
     },
-    start=Training,
+    start=training,
 )

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from halide_backend.demonstration import source_text
+from halide_backend.demonstration.training import Training
 from halide_backend.demonstration.workload import ONE_GRAPH, WHOLE_MODEL, Compiler, Workload
 
 SEED = 0
@@ -119,35 +120,13 @@ class Inference:
         return {"logits": self.step()}
 
 
-class Training:
-    """Forward, backward and AdamW, all compiled; compared by first gradients and loss curve."""
-
-    def __init__(self, compiler: Compiler, quick: bool) -> None:
-        shape = QUICK if quick else FULL
-        torch.manual_seed(SEED)
-        self._model = Transformer(shape)
-        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-3)
-        self._batches = source_text.batches(shape.steps, shape.rows, shape.context)
-        self._loss = compiler(self._model.loss)
-        self._update = compiler(self._optimizer.step)
-        self._steps_done = 0
-
-    def step(self) -> torch.Tensor:
-        text, following = self._batches[self._steps_done % len(self._batches)]
-        self._steps_done += 1
-        self._optimizer.zero_grad()
-        loss = self._loss(text, following)
-        loss.backward()
-        self._update()
-        return loss.detach()
-
-    def values(self) -> dict[str, torch.Tensor]:
-        losses = [self.step()]
-        # The optimizer leaves the gradients as the backward pass wrote them.
-        gradients = torch.cat([p.grad.flatten() for p in self._model.parameters() if p.grad is not None])
-        gradients = gradients.clone()
-        losses += [self.step() for _ in self._batches[1:]]
-        return {"gradients of the first step": gradients, "loss curve": torch.stack(losses)}
+def training(compiler: Compiler, quick: bool) -> Training:
+    """AdamW over batches of source text."""
+    shape = QUICK if quick else FULL
+    torch.manual_seed(SEED)
+    model = Transformer(shape)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return Training(compiler, model, optimizer, source_text.batches(shape.steps, shape.rows, shape.context))
 
 
 INFERENCE = Workload(
@@ -164,5 +143,5 @@ TRAINING = Workload(
     summary=f"{FULL.steps} steps, forward, backward and AdamW, of a {FULL.words()}",
     quick_summary=f"{QUICK.steps} steps, forward, backward and AdamW, of a {QUICK.words()}",
     tolerances={"gradients of the first step": ONE_GRAPH, "loss curve": WHOLE_MODEL},
-    start=Training,
+    start=training,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -12,6 +13,7 @@ import torch
 
 from halide_backend.demonstration import photograph, residual_network, source_text, transformer
 from halide_backend.demonstration.catalogue import ROWS, workloads
+from halide_backend.demonstration.training import Training
 from halide_backend.demonstration.workload import Workload
 
 ALL = workloads()
@@ -49,8 +51,8 @@ def test_values_hold_still_while_steps_go_on(workload: Workload) -> None:
     assert all(torch.equal(values[name], kept[name]) for name in kept)
 
 
-@pytest.mark.parametrize("training", [transformer.Training, residual_network.Training])
-def test_training_lowers_the_loss(training: type[transformer.Training]) -> None:
+@pytest.mark.parametrize("training", [transformer.training, residual_network.training])
+def test_training_lowers_the_loss(training: Callable[..., Training]) -> None:
     trial = training(eager, True)
     first = float(trial.step())
     for _ in range(30):
@@ -59,7 +61,7 @@ def test_training_lowers_the_loss(training: type[transformer.Training]) -> None:
 
 
 def test_an_untrained_model_knows_nothing_of_bytes() -> None:
-    losses = transformer.Training(eager, False).values()["loss curve"]
+    losses = transformer.training(eager, False).values()["loss curve"]
     assert float(losses[0]) == pytest.approx(math.log(256), rel=0.1)
 
 
