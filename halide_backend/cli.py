@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from halide_backend.bench import command as bench
 from halide_backend.command_parser import CommandParser
@@ -30,13 +33,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         code: int = asked.run(asked)
+        sys.stdout.flush()
     except HalideBackendError as error:
         print(f"halide-backend: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        if not _has_no_reader(sys.stdout):
+            raise
+        # halide-backend bench --list | head; keep the interpreter's last flush quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("\nhalide-backend: interrupted", file=sys.stderr)
         return 130
     return code
+
+
+def _has_no_reader(output: TextIO) -> bool:
+    watched = select.poll()
+    watched.register(output.fileno(), 0)
+    return any(event & select.POLLERR for _, event in watched.poll(0))
 
 
 def _parser() -> argparse.ArgumentParser:

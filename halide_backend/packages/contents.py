@@ -55,7 +55,8 @@ def contents(path: str) -> Contents:
         with zipfile.ZipFile(path) as files:
             return _contents(files, os.path.getsize(path))
     except (OSError, zipfile.BadZipFile) as error:
-        raise PackageError(f"it cannot be read: {error}", where=path, cure="Name a file *.pt2.") from None
+        reason = getattr(error, "strerror", None) or error
+        raise PackageError(f"it cannot be read: {reason}", where=path, cure="Name a file *.pt2.") from None
 
 
 def _contents(files: zipfile.ZipFile, size: int) -> Contents:

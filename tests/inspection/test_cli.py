@@ -1,5 +1,8 @@
+"""The command line as a whole: help, exit codes, errors."""
+
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -14,8 +17,11 @@ def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as end:
         cli.main(["--help"])
     assert end.value.code == 0
-    text = capsys.readouterr().out
-    assert all(word in text for word in ("doctor", "demo", "exit codes:"))
+    commands, codes = capsys.readouterr().out.split("exit codes:")
+    assert re.findall(r"^    (\w+)", commands.partition("commands:")[2], re.MULTILINE) == [
+        *("doctor", "demo", "opinfo", "bench", "tune", "calibrate", "schedules", "package", "inspect")
+    ]
+    assert re.findall(r"^  (\d+)", codes, re.MULTILINE) == ["0", "1", "2", "130"]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +53,24 @@ def test_a_typed_error_is_a_message_and_exit_code_1(
     monkeypatch.setattr(doctor, "run", broken)
     assert cli.main(["doctor"]) == 1
     assert capsys.readouterr().err == ("halide-backend: here: it is broken\n  What to do: Mend it.\n")
+
+
+def test_a_reader_that_has_enough_ends_a_command_quietly() -> None:
+    command = [sys.executable, "-m", "halide_backend.cli", "schedules", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0
+
+
+def test_another_broken_pipe_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(as_json: bool) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(doctor, "run", broken)
+    with pytest.raises(BrokenPipeError):
+        cli.main(["doctor"])
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
