@@ -174,7 +174,7 @@ ERROR_CODES: dict[str, Code] = {
     "kernel-text-error": Code("The kernel's text does not run.", _REPORT),
     "halide-compile-error": Code("Halide refuses the pipeline or its schedule.", _REPORT),
     "llvm-compile-error": Code("LLVM refuses the code that Halide wrote.", _REPORT),
-    "worker-crashed": Code("The process that compiled the kernel died.", "Raise the option compile_memory_limit_mb."),
+    "worker-crashed": Code("The process that compiled the kernel died.", _REPORT),
     "worker-out-of-memory": Code(
         "Compiling needed more memory than allowed.", "Raise the option compile_memory_limit_mb."
     ),
