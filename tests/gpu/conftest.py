@@ -14,13 +14,14 @@ import halide_backend
 
 @pytest.fixture(autouse=True)
 def on_cuda() -> Iterator[None]:
-    """This backend for CUDA, Inductor's caches off, random numbers from a fixed seed."""
+    """This backend for CUDA, Inductor's caches off, no search for schedules, random numbers from a fixed seed."""
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     torch._dynamo.reset()
     torch.manual_seed(0)
     halide_backend.reset_stats()
-    with inductor_config.patch(cuda_backend="halide_backend", force_disable_caches=True):
+    inductor = inductor_config.patch(cuda_backend="halide_backend", force_disable_caches=True)
+    with inductor, halide_backend.config.patch(tune_seconds=0.0):
         yield
     torch.cuda.synchronize()
 

@@ -74,6 +74,8 @@ def run(installation: Path, tmp_path: Path) -> Run:
                 "PYTHONPATH": os.pathsep.join([str(package), str(installation)]),
                 "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
                 "HALIDE_BACKEND_CACHE_DIR": str(tmp_path / "kernels"),
+                # With max-autotune a graph would be searched for a minute; tests/tune does that.
+                "HALIDE_BACKEND_TUNE_SECONDS": "0",
                 **environment,
             },
             cwd=tmp_path,
