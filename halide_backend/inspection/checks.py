@@ -223,7 +223,8 @@ def _proof() -> Check:
         f"one kernel compiled in {proof.compile * 1e3:.0f} ms "
         f"({proof.first_answer * 1e3:.0f} ms with the start of its worker), loaded in "
         f"{proof.load * 1e3:.2f} ms, right in every element; "
-        f"started: {started.workers} compile workers, {sum(started.others.values())} other programs"
+        f"started: {started.workers} compile worker{'s' * (started.workers != 1)}, "
+        f"{sum(started.others.values())} other programs"
     )
     if started.others:
         return Check(
@@ -238,11 +239,12 @@ def _proof() -> Check:
 def _cxx() -> Check:
     compiler = machine.cxx_compiler()
     if compiler:
-        return Check("C++ compiler", OK, f"{compiler} (not needed)")
+        return Check("C++ compiler", OK, f"{compiler} (only AOTInductor packages and Inductor's C++ wrapper need it)")
     return Check(
         "C++ compiler",
         OK,
-        "none, and none is needed; only what is delegated to Inductor's own backend would want one",
+        "none, and none is needed but for AOTInductor packages, Inductor's C++ wrapper, and what is delegated to "
+        "Inductor's own backend",
     )
 
 

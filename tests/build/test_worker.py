@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import signal
@@ -65,11 +64,6 @@ def _alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"  # without a parent, who collects it depends on the machine
-
-
-def test_vocabulary_exists() -> None:
-    for module in worker.VOCABULARY:
-        importlib.import_module(module)
 
 
 def test_worker_has_what_kernels_import_and_nothing_heavy(pool: WorkerPool) -> None:

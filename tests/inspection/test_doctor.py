@@ -49,7 +49,7 @@ def test_a_sound_installation_passes(tmp_path: Path) -> None:
     assert list(found) == TITLES
     assert {title for title, check in found.items() if check["state"] == checks.FAIL} == set()
     assert code == 0
-    assert "started: 1 compile workers, 0 other programs" in found["compiles without a compiler"]["finding"]
+    assert "started: 1 compile worker, 0 other programs" in found["compiles without a compiler"]["finding"]
     assert f"{tmp_path}/cache, mode 0700, 0 kernels" in found["cache directory"]["finding"]
     assert "libgomp" in found["threads"]["finding"]
     assert "host" not in found["target"]["finding"]
