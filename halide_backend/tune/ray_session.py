@@ -6,6 +6,7 @@ running trial with it: another one goes on with the kernel from the trials that 
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import Counter, deque
@@ -30,6 +31,23 @@ _STARTS, _LOSSES = 3, 3
 #: Seconds for a machine to start a worker, which imports torch, and to end a search that was interrupted.
 _START_S, _STOP_S = 300.0, 60.0
 
+#: Seconds for the head of a cluster to answer.
+_REACH_S = 10.0
+
+
+def _reach(address: str) -> None:
+    """Make sure that somebody listens at `address`, "host:port" or "ray://host:port": Ray asks again for minutes.
+
+    Raises:
+        OSError: nobody does. ValueError: the port is no number from 1 to 65535.
+    """
+    host, colon, port = address.rpartition("//")[2].rpartition(":")
+    if not colon:
+        return  # "auto" and "local"
+    if not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"{port!r} is no port")
+    socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+
 
 @dataclass
 class _Job:
@@ -43,10 +61,11 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Machine:
-    """A node of the cluster, by Ray's name of it."""
+    """A node of the cluster, by Ray's name of it: it has `cores` of its host, after those of `before` other nodes."""
 
     node: str
     cores: int
+    before: int = 0
 
 
 class RaySession:
@@ -70,8 +89,9 @@ class RaySession:
             ) from error
         self._ray: Any = ray
         try:
+            _reach(address)
             ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise NothingToTune(
                 f"no cluster: {error}", where=f"--ray {address}", cure="begin one with `ray start --head`"
             ) from error
@@ -186,7 +206,7 @@ class RaySession:
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(machine.node, soft=False)
         gpus = 0 if self._arguments[0] == "cpu" else 1
         options = {"num_cpus": 0, "num_gpus": gpus, "max_concurrency": 2, "scheduling_strategy": strategy}
-        return self._ray.remote(RayWorker).options(**options).remote(*self._arguments, machine.cores)
+        return self._ray.remote(RayWorker).options(**options).remote(*self._arguments, machine.before, machine.cores)
 
     def _serve(self, machine: _Machine, device: Device, search: Search, earlier: Recorded, ends_at: float) -> None:
         """Give kernels to the worker of a machine until there are none; in a thread of its own."""
@@ -244,8 +264,13 @@ class RaySession:
         return any(node["NodeID"] == machine.node and node["Alive"] for node in self._ray.nodes())
 
     def _nodes(self, device: str) -> list[_Machine]:
-        """The machines that have such a device."""
+        """The machines that have such a device; nodes on one host share out its cores."""
         wanted = "CPU" if device == "cpu" else "GPU"
-        alive = (node for node in self._ray.nodes() if node["Alive"])
-        found = [(node["NodeID"], node["Resources"]) for node in alive]
-        return [_Machine(node, int(has.get("CPU", 1))) for node, has in found if has.get(wanted)]
+        found: list[_Machine] = []
+        taken: Counter[str] = Counter()
+        for node in self._ray.nodes():
+            if node["Alive"] and node["Resources"].get(wanted):
+                host, cores = node["NodeManagerHostname"], int(node["Resources"].get("CPU", 1))
+                found.append(_Machine(node["NodeID"], cores, taken[host]))
+                taken[host] += cores
+        return found

@@ -37,14 +37,19 @@ Message: TypeAlias = Trial | Tuned | LeftOut
 class RayWorker:
     """An actor: it measures alone on its machine, and compiles on as many cores as Ray says that the machine has."""
 
-    def __init__(self, device: str, threads: int, cold: bool | None, compile_workers: int) -> None:
-        """Start the measuring process; see `local_session`."""
+    def __init__(self, device: str, threads: int, cold: bool | None, before: int, cores: int) -> None:
+        """Start the measuring process; see `local_session`.
+
+        Args:
+            before: cores of the host that other nodes on it have. cores: those that this node has.
+        """
+        _keep_to(before, cores)
         target = target_of(device)
         self._device = device_of(target)
         self._log = _Messages()
         self._ended = ExitStack()
         self._session = self._ended.enter_context(
-            local_session(target, self._log, Recorded(), threads=threads, cold=cold, compile_workers=compile_workers)
+            local_session(target, self._log, Recorded(), threads=threads, cold=cold, compile_workers=cores)
         )
 
     def device(self) -> Device:
@@ -79,6 +84,15 @@ class RayWorker:
     def stop(self) -> None:
         """End the search for the kernel in hand; what was found is measured again and returned."""
         self._session_of_kernel.ended = True
+
+
+def _keep_to(before: int, count: int) -> None:
+    """Let this process, and what it starts, run on so many cores of its host, after the first ones: in turns where
+    nodes have more of them than there are."""
+    whole = sorted(os.sched_getaffinity(0))
+    own = {whole[(before + k) % len(whole)] for k in range(min(max(count, 1), len(whole)))}
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), own)
 
 
 class _Messages:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 from collections import Counter
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from halide_backend import cli
+from halide_backend.errors import NothingToTune
 from halide_backend.program import serialization
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device
@@ -115,3 +118,22 @@ def test_the_command_tunes_on_a_cluster(
     assert cli.main(command) == 0
     assert "of 1 kernels are faster" in capsys.readouterr().out
     assert len(read(tmp_path / "trials.jsonl").trials) > 1
+
+
+@pytest.mark.parametrize("prefix", ["", "ray://"])
+def test_an_address_where_nobody_listens_is_refused_at_once(prefix: str, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        # Nobody else is given the port while it is bound, and nobody listens.
+        taken.bind(("127.0.0.1", 0))
+        address = f"{prefix}127.0.0.1:{taken.getsockname()[1]}"
+        begin = time.monotonic()
+        with TrialLog(tmp_path / "log") as log, pytest.raises(NothingToTune, match=r"no cluster: .*refused") as refused:
+            RaySession(address, "cpu", log)
+    assert time.monotonic() - begin < 5
+    assert refused.value.where == f"--ray {address}" and "ray start --head" in refused.value.cure
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:head", "127.0.0.1:0", "127.0.0.1:70000"])
+def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
+    with TrialLog(tmp_path / "log") as log, pytest.raises(NothingToTune, match="is no port"):
+        RaySession(address, "cpu", log)
