@@ -13,8 +13,9 @@ import re
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import halide as hl
@@ -135,6 +136,43 @@ def assembly(text: str, target: Target, entry: str, name: str) -> str:
     if target.capability:
         return str(_device_code(kernel, ir, emit_object(ir, target, name, promote=promote), target))
     return emit_assembly(ir, target, name, promote=promote)
+
+
+def autoschedule(
+    text: str, target: Target, scheduler: str, estimates: Mapping[str, Sequence[int]], parallelism: int, name: str
+) -> str:
+    """How one of Halide's autoschedulers would schedule a kernel, in the C++ that it prints.
+
+    Args:
+        text: of the kernel; its own steps are left out.
+        scheduler: the name of a plugin that comes with Halide, "Adams2019".
+        estimates: typical extents of outputs, innermost first, of inputs, and values of sizes, by their names.
+        parallelism: threads that the schedule is for.
+        target, name: as for `compile_kernel`.
+
+    Raises:
+        KernelTextError: as `compile_kernel`. HalideCompileError: the autoscheduler finds none, or is not there.
+    """
+    kernel = _Text(text, name)
+    plugin = Path(hl.__file__).parent / "lib64" / f"libautoschedule_{scheduler.lower()}.so"
+    if not plugin.exists():
+        raise HalideCompileError(
+            f"this Halide comes without {plugin.name}", where=f"kernel {name}", cure="install Halide's own wheel"
+        )
+    with kernel.errors_located():
+        inputs, outputs, _ = kernel.namespace["algorithm"]()
+        for item in inputs:
+            (number,) = estimates[item.name()]
+            if isinstance(item, hl.Param):
+                item.set_estimate(number)
+            else:
+                item.dim(0).set_estimate(0, number)
+        for func in outputs:
+            for var, extent in zip(func.args(), estimates[func.name()]):
+                func.set_estimate(var, 0, extent)
+        hl.load_plugin(str(plugin))
+        parameters = hl.AutoschedulerParams(scheduler, {"parallelism": str(parallelism)})
+        return str(hl.Pipeline(outputs).apply_autoscheduler(hl.Target(target.halide), parameters).schedule_source)
 
 
 def _device_code(kernel: _Text, ir: str, machine_code: bytes, target: Target) -> Module:

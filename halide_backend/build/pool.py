@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,22 @@ class WorkerPool:
         code: str
         code, _ = self._run("assembly", (text, target, entry, name), name)
         return code
+
+    def autoschedule(
+        self,
+        text: str,
+        target: Target,
+        scheduler: str,
+        estimates: Mapping[str, Sequence[int]],
+        parallelism: int,
+        name: str,
+        time_limit: float,
+    ) -> str:
+        """The schedule of one of Halide's autoschedulers, found in a worker within `time_limit` seconds; arguments and
+        errors as of `compiler.autoschedule`, and as of `workers.pool.Worker.run`."""
+        source: str
+        source, _ = self._run("autoschedule", (text, target, scheduler, estimates, parallelism, name), name, time_limit)
+        return source
 
     def _run(
         self,

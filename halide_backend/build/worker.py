@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from halide_backend.build.compiler import assembly, compile_kernel, loop_nest
+from halide_backend.build.compiler import assembly, autoschedule, compile_kernel, loop_nest
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.ptx.ptxas import assemble
 from halide_backend.build.target import Target
@@ -53,6 +53,7 @@ _FUNCTIONS: dict[str, Callable[..., CompiledKernel | bytes | str]] = {
     "assemble": assemble,
     "loop_nest": loop_nest,
     "assembly": assembly,
+    "autoschedule": autoschedule,
 }
 
 

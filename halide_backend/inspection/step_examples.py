@@ -35,6 +35,7 @@ from halide_backend.schedule.steps import (
     Parallel,
     Prefetch,
     Reorder,
+    ReorderStorage,
     RFactor,
     Split,
     Step,
@@ -170,6 +171,7 @@ EXAMPLES: dict[type[Step], Example] = {
     FoldStorage: Example(stencil(), (_AT_ROW, StoreRoot(_EXP), FoldStorage(_EXP, "x0", 3)), 2, "% 3"),
     In: Example(stencil(), (In(_EXP, "out_ptr0", "copy"), ComputeRoot(_EXP), ComputeAt("copy", "out_ptr0", "x0")), 0),
     CloneIn: Example(stencil(), (CloneIn(_EXP, "out_ptr0", "again"), ComputeAt("again", "out_ptr0", "x0")), 0),
+    ReorderStorage: Example(stencil(), (_AT_ROW, StoreRoot(_EXP), ReorderStorage(_EXP, ("x0", "x1"))), 2),
     Prefetch: Example(pointwise(), (Prefetch("out_ptr0", "in_ptr0", "x0", "x0", 2),), 0, "prefetch"),
     ComputeWith: Example(two_outputs(), (ComputeWith("out_ptr1", "out_ptr0", "x1"),), 0),
 }

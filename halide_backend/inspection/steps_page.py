@@ -75,6 +75,7 @@ LEGAL: dict[type[Step], str] = {
     ),
     steps.NeverPartition: "always.",
     steps.AlignStorage: "for a dimension of a Func that is no output, up to 1,024 elements.",
+    steps.ReorderStorage: "for all dimensions of a Func that is no output, on a CPU.",
     steps.AllowRaceConditions: "for scatters on a GPU.",
 }
 

@@ -186,5 +186,9 @@ class _Application:
         self.funcs[each.func].align_storage(_var(each.var), each.alignment)
 
     @take.register
+    def _(self, each: step.ReorderStorage) -> None:
+        self.funcs[each.func].reorder_storage(*(_var(name) for name in each.order))
+
+    @take.register
     def _(self, each: step.AllowRaceConditions) -> None:
         self.definition(each).allow_race_conditions()

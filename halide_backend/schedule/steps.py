@@ -258,6 +258,13 @@ class AlignStorage(Step):
 
 
 @dataclass(frozen=True, repr=False)
+class ReorderStorage(Step):
+    """Keep the Func's dimensions in memory in this `order`, the one along which adjacent elements lie first."""
+
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
 class AllowRaceConditions(Step):
     """Let steps of the update that write one place run in any order: which of them wins is left open."""
 

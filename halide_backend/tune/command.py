@@ -22,7 +22,7 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to those of `halide-backend`."""
-    from halide_backend.tune.search.names import STRATEGIES
+    from halide_backend.tune.search.names import AUTOSCHEDULERS, STRATEGIES
 
     parser = commands.add_parser(
         "tune",
@@ -36,6 +36,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--kernels", default="*", metavar="PATTERN", help="names or digests of kernels (default: all)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: %(default)s")
     parser.add_argument("--strategy", choices=STRATEGIES, default=STRATEGIES[0], help="default: %(default)s")
+    parser.add_argument(
+        "--autoschedulers",
+        nargs="+",
+        choices=AUTOSCHEDULERS,
+        default=(),
+        metavar="NAME",
+        help=f"try the schedules of these of Halide's autoschedulers first, on a CPU: {', '.join(AUTOSCHEDULERS)}",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what a strategy does by chance")
     parser.add_argument(
         "--threads", type=count, default=0, metavar="N", help="threads of kernels (default: one a core)"
@@ -99,5 +107,6 @@ def _run(asked: argparse.Namespace) -> int:
         report=asked.report,
         schedules=asked.schedules,
         ray=asked.ray,
+        autoschedulers=tuple(asked.autoschedulers),
     )
     return run.show(request) if asked.list else run.tune(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -21,6 +22,23 @@ def text_key(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def failed(error: HalideBackendError, what: str) -> Failed:
+    """How the compile worker that did `what` ended, where it raised `error`."""
+    reason = error.what.splitlines()[0]
+    for kind, outcome in _ENDS.items():
+        if isinstance(error, kind):
+            return Failed(outcome, f"{what}: {reason}")
+    return Failed(Outcome.ILLEGAL, f"{type(error).__name__}: {reason}")
+
+
+#: A worker that is out of memory has crashed, too.
+_ENDS: dict[type[HalideBackendError], Outcome] = {
+    WorkerTimeout: Outcome.TIMEOUT,
+    WorkerOutOfMemory: Outcome.MEMORY,
+    WorkerCrashed: Outcome.CRASHED,
+}
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A kernel that is being compiled."""
@@ -32,14 +50,8 @@ class Candidate:
         """The compiled kernel and the seconds that it took, or why there is none."""
         try:
             kernel = self.built.result()
-        except WorkerTimeout as error:
-            return Failed(Outcome.TIMEOUT, f"compiling: {error.what.splitlines()[0]}")
-        except WorkerOutOfMemory as error:
-            return Failed(Outcome.MEMORY, f"compiling: {error.what.splitlines()[0]}")
-        except WorkerCrashed as error:
-            return Failed(Outcome.CRASHED, f"compiling: {error.what.splitlines()[0]}")
         except HalideBackendError as error:
-            return Failed(Outcome.ILLEGAL, f"{type(error).__name__}: {error.what.splitlines()[0]}")
+            return failed(error, "compiling")
         made = Contestant(self.key, kernel.object, kernel.manifest, _entry(self.key), kernel.image)
         return made, kernel.seconds
 
@@ -73,6 +85,14 @@ class Compilation:
         key = text_key(text)
         built = self._pool.threads.submit(lambda: self._pool.compile(text, self._target, _entry(key), name))
         return Candidate(key, built)
+
+    def autoschedule(
+        self, scheduler: str, text: str, estimates: Mapping[str, Sequence[int]], threads: int, name: str, limit: float
+    ) -> Future[str]:
+        """Let an autoscheduler of Halide's look at a kernel's text for `limit` seconds at most; see
+        `WorkerPool.autoschedule`."""
+        arguments = text, self._target, scheduler, estimates, threads, name, limit
+        return self._pool.threads.submit(lambda: self._pool.autoschedule(*arguments))
 
 
 def _entry(key: str) -> str:

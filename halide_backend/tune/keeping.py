@@ -6,7 +6,6 @@ import datetime
 from dataclasses import replace
 from pathlib import Path
 
-from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.program.serialization import digest
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedules import schedule_file
@@ -15,6 +14,7 @@ from halide_backend.schedules.planning import entry_of
 from halide_backend.schedules.size_class import size_class
 from halide_backend.schedules.thread_class import thread_class
 from halide_backend.schedules.tuned_store import tuned_store
+from halide_backend.tune.space import Space
 from halide_backend.tune.tuned import Tuned
 
 
@@ -37,7 +37,7 @@ class Kept:
             ScheduleFileError: the file cannot be written.
         """
         kernel = found.kernel
-        plan = plan_kernel(kernel.program, device, dict(found.settings)).plan
+        plan = Space(kernel.program, device).kernel(found.settings).plan
         origin = f"tuned {_today()}, {found.gain:.2f} times the rules' speed"
         entry = entry_of(kernel.program, device, plan, origin=origin, name=kernel.name)
         self.entries.append(_measured(entry, device, found))

@@ -6,11 +6,10 @@ import html
 from collections.abc import Iterable, Sequence
 
 from halide_backend.build.artifacts import worker_pool
-from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import HalideBackendError
 from halide_backend.schedule.device import Device
 from halide_backend.tune.progress import duration
-from halide_backend.tune.space import RULES, Settings
+from halide_backend.tune.space import RULES, Settings, Space, described
 from halide_backend.tune.tunable_kernel import TunableKernel
 from halide_backend.tune.tuned import Effect, Tuned, best_so_far, effects, geometric_mean, overall_gain
 
@@ -78,7 +77,7 @@ def curve(gains: Sequence[float]) -> str:
 
 def _kernel(found: Tuned, device: Device) -> str:
     before, after = (_nest(found.kernel, device, settings) for settings in (RULES, found.settings))
-    settings = ", ".join(f"{key} = {setting}" for key, setting in found.settings) or "the rules' settings"
+    settings = described(found.settings) or "the rules' settings"
     nests = f"<pre>{html.escape(before)}</pre>" + (f"<pre>{html.escape(after)}</pre>" if after != before else "")
     varied = (
         [
@@ -113,7 +112,7 @@ def _interval(found: Tuned) -> str:
 
 def _nest(kernel: TunableKernel, device: Device, settings: Settings) -> str:
     try:
-        text = plan_kernel(kernel.program, device, dict(settings)).text
+        text = Space(kernel.program, device).kernel(settings).text
         return worker_pool(0).loop_nest(text, kernel.name)
     except HalideBackendError as error:
         return str(error)

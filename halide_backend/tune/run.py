@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from halide_backend import terminal
+from halide_backend.errors import DeviceError
 from halide_backend.schedule.device import device_of
 from halide_backend.tune import trial_log
 from halide_backend.tune.capture import records_of
@@ -17,6 +18,7 @@ from halide_backend.tune.local_session import local_session, target_of
 from halide_backend.tune.progress import HEADINGS, JUSTIFY, TableProgress, row
 from halide_backend.tune.report import page
 from halide_backend.tune.session import Search
+from halide_backend.tune.space import described
 from halide_backend.tune.tunable_kernel import TunableKernel, kernels_of, matching
 from halide_backend.tune.tuned import Tuned, geometric_mean, overall_gain
 
@@ -46,6 +48,7 @@ class Request:
     schedules: str = ""
     equally: bool = False
     ray: str = ""
+    autoschedulers: tuple[str, ...] = ()
 
 
 def show(request: Request) -> int:
@@ -60,7 +63,15 @@ def tune(request: Request) -> int:
 
     Raises:
         NothingToTune, ScriptFailed, TrialLogError, MissingExtra: see `halide_backend.errors`.
+        DeviceError: autoschedulers are asked for on a GPU.
     """
+    if request.autoschedulers and request.device != "cpu":
+        raise DeviceError(
+            "the text of a kernel for a GPU is written for the threads that the rules chose, and Anderson2021, the "
+            "autoscheduler of Halide's for GPUs, knows nothing of them",
+            where="--autoschedulers",
+            cure="leave the option out, or tune for a CPU",
+        )
     kernels = matching(kernels_of(records_of(request.source, request.device), request.device), request.kernels)
     found = tuned(request, kernels)
     print(summary(found))
@@ -78,7 +89,9 @@ def tuned(request: Request, kernels: list[TunableKernel]) -> list[Tuned]:
     earlier = trial_log.read(path) if path.exists() else trial_log.Recorded()
     if earlier.torn:
         print(f"{path}: skipped lines that a crash has cut short: {earlier.torn}", file=sys.stderr)
-    search = Search(request.strategy, request.budget, request.seed, request.equally, request.resume)
+    search = Search(
+        request.strategy, request.budget, request.seed, request.equally, request.resume, request.autoschedulers
+    )
     kept = Kept(request.schedules)
     if request.ray:
         found = _tuned_by_ray(request, kernels, path, earlier, search, kept)
@@ -142,5 +155,4 @@ def summary(found: list[Tuned]) -> str:
 
 def _remark(found: Tuned) -> str:
     failed = ", ".join(f"{n} {outcome}" for outcome, n in sorted(found.outcomes.items()) if outcome != "measured")
-    settings = ", ".join(f"{key} = {setting}" for key, setting in found.settings)
-    return "; ".join(filter(None, (settings, failed, "all tried" if found.complete else "")))
+    return "; ".join(filter(None, (described(found.settings), failed, "all tried" if found.complete else "")))

@@ -25,6 +25,9 @@ from halide_backend.tune.tuner import Conditions, Tuner
 #: Seconds that a kernel gets at least: some candidates are compiled and measured in that time.
 _LEAST_S = 1.0
 
+#: Part of a kernel's time that autoschedulers may take.
+_AUTOSCHEDULED = 0.5
+
 
 class Watcher(Protocol):
     """Who is told how far a session is."""
@@ -60,6 +63,7 @@ class Search:
         strategy: one of `strategies.STRATEGIES`. seed: of what it does by chance.
         seconds: the budget. equally: whether all kernels have equal shares of it.
         resume: whether earlier trials of the same kernels count.
+        autoschedulers: of Halide's, by name, whose schedules are tried first.
     """
 
     strategy: str
@@ -67,6 +71,7 @@ class Search:
     seed: int = 0
     equally: bool = False
     resume: bool = False
+    autoschedulers: tuple[str, ...] = ()
 
 
 class Session:
@@ -134,7 +139,7 @@ class Session:
             until = time.monotonic() + max(_LEAST_S, (ends_at - time.monotonic()) * part)
             complete = False
             try:
-                complete = not stopped and self._search(tuner, min(until, ends_at), watcher)
+                complete = not stopped and self._search(tuner, search, min(until, ends_at), watcher)
             except KeyboardInterrupt:
                 self.interrupted = stopped = True
             except TrialLogError as error:
@@ -145,8 +150,12 @@ class Session:
             watcher.tuned(found[-1])
         return found
 
-    def _search(self, tuner: Tuner, until: float, watcher: Watcher) -> bool:
+    def _search(self, tuner: Tuner, search: Search, until: float, watcher: Watcher) -> bool:
         """Whether the strategy has nothing left to try."""
+        if search.autoschedulers:
+            seconds = max(_LEAST_S, _AUTOSCHEDULED * (until - time.monotonic()))
+            for ended in tuner.autoschedule(search.autoschedulers, seconds):
+                watcher.tried(tuner, ended)
         while time.monotonic() < until and not tuner.exhausted and not self.ended:
             trial = tuner.step()
             if trial is not None:

@@ -1,27 +1,36 @@
 """The search space of one program on one device: settings of the knobs that its rules ask for.
 
 Nothing declares it. A program is planned, and the knobs that the rules asked for on the way can be set otherwise; that
-may open knobs of other rules and close some, which the next planning shows.
+may open knobs of other rules and close some, which the next planning shows. Beside it stand whole schedules, whose one
+setting is the text of all their steps: nothing leads to them but an autoscheduler of Halide's.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
 from halide_backend.errors import HalideBackendError, IllegalPlan, Unsupported
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.program.serialization import digest
 from halide_backend.schedule.device import Device
 from halide_backend.schedule.knobs import Choice, Setting
+from halide_backend.schedule.steps import Step
+from halide_backend.schedules.entry import ScheduleEntry
+from halide_backend.schedules.planning import plan_entry
+from halide_backend.schedules.step_text import parse_step
 
 #: Pairs of a knob's key and what it is set to, for those that depart from the rules, sorted by key.
 Settings: TypeAlias = tuple[tuple[str, Setting], ...]
 
 #: The settings of the rules.
 RULES: Settings = ()
+
+#: The key of a whole schedule, before its origin: "steps@Adams2019".
+_STEPS = "steps@"
 
 
 @dataclass(frozen=True)
@@ -81,11 +90,13 @@ class Space:
         return self._planned.get(settings) or self._plan(settings)
 
     def decisions(self, settings: Settings) -> tuple[Decision, ...]:
-        """See `SearchSpace`.
+        """See `SearchSpace`. A whole schedule leaves none.
 
         Raises:
             IllegalPlan, Unsupported: there is no kernel with these settings.
         """
+        if is_whole(settings):
+            return ()
         return tuple(Decision.of(choice) for choice in self.kernel(settings).plan.choices)
 
     def walk(self, decide: Callable[[Decision], Setting]) -> Settings:
@@ -97,14 +108,15 @@ class Space:
             setting = decide(decision)
             if not same(setting, decision.rule):
                 wanted = _with(settings, decision.key, setting)
-                settings = wanted if self._possible(wanted) else settings
+                settings = wanted if self.is_possible(wanted) else settings
         return settings
 
     def chosen(self, settings: Settings) -> Settings:
-        """See `SearchSpace`."""
-        return self.kernel(settings).plan.knobs
+        """See `SearchSpace`. A whole schedule has none."""
+        return () if is_whole(settings) else self.kernel(settings).plan.knobs
 
-    def _possible(self, settings: Settings) -> bool:
+    def is_possible(self, settings: Settings) -> bool:
+        """Whether there is a kernel with these settings; if not they are noted as refused."""
         if settings in self.refused:
             return False
         try:
@@ -115,9 +127,43 @@ class Space:
         return True
 
     def _plan(self, settings: Settings) -> PlannedKernel:
-        planned = plan_kernel(self.program, self.device, dict(settings))
+        steps = steps_of(settings)
+        if steps is None:
+            planned = plan_kernel(self.program, self.device, dict(settings))
+        else:
+            entry = ScheduleEntry(digest(self.program), self.device.name, steps=steps)
+            planned = plan_entry(self.program, self.device, entry)
         self._planned[settings] = planned
         return planned
+
+
+def whole_schedule(origin: str, steps: Sequence[Step]) -> Settings:
+    """The settings that are all `steps` of a kernel, whose mapping is the rules'; `origin` is who made them."""
+    return ((f"{_STEPS}{origin}", "\n".join(map(repr, steps))),)
+
+
+def is_whole(settings: Settings) -> bool:
+    """Whether they are a whole schedule."""
+    return len(settings) == 1 and settings[0][0].startswith(_STEPS)
+
+
+def steps_of(settings: Settings) -> tuple[Step, ...] | None:
+    """The steps of a whole schedule; None if these are settings of knobs.
+
+    Raises:
+        IllegalPlan: they are no steps of this version.
+    """
+    if not is_whole(settings):
+        return None
+    return tuple(map(parse_step, str(settings[0][1]).splitlines()))
+
+
+def described(settings: Settings) -> str:
+    """The settings in a line, "" for the rules'."""
+    steps = steps_of(settings)
+    if steps is not None:
+        return f"{len(steps)} steps of {settings[0][0].removeprefix(_STEPS)}"
+    return ", ".join(f"{key} = {setting}" for key, setting in settings)
 
 
 def random_settings(space: SearchSpace, source: random.Random) -> Settings:

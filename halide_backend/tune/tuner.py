@@ -6,18 +6,19 @@ import datetime
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from halide_backend.codegen.planned_kernel import PlannedKernel
 from halide_backend.errors import NothingToTune
+from halide_backend.tune.autoscheduling import asked, estimates, made, variants
 from halide_backend.tune.compilation import Candidate, Compilation, text_key
 from halide_backend.tune.measurement.contest import Contest, Contestant, Measured
 from halide_backend.tune.measurement.measurer import Failed, Measurer
 from halide_backend.tune.measurement.sequential_test import Interval
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.proposer import Proposer
-from halide_backend.tune.space import RULES, Settings, Space, repaired
+from halide_backend.tune.space import RULES, Settings, Space, is_whole, repaired
 from halide_backend.tune.trial import Outcome, Trial
 from halide_backend.tune.tunable_kernel import TunableKernel
 
@@ -88,6 +89,8 @@ class Tuner:
         self._conditions = conditions
         self._record = record
         self._pending: deque[_Pending] = deque()
+        #: What is tried before anything that the strategy proposes.
+        self._first: deque[Settings] = deque()
         self._refused: set[Settings] = set()
         rules = space.kernel(RULES)
         self._rules = self._incumbent = self._compiled(rules)
@@ -105,6 +108,30 @@ class Tuner:
             cold=measured.cold,
         )
         self._end(baseline)
+
+    def autoschedule(self, schedulers: Sequence[str], seconds: float) -> list[Trial]:
+        """Let autoschedulers of Halide's schedule the kernel, all together for so many seconds at most.
+
+        What they make is tried next, and what wins of it with other factors after that. Returns the trials of those
+        that made nothing.
+        """
+        rules = self.space.kernel(RULES)
+        new = [scheduler for scheduler in schedulers if self.history.is_new(asked(scheduler))]
+        answers = {
+            scheduler: self._compilation.autoschedule(
+                scheduler, rules.text, estimates(rules), self._conditions.threads, self.kernel.name, seconds / len(new)
+            )
+            for scheduler in new
+        }
+        ended = []
+        for scheduler, answer in answers.items():
+            found = made(scheduler, answer, rules)
+            if isinstance(found, Failed):
+                ended.append(self._made(asked(scheduler), found.outcome, found.reason))
+                self._end(ended[-1])
+            else:
+                self._first.append(found)
+        return ended
 
     def step(self) -> Trial | None:
         """One more trial; None if there was none, because the proposals were kernels that had been measured, or the
@@ -159,7 +186,7 @@ class Tuner:
         for _ in range(_PROPOSED):
             if len(self._pending) >= self._compilation.at_once:
                 return
-            settings = self._proposer.propose(self.history)
+            settings = self._next()
             self._note_refused()
             if settings is None:
                 self._given_up = True
@@ -168,8 +195,17 @@ class Tuner:
             if pending is not None:
                 self._pending.append(pending)
 
+    def _next(self) -> Settings | None:
+        while self._first:
+            settings = self._first.popleft()
+            if self.history.is_new(settings) and self.space.is_possible(settings):
+                return settings
+        return self._proposer.propose(self.history)
+
     def _is_possible(self, settings: Settings) -> bool:
         """Whether rules of this version still make a kernel of them."""
+        if is_whole(settings):
+            return self.space.is_possible(settings)
         return settings == repaired(self.space, settings)
 
     def _planned(self, settings: Settings) -> _Pending | None:
@@ -223,7 +259,7 @@ class Tuner:
             outcome,
             reason,
             self._proposer.name,
-            kernel.plan.knobs if kernel is not None else (),
+            self.space.chosen(settings) if kernel is not None else (),
             against=self.history.best,
             threads=self._conditions.threads,
             when=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -233,6 +269,8 @@ class Tuner:
     def _end(self, trial: Trial) -> None:
         self.history.add(trial)
         self._proposer.told(trial)
+        if trial.won:
+            self._first.extend(variants(trial.settings))
         self._record(trial)
 
     def _compiled(self, kernel: PlannedKernel) -> Contestant:

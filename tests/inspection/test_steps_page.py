@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "schedule-steps.md"
 pytest.importorskip("halide")
 
 #: Steps that change how a loop is compiled, and no loop.
-SILENT = {steps.NeverPartition, steps.StoreIn, steps.FoldStorage, steps.Prefetch}
+SILENT = {steps.NeverPartition, steps.StoreIn, steps.FoldStorage, steps.Prefetch, steps.ReorderStorage}
 
 #: Steps of kernels for a GPU, which are legal only together (tests/golden has kernels with them).
 OF_A_GPU = {steps.Bound, steps.BoundExtent, steps.GpuBlocks, steps.GpuThreads, steps.AllowRaceConditions}

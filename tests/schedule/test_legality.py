@@ -33,6 +33,7 @@ from halide_backend.schedule.steps import (
     Parallel,
     Prefetch,
     Reorder,
+    ReorderStorage,
     RFactor,
     Split,
     Step,
@@ -412,6 +413,15 @@ TILE = StageGraph(
     ),
     ("x0", "x1"),
 )
+
+
+@pytest.mark.parametrize("order", [("x1",), ("x0", "x1", "x1"), ("x0", "y"), ()])
+def test_storage_is_reordered_by_all_dimensions(order: tuple[str, ...]) -> None:
+    stored: list[Step] = [ComputeRoot("value"), ComputeRoot("total")]
+    assert refusal(kernel(), [*stored, ReorderStorage("value", ("x0", "x1"))]) is None
+    for func in ("value", "out"):
+        found = refusal(kernel(), [*stored, ReorderStorage(func, order if func == "value" else ("x0", "x1"))])
+        assert found is not None and "not all dimensions of the Func" in found.what
 
 
 def tile_steps(lines: int) -> list[Step]:

@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import threading
-from collections import Counter
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -336,6 +336,15 @@ class Directives(Reader):
             refuse(self.number, each, f"{each.var!r} is no dimension of the Func, or it is an output")
         self.integer(each, each.alignment, 1, 1 << 10, "the alignment")
 
+    @take.register
+    def _(self, each: step.ReorderStorage) -> None:
+        self.only_on(each, gpu=False)
+        self.once(each)
+        stage = self.nests.stages[each.func]
+        whole = sorted(each.order) == sorted(loop.name for loop in stage.loops)
+        if not whole or stage.role in (Role.OUTPUT, Role.SCATTER):
+            refuse(self.number, each, "these are not all dimensions of the Func, each once, or it is an output")
+
 
 def _as_loop(loop: NestLoop) -> Loop:
     return Loop(loop.name, loop.extent, min(loop.axes), loop.fixed)

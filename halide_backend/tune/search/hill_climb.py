@@ -6,7 +6,7 @@ import random
 
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.proposer import first_new
-from halide_backend.tune.space import RULES, Settings, neighbours, random_settings
+from halide_backend.tune.space import RULES, Settings, is_whole, neighbours, random_settings
 from halide_backend.tune.trial import Trial
 
 
@@ -32,6 +32,8 @@ class HillClimb:
         return begin
 
     def told(self, trial: Trial) -> None:
-        """Step to it if it is higher."""
-        if trial.measured and (trial.gain > self._height or trial.settings == self._centre):
+        """Step to it if it is higher and has neighbours, which whole schedules have not."""
+        if is_whole(trial.settings) or not trial.measured:
+            return
+        if trial.gain > self._height or trial.settings == self._centre:
             self._centre, self._height = trial.settings, trial.gain

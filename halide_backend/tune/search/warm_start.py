@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halide_backend.tune.search.features import Features, distance
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.proposer import Proposer
-from halide_backend.tune.space import Settings, repaired
+from halide_backend.tune.space import Settings, is_whole, repaired
 from halide_backend.tune.trial import Trial
 
 #: Similar programs that are asked, and the gain from which their settings count.
@@ -25,7 +25,7 @@ class Known:
     @property
     def best(self) -> Trial | None:
         """The last trial that won: the incumbent of that search."""
-        won = [trial for trial in self.trials if trial.won and trial.gain >= _GAIN]
+        won = [trial for trial in self.trials if trial.won and trial.gain >= _GAIN and not is_whole(trial.settings)]
         return won[-1] if won else None
 
 
