@@ -27,6 +27,7 @@ from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
+from halide_backend.build.llvm.rare_ranges import with_rare_ranges
 from halide_backend.build.llvm.riscv import halide_target
 from halide_backend.build.llvm.scaled_products import with_scaled_products
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
@@ -314,7 +315,7 @@ def _llvm_ir(kernel: _Text, inputs: list[Any], outputs: list[Any], target: Targe
         os.close(file)
     ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
     ir = with_scaled_products(with_element_alignment(without_single_lane_stores(ir)), target)
-    return with_direct_transpositions(ir), promote
+    return with_rare_ranges(with_direct_transpositions(ir)), promote
 
 
 class _Text:

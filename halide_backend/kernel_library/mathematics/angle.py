@@ -30,6 +30,10 @@ TWO_OVER_PI = int(
 TWO_OVER_PI_BITS = 1216
 # pi/2: a head of 26 bits and the rest.
 HALF_PI = (1.5707963109016418, 1.5893254773528196e-08)
+# A head of 33 bits, which times a whole number below 2**20 is exact in binary64, and the rest.
+HALF_PI_33 = (1.5707963267341256, 6.077100506506192e-11)
+# Beyond this all bits of 2/pi are looked at. `build/llvm/rare_ranges.py` knows the number.
+LARGE_ANGLE_32 = 2.0**20
 
 
 def _bits_of_two_over_pi(start: int, count: int) -> int:
@@ -43,6 +47,25 @@ def _segments(dropped: int) -> tuple[float, float, float]:
     counts = (29, 29, 53)
     a, b, c = (math.ldexp(_bits_of_two_over_pi(s, n), -s - n) for s, n in zip(starts, counts, strict=True))
     return a, b, c
+
+
+def reduce_angle_single(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(quadrant in the low 2 bits of a UInt(32), r in binary32) of a binary32 x >= 0.
+
+    Up to LARGE_ANGLE_32 the nearest multiple of pi/2 is subtracted in two parts (Cody and Waite), the first of which is
+    exact, the second wrong by 2**-66; no binary32 there comes nearer than 2**-28 to a multiple.
+    """
+    word, single = hl.UInt(32), hl.Float(32)
+    wide = hl.cast(hl.Float(64), x)
+    whole, quadrant = round_to_integer(wide * hl.f64(2 / math.pi))
+    first, second = (hl.f64(part) for part in HALF_PI_33)
+    r = (wide - whole * first) - whole * second
+    large_quadrant, large_r = reduce_angle_32(x)
+    large = x > hl.f32(LARGE_ANGLE_32)
+    return (
+        hl.select(large, hl.cast(word, large_quadrant), hl.cast(word, quadrant)),
+        hl.select(large, hl.cast(single, large_r), hl.cast(single, r)),
+    )
 
 
 def reduce_angle_32(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:

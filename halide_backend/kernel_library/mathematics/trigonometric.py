@@ -10,7 +10,11 @@ from operator import add
 
 import halide as hl
 
-from halide_backend.kernel_library.mathematics.angle import reduce_angle_32, reduce_angle_64
+from halide_backend.kernel_library.mathematics.angle import (
+    reduce_angle_32,
+    reduce_angle_64,
+    reduce_angle_single,
+)
 from halide_backend.kernel_library.mathematics.floating_point import (
     BINARY32,
     float_format,
@@ -62,8 +66,7 @@ def cos(x: hl.Expr) -> hl.Expr:
 def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
     """sin(x + turn pi/2)."""
     if float_format(x) is BINARY32:
-        quadrant, wide = reduce_angle_32(hl.abs(x))
-        return sine_of(x, hl.cast(hl.UInt(32), quadrant), hl.cast(hl.Float(32), wide), turn)
+        return sine_of(x, *reduce_angle_single(hl.abs(x)), turn)
     quadrant, r, low = reduce_angle_64(x)
     return _turned(x, quadrant, add(*_sine_64(r, low)), add(*_cosine_64(r, low)), turn)
 
