@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import halide as hl
 
@@ -80,8 +82,8 @@ def _bfloat16_bits(value: hl.Expr) -> hl.Expr:
 def _float16(value: hl.Expr) -> hl.Expr:
     # Where the processor has no such conversion, Halide's own makes infinity of NaN. It is true of the rest, and where
     # there is one nothing of this remains.
-    arm = hl.target_arch_is(hl.TargetArch.ARM) & ~hl.target_has_feature(hl.TargetFeature.NoNEON)
-    has_conversion = arm | hl.target_has_feature(hl.TargetFeature.F16C) | hl.target_has_feature(hl.TargetFeature.CUDA)
+    features = (hl.TargetFeature.F16C, hl.TargetFeature.CUDA, hl.TargetFeature.ARMFp16)
+    has_conversion = functools.reduce(operator.or_, map(hl.target_has_feature, features))
     bits = hl.reinterpret(hl.UInt(32), hl.cast(hl.Float(32), value))
     nan = ((bits >> 16) & hl.u32(0x8000)) | ((bits >> 13) & hl.u32(0x1FF)) | hl.u32(0x7E00)
     half = hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), nan))

@@ -40,6 +40,7 @@ ONLY = (
     "max_pool",
     "gather",
     "quantise",
+    "special_to_float16",
 )
 TEXT = """
 import halide as hl
