@@ -33,6 +33,10 @@ _SHORT, _FEWEST_TOGETHER = 1 << 20, 4
 class CaptureKernel(Kernel[Any]):
     """Inductor's bookkeeping for one pipeline: which buffers it stores and which of them nobody else needs."""
 
+    def __init__(self, args: KernelArgs | None = None) -> None:
+        # Whether a pipeline will be a kernel is not known yet; Inductor's metric counts those that are.
+        super().__init__(args, increase_kernel_count=False)
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -55,7 +59,7 @@ def capture(nodes: tuple[Any, ...], recordings: Recordings) -> Captured:
     Raises:
         Unsupported: one pipeline cannot compute them.
     """
-    kernel: CaptureKernel = CaptureKernel()
+    kernel = CaptureKernel()
     with V.set_kernel_handler(kernel):
         recording = recordings.of(nodes)
         for memory, name in recording.reads.items():

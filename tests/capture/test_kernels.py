@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._inductor import config as inductor
+from torch._inductor import metrics
 
 Check = Callable[..., dict[str, Any]]
 
@@ -31,6 +33,16 @@ def test_masked_softmax_is_one_pipeline(check: Check) -> None:
         return torch.softmax(x.masked_fill(m, float("-inf")), -1)
 
     assert check(masked, torch.randn(2, 4, 16, 40), mask)["native_kernels"] == 1
+
+
+def test_inductor_counts_each_pipeline_once() -> None:
+    torch._dynamo.reset()
+    metrics.reset()
+    x = torch.randn(16, 16)
+    with inductor.patch(force_disable_caches=True):
+        compiled = torch.compile(lambda x: torch.relu(torch.sin(x) @ x), backend="halide_backend")
+        torch.testing.assert_close(compiled(x), torch.relu(torch.sin(x) @ x))
+    assert metrics.generated_kernel_count == 2
 
 
 def test_layer_norm_with_statistics_is_one_pipeline(check: Check) -> None:
