@@ -21,6 +21,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,7 @@ def measured(
     paths = {name: folder / f"{kind.partition(' ')[0]}.{name}.pt2" for name in ("cpp", "halide_backend")}
     for backend, path in paths.items():
         if not path.exists():
+            warm_up()
             halide_backend.reset_stats()
             found["packaging_s"][backend] = round(packaged(exported, backend, path), 2)
             counts = halide_backend.stats()
@@ -152,12 +154,14 @@ def packaged(exported: Any, backend: str, path: Path) -> float:
     return time.perf_counter() - began
 
 
-def warm_up(folder: Path) -> None:
+@cache
+def warm_up() -> None:
     """Let Inductor precompile its headers, which later packages share, and try the compiler out."""
     with torch.no_grad():
         exported = torch.export.export(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()), (torch.ones(2, 8),))
-    for backend in ("cpp", "halide_backend"):
-        packaged(exported, backend, folder / "first.pt2")
+    with tempfile.TemporaryDirectory() as folder:
+        for backend in ("cpp", "halide_backend"):
+            packaged(exported, backend, Path(folder) / "first.pt2")
 
 
 def ratios(packages: dict[str, Any], inputs: tuple[Any, ...], rounds: int = 60) -> dict[str, float]:
@@ -204,7 +208,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.folder or Path(temporary)
         program = build(folder)
-        warm_up(folder)
         for kind, make in models().items():
             if asked.only in kind:
                 found[kind] = measured(kind, make, program, folder, found.get(kind, {}))
