@@ -12,6 +12,7 @@ from halide_backend.device_type import DeviceType
 from halide_backend.graph_passes.accumulations import accumulate_in_float32
 from halide_backend.graph_passes.arg_reductions import split_arg_reductions
 from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
+from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.stored_values import store_what_filters_read
@@ -38,6 +39,7 @@ class DevicePass(CustomGraphModulePass):
         render_for_own_backend(self._kind)
         if self._kind.on_host:
             choose_product_libraries(graph)
+            compute_depthwise_gradients(graph)
             store_what_filters_read(graph)
         else:
             leave_out_cuda_graphs(graph)
