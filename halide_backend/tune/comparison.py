@@ -65,7 +65,9 @@ def compare(recorded: Recorded, *, seed: int = 0, seeds: int = SEEDS) -> list[Co
     Raises:
         NothingToTune: there is no such program.
     """
-    programs = {digest: trials for digest in recorded.programs if _says_something(trials := _trials(recorded, digest))}
+    # Where nothing is faster than the rules, a model learns that, too.
+    known = {digest: _trials(recorded, digest) for digest in recorded.programs}
+    programs = [digest for digest, trials in known.items() if _says_something(trials)]
     if not programs:
         raise NothingToTune(
             f"no kernel has {_LEAST_TRIALS} trials and a gain of {_LEAST_GAIN}",
@@ -76,7 +78,7 @@ def compare(recorded: Recorded, *, seed: int = 0, seeds: int = SEEDS) -> list[Co
     for name in STRATEGIES:
         try:
             needed = {
-                digest: statistics.fmean(_needed(name, recorded, digest, programs, seed + k) for k in range(seeds))
+                digest: statistics.fmean(_needed(name, recorded, digest, known, seed + k) for k in range(seeds))
                 for digest in programs
             }
         except MissingExtra:
@@ -101,16 +103,19 @@ def _best(trials: Sequence[Trial]) -> float:
     return max((trial.gain for trial in trials if trial.measured), default=0.0)
 
 
-def _needed(name: str, recorded: Recorded, digest: str, programs: Mapping[str, Sequence[Trial]], seed: int) -> int:
-    """Trials of one program until the strategy meets settings that are near its best."""
-    trials = programs[digest]
+def _needed(name: str, recorded: Recorded, digest: str, known: Mapping[str, Sequence[Trial]], seed: int) -> int:
+    """Trials of one program until the strategy, which knows those of all others, meets settings near its best."""
+    trials = known[digest]
     others = [
-        Known(program_features(recorded.programs[other]), found) for other, found in programs.items() if other != digest
+        Known(program_features(recorded.programs[other]), found) for other, found in known.items() if other != digest
     ]
     # Warm starts would help all strategies alike: what is compared is what each does by itself.
     proposer = strategy(name, program_features(recorded.programs[digest]), others, seed=seed, warm=False)
     space = RecordedSpace(trials)
     history = History(space)
+    if (rules := space.trials.get(RULES)) is not None:
+        # Every search begins with it.
+        proposer.told(rules)
     goal, count = 1 + NEAR * (_best(trials) - 1), 0
     while (settings := proposer.propose(history)) is not None:
         count += 1

@@ -1,6 +1,7 @@
-"""A cost model: gradient-boosted trees that learn gains from trials and rank candidates before they are compiled.
+"""A cost model: trees that learn gains from trials, also of other programs, and rank candidates before they compile.
 
-Trees by scikit-learn, the extra `tune`.
+Extremely randomised trees (Geurts et al., Machine Learning 63, 2006) by scikit-learn, the extra `tune`: their averages
+are less sure of a single trial than gradient boosting is, and most trials are those of other programs.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _BY_CHANCE = 6
 #: Candidates that are ranked, drawn by chance, besides the neighbours of the best ones.
 _DRAWN, _BEST = 64, 3
 
-#: Trials after which the model is fitted again, and the share of proposals that are not the model's.
-_REFITTED, _EXPLORED = 4, 0.1
+#: Trials after which the model is fitted again, and how many trials of other programs one of this kernel counts for.
+_REFITTED, _OWN_WEIGHT = 2, 3.0
 
 #: Trials of each other program that are learnt from: a fit to 2,000 rows takes some tenths of a second.
 _LEARNT = 100
 
-#: Logarithm of the gain of a candidate that failed.
-_FAILURE = -2.0
+#: Least logarithm of a gain that is learnt, also that of a candidate that failed: how slow a slow one is says nothing.
+_LEAST = -0.5
 
 
 class CostModel:
@@ -46,7 +47,7 @@ class CostModel:
             MissingExtra: scikit-learn is not installed.
         """
         try:
-            from sklearn.ensemble import GradientBoostingRegressor
+            from sklearn.ensemble import ExtraTreesRegressor
             from sklearn.feature_extraction import DictVectorizer
         except ImportError as error:
             raise MissingExtra(
@@ -57,21 +58,20 @@ class CostModel:
         self._source = random.Random(seed)
         self._features = features
         self._vectorizer = DictVectorizer(sparse=False)
-        self._model: Any = GradientBoostingRegressor(
-            n_estimators=60, max_depth=4, learning_rate=0.15, subsample=0.8, random_state=seed
-        )
+        self._model: Any = ExtraTreesRegressor(n_estimators=60, min_samples_leaf=2, random_state=seed)
         self._rows: list[Features] = []
         self._gains: list[float] = []
+        self._weights: list[float] = []
         for other in others:
             for trial in other.trials[-_LEARNT:]:
-                self._learn(other.features, trial)
+                self._learn(other.features, trial, 1.0)
         self._by_chance = 0 if self._rows else _BY_CHANCE
         self._own = self._fitted_to = 0
 
     def propose(self, history: History) -> Settings | None:
         """What the model ranks highest among random settings and neighbours of the best."""
         space, source = history.space, self._source
-        if self._own < self._by_chance or source.random() < _EXPLORED:
+        if self._own < self._by_chance:
             return first_new(history, lambda: random_settings(space, source))
         best = sorted(history.measured, key=lambda trial: -trial.gain)[:_BEST]
         near = [
@@ -86,17 +86,19 @@ class CostModel:
 
     def told(self, trial: Trial) -> None:
         """Learn from a trial of this kernel."""
-        self._learn(self._features, trial)
+        self._learn(self._features, trial, _OWN_WEIGHT)
         self._own += 1
 
-    def _learn(self, features: Features, trial: Trial) -> None:
+    def _learn(self, features: Features, trial: Trial, weight: float) -> None:
         if trial.chosen:
             self._rows.append({**features, **setting_features(trial.chosen)})
-            self._gains.append(math.log(trial.gain) if trial.measured and trial.gain > 0 else _FAILURE)
+            gain = math.log(trial.gain) if trial.measured and trial.gain > 0 else _LEAST
+            self._gains.append(max(gain, _LEAST))
+            self._weights.append(weight)
 
     def _predicted(self, chosen: Sequence[Settings]) -> list[float]:
         if not self._fitted_to or len(self._rows) >= self._fitted_to + _REFITTED:
-            self._model.fit(self._vectorizer.fit_transform(self._rows), self._gains)
+            self._model.fit(self._vectorizer.fit_transform(self._rows), self._gains, sample_weight=self._weights)
             self._fitted_to = len(self._rows)
         rows = [{**self._features, **setting_features(each)} for each in chosen]
         return [float(value) for value in self._model.predict(self._vectorizer.transform(rows))]
