@@ -41,8 +41,10 @@ from halide_backend.schedule.steps import (
 #: Statements that say nothing: how the printed program gets the pipeline and its Funcs.
 _PREAMBLE = re.compile(r"(Pipeline|auto|Func)\b.*= *(get_pipeline\(\)|pipeline\.get_func\(\d+\))")
 
-_NAMED = re.compile(r'R?Var (\w+)\("([^"]+)"\)')
-_DIMENSION = re.compile(r"R?Var (\w+)\((\w+)(\.update\(\d*\))?\.get_schedule\(\)\.dims\(\)\[(\d+)\]\.var\)")
+_NAMED = re.compile(r'R?Var ([\w$]+)\("([^"]+)"\)')
+_DIMENSION = re.compile(
+    r"R?Var ([\w$]+)\((\w+)(\.update\(\d*\))?\.get_schedule\(\)\.r?(?:dim|var)s\(\)\[(\d+)\]\.var\)"
+)
 _ARGUMENT = re.compile(r"Var (\w+) = (\w+)\.args\(\)\[(\d+)\]")
 _HEAD = re.compile(r"(?:(\w+) *= *)?(\w+)(?:\.update\((\d*)\))?(?=\.|$)")
 _CALL = re.compile(r"\.(\w+)\(([^()]*)\)")

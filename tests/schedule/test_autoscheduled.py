@@ -76,6 +76,7 @@ Func total = pipeline.get_func(2);
         .split(x0, x0_vo, x0_vi, 16)
         .vectorize(x0_vi)
         .parallel(x0_vo);
+    RVar r$x(total.update(0).get_schedule().rvars()[0].var);
     total.update(0)
         .split(x0, x0_vo, x0_vi, 16, TailStrategy::GuardWithIf)
         .vectorize(x0_vi)
