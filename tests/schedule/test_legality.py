@@ -285,6 +285,25 @@ def test_turned_tiles_beyond_the_end_are_refused(length: int, factor: int, legal
     assert legal or f"along x0, which is {length} long" in str(found)
 
 
+@pytest.mark.parametrize(("factor", "legal"), [(16, False), (8, False), (4, True), (2, True)])
+def test_a_window_has_no_guarded_steps(factor: int, legal: bool) -> None:
+    """Four points of `value` are needed at a time; with a guard Halide left some out."""
+    value = Stage("value", Role.SHARED, (COLUMNS,))
+    out = Stage("out", Role.OUTPUT, LOOPS, ("value",))
+    steps: list[Step] = [
+        Split("out", "x1", "x1_o", "x1_i", 4),
+        Reorder("out", ("x1_i", "x0", "x1_o")),
+        Split("value", "x1", "x1", "x1_v", factor),
+        Vectorize("value", "x1_v"),
+        ComputeAt("value", "out", "x0"),
+        StoreAt("value", "out", "x1_o"),
+    ]
+    found = refusal(StageGraph((value, out), ("x0", "x1")), steps)
+    assert (found is None) is legal, found
+    assert legal or "4 points are needed at a time" in str(found)
+    assert refusal(StageGraph((value, out), ("x0", "x1")), steps[:-1]) is None
+
+
 def test_a_computed_length_is_no_constant() -> None:
     graph = kernel(loops=(Loop("x1", 4, "x1", fixed=False), ROWS))
     found = refusal(graph, [AT, ComputeRoot("value"), Unroll("value", "x1")])

@@ -8,7 +8,7 @@ from halide_backend.errors import IllegalPlan, OldValueLost
 from halide_backend.schedule.legality.nests import Kind, NestLoop, Nests, Place, points
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import BoundExtent, FoldStorage, Step, StoreIn
+from halide_backend.schedule.steps import BoundExtent, FoldStorage, Split, Step, StoreIn
 
 #: Points that may be computed again, however few the kernel has, and how many times as many as it has.
 REPEATED_POINTS, REPEATS = 1 << 22, 16
@@ -37,6 +37,7 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
             _check_repetition(nests, stage, place)
     for func, place in nests.stored.items():
         _check_storage(nests, func, place)
+        _check_windows(nests, steps, func)
     for number, step in enumerate(steps):
         if isinstance(step, FoldStorage) and step.func not in nests.stored:
             refuse(number, step, "lines take turns only where storage outlives what is computed", "add a StoreAt")
@@ -113,6 +114,22 @@ def _check_storage(nests: Nests, func: str, place: Place) -> None:
         between = around[: names.index(place.var)]
     if any(loop.kind is not Kind.SERIAL for loop in between):
         refuse(place.number, place.step, "steps that run side by side would share the storage")
+
+
+def _check_windows(nests: Nests, steps: list[Step], func: str) -> None:
+    """Halide computes what a Func does not hold yet, a window that slides: with guarded splits of it some points were
+    left out (bilinear of 8 channels, found by a search)."""
+    stage, place = nests.stages[func], nests.computed[func]
+    inside = nests.steps_inside(place)
+    lengths = {loop.name: 0 if nests.has_more(func) else inside.get(loop.axis, 1) for loop in stage.loops}
+    for number, step in enumerate(steps):
+        if not isinstance(step, Split) or step.func != func or step.old not in lengths or step.update is not None:
+            continue
+        length = lengths.pop(step.old)
+        if step.tail == "GuardWithIf" and (not length or length % step.factor):
+            needed = f"{length} points are needed at a time" if length else "it may have more points than its loops"
+            refuse(number, step, f"{func} is stored outside of where it is computed, and {needed}", "store it there")
+        lengths |= {step.outer: length // step.factor, step.inner: step.factor}
 
 
 def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
