@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor import config as inductor_config
+from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import get_custom_backend_pass_for_device
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.virtualized import V
@@ -39,8 +40,9 @@ class Present(CustomGraphModulePass):
 
 
 @pytest.fixture(autouse=True)
-def choices_of_this_thread() -> Iterator[None]:
-    with V.set_choices_handler(V.choices):
+def inductors_own_choices() -> Iterator[None]:
+    """An earlier test of this process may have left this backend's."""
+    with V.set_choices_handler(InductorChoices()):
         yield
 
 
