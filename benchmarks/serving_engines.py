@@ -1,0 +1,120 @@
+"""Inference of models on a CPU with freezing, against OpenVINO and ONNX Runtime.
+
+    python -m venv .engines && .engines/bin/pip install torch==2.13.0 transformers openvino onnxruntime onnxscript .
+    .engines/bin/python benchmarks/serving_engines.py [--only bert vit ...] [--threads 2] [--out results.json]
+
+The architectures of `cpu_models.py`, float32, random weights. This backend and Inductor's C++ backend compile with
+`torch._inductor.config.freezing`; OpenVINO and ONNX Runtime get the model as torch.onnx exports it, with the same
+number of threads, float32 asked for, and latency as their aim. All take turns, this backend a second time as the
+control. Outputs are compared with those of float64. Ratios are of medians; above 1 this backend is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import openvino
+import torch
+import transformers
+from cpu_models import BOUNDS, MODELS, alternate, widened
+from torch import Tensor, nn
+
+from halide_backend.bench.provenance import provenance
+from halide_backend.inspection.compiled import compile_for
+
+#: Those that `torch.compile` makes, and the backend that each is compiled for.
+COMPILED = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
+ENGINES = ("openvino", "onnxruntime")
+
+
+def exported(model: nn.Module, inputs: tuple[Tensor, ...], folder: str) -> str:
+    """Path of the model as ONNX."""
+    path = f"{folder}/model.onnx"
+    torch.onnx.export(model, inputs, path, dynamo=True, verbose=False)
+    return path
+
+
+def in_openvino(path: str, inputs: tuple[Tensor, ...], threads: int) -> Callable[[], Tensor]:
+    engine = openvino.Core().compile_model(
+        path,
+        "CPU",
+        {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "ENABLE_CPU_PINNING": False,
+        },
+    )
+    request, arrays = engine.create_infer_request(), [each.numpy() for each in inputs]
+    return lambda: torch.from_numpy(request.infer(arrays, share_inputs=True, share_outputs=True)[0])
+
+
+def in_onnxruntime(path: str, inputs: tuple[Tensor, ...], threads: int) -> Callable[[], Tensor]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: torch.from_numpy(session.run(None, given)[0])
+
+
+def trial(name: str, threads: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    model.eval()
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        wanted = copy.deepcopy(model).double()(*widened(inputs, torch.float64))
+        compiled = {each: compile_for(COMPILED[each], model, options={"freezing": True}) for each in COMPILED}
+        steps: dict[str, Callable[[], Tensor]] = {
+            each: (lambda call=found.call: call(*inputs)) for each, found in compiled.items()
+        }
+        path = exported(model, inputs, folder)
+        steps["openvino"] = in_openvino(path, inputs, threads)
+        steps["onnxruntime"] = in_onnxruntime(path, inputs, threads)
+        errors = {
+            each: float((run().double() - wanted).abs().max() / wanted.abs().max()) for each, run in steps.items()
+        }
+        ran = {each: dict(found.check_run(steps[each])) for each, found in compiled.items()}
+        samples = alternate(steps)
+    medians = {each: statistics.median(times) for each, times in samples.items()}
+    return {
+        "model": name,
+        "threads": threads,
+        "right": all(error <= BOUNDS[torch.float32] for error in errors.values()),
+        "errors": errors,
+        "ratios": {each: medians[each] / medians["halide"] for each in steps if each != "halide"},
+        "against_faster_engine": min(medians[each] for each in ENGINES) / medians["halide"],
+        "kernels": {each: dict(found.kernels()) for each, found in compiled.items()},
+        "ran": ran,
+        "samples_ms": samples,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="results are added to those that the file holds")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    versions = {each.__name__: each.__version__ for each in (transformers, openvino, onnxruntime)}
+    facts = {**provenance("cpu"), **versions}
+    for name in asked.only:
+        found = trial(name, asked.threads)
+        ratios = " ".join(f"{each} {ratio:.3f}" for each, ratio in found["ratios"].items())
+        print(f"{name} {asked.threads} threads: {ratios} right {found['right']}", flush=True)
+        if asked.out:
+            kept = json.loads(asked.out.read_text()) if asked.out.exists() else {"trials": []}
+            results = {"machine": facts, "trials": [*kept["trials"], {"command": facts["command"], **found}]}
+            asked.out.write_text(json.dumps(results) + "\n")
+
+
+if __name__ == "__main__":
+    main()
