@@ -206,6 +206,13 @@ def alternate(steps: dict[str, Callable[[], Tensor]]) -> dict[str, list[float]]:
     return samples
 
 
+def add_result(path: Path, facts: dict[str, Any], found: dict[str, Any]) -> None:
+    """Add a trial to those that a file of results holds, with the command that it comes from."""
+    kept = json.loads(path.read_text())["trials"] if path.exists() else []
+    results = {"machine": facts, "trials": [*kept, {"command": facts["command"], **found}]}
+    path.write_text(json.dumps(results) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
@@ -227,9 +234,7 @@ def main() -> None:
                     flush=True,
                 )
                 if asked.out:
-                    kept = json.loads(asked.out.read_text()) if asked.out.exists() else {"trials": []}
-                    results = {"machine": facts, "trials": [*kept["trials"], {"command": facts["command"], **found}]}
-                    asked.out.write_text(json.dumps(results) + "\n")
+                    add_result(asked.out, facts, found)
 
 
 if __name__ == "__main__":

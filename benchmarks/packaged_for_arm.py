@@ -23,35 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from packaged_models import First, models
+from packaged_models import First, models, program
 
 import halide_backend
 from halide_backend.inspection import machine
 
 CROSS = "aarch64-linux-gnu"
-PROGRAM = r"""
-#include <torch/csrc/inductor/aoti_runner/model_container_runner_cpu.h>
-#include <torch/torch.h>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
-// LIBRARY INPUTS WANTED: prints the largest difference, relative to the largest value
-static std::vector<torch::Tensor> loaded(const char* name) {
-  std::ifstream file(name, std::ios::binary);
-  std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
-  return torch::pickle_load(bytes).toTensorVector();
-}
-int main(int, char** arguments) {
-  c10::InferenceMode mode;
-  torch::inductor::AOTIModelContainerRunnerCpu runner(arguments[1]);
-  auto got = runner.run(loaded(arguments[2])), wanted = loaded(arguments[3]);
-  if (got.size() != wanted.size()) return 1;
-  double largest = 0;
-  for (size_t k = 0; k < got.size(); k++)
-    largest = std::max(largest, ((got[k] - wanted[k]).abs().max() / wanted[k].abs().max()).item<double>());
-  printf("%.3g\n", largest);
-}
-"""
 #: What an ARM's kernel shows; torch counts its processors there.
 CPUINFO = """processor\t: 0
 Features\t: fp asimd
@@ -78,7 +55,9 @@ class Arm:
         (root / "proc").mkdir(parents=True)
         (root / "lib").symlink_to(f"/usr/{CROSS}/lib")
         (root / "proc/cpuinfo").write_text(CPUINFO)
-        (folder / "program.cpp").write_text(PROGRAM)
+        (folder / "program.cpp").write_text(
+            program("aoti_runner/model_container_runner_cpu.h", "AOTIModelContainerRunnerCpu")
+        )
         self.compile("program.cpp", "-O0", "-o", "program", "-pthread")
 
     def compile(self, *arguments: str) -> None:

@@ -30,13 +30,13 @@ import torch
 import halide_backend
 from halide_backend.inspection import machine
 
-PROGRAM = r"""
-#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+_PROGRAM = r"""
+#include <torch/csrc/inductor/HEADER>
 #include <torch/torch.h>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-// PACKAGE INPUTS WANTED: prints the largest difference, relative to the largest value
+// MODEL INPUTS WANTED: prints the largest difference, relative to the largest value
 static std::vector<torch::Tensor> loaded(const char* name) {
   std::ifstream file(name, std::ios::binary);
   std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
@@ -44,8 +44,8 @@ static std::vector<torch::Tensor> loaded(const char* name) {
 }
 int main(int, char** arguments) {
   c10::InferenceMode mode;
-  torch::inductor::AOTIModelPackageLoader loader(arguments[1]);
-  auto got = loader.run(loaded(arguments[2])), wanted = loaded(arguments[3]);
+  torch::inductor::LOADER model(arguments[1]);
+  auto got = model.run(loaded(arguments[2])), wanted = loaded(arguments[3]);
   if (got.size() != wanted.size()) return 1;
   double largest = 0;
   for (size_t k = 0; k < got.size(); k++)
@@ -53,6 +53,11 @@ int main(int, char** arguments) {
   printf("%.3g\n", largest);
 }
 """
+
+
+def program(header: str, loader: str) -> str:
+    """A C++ program that runs a model with the class `loader` of `header`."""
+    return _PROGRAM.replace("HEADER", header).replace("LOADER", loader)
 
 
 class First(torch.nn.Module):
@@ -188,7 +193,7 @@ def build(folder: Path) -> Path:
     if (folder / "program").exists():
         return folder / "program"
     home = Path(torch.__file__).parent
-    (folder / "program.cpp").write_text(PROGRAM)
+    (folder / "program.cpp").write_text(program("aoti_package/model_package_loader.h", "AOTIModelPackageLoader"))
     include = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     link = [f"-L{home / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{home / 'lib'}", "-pthread"]
     command = ["g++", "-std=c++20", "-O0", "program.cpp", "-o", "program", *include, *link]

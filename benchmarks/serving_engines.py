@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -24,7 +23,7 @@ import onnxruntime
 import openvino
 import torch
 import transformers
-from cpu_models import BOUNDS, MODELS, alternate, widened
+from cpu_models import BOUNDS, MODELS, add_result, alternate, widened
 from torch import Tensor, nn
 
 from halide_backend.bench.provenance import provenance
@@ -111,9 +110,7 @@ def main() -> None:
         ratios = " ".join(f"{each} {ratio:.3f}" for each, ratio in found["ratios"].items())
         print(f"{name} {asked.threads} threads: {ratios} right {found['right']}", flush=True)
         if asked.out:
-            kept = json.loads(asked.out.read_text()) if asked.out.exists() else {"trials": []}
-            results = {"machine": facts, "trials": [*kept["trials"], {"command": facts["command"], **found}]}
-            asked.out.write_text(json.dumps(results) + "\n")
+            add_result(asked.out, facts, found)
 
 
 if __name__ == "__main__":
