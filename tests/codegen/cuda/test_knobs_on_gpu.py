@@ -31,7 +31,8 @@ def check_on_gpu(call: Call, text: str, what: str) -> None:
             given.append(tensors[value])
         else:
             given.append(value)
-    kernel = pipeline.load_kernel("setting", [(text, range(len(given)))], len(given), device="cuda")
+    # The stream is one more argument.
+    kernel = pipeline.load_kernel("setting", [(text, range(len(given)))], len(given) + 1, device="cuda")
     kernel(*given, torch.cuda.current_stream().cuda_stream)
     for number, tensor in tensors.items():
         assert np.array_equal(tensor.cpu().view(torch.uint8).numpy(), call.after[number]), what
