@@ -193,6 +193,30 @@ def program(a0):
     assert comparison.unproved > 400
 
 
+@pytest.mark.parametrize("error, found", [(1e-5, False), (1e-4, True)])
+def test_rounding_in_gradients(error: float, found: bool) -> None:
+    """Element 99 of a gradient whose terms cancel (seed 942683), as far off as the mean of 65 rows explains, and more."""
+    from .comparison import compare
+    from .execution import outputs
+    from .program import parse
+
+    program = parse(
+        """
+# a0: (255,) float32 normal permuted seed 1154305314
+# a1: (65, 255) bool whole contiguous seed 916306155
+# with gradients
+def program(a0, a1):
+    v0 = torch.where(a1, F.hardswish(a0), a0)
+    v1 = torch.std(v0.abs().sqrt(), dim=(0,), keepdim=True)
+    return v1,
+"""
+    )
+    expected = outputs(program.function(), [tensor.make() for tensor in program.inputs], gradients=True)
+    got = [result.clone() for result in expected]
+    got[1][99] *= 1 + error
+    assert bool(compare(program, got, expected).problems) == found
+
+
 def test_partial_sums_of_vectors_that_overflow_are_told_apart() -> None:
     """Seed 7785: a sum of 63 numbers, with infinity in one partial sum and -infinity from -3.3e38 twice in another."""
     from .check import check
