@@ -5,7 +5,7 @@
 #   benchmarks/gpu.sh OUT_DIR STEP [arguments of its command]
 #
 #   build      both extensions, in place (torch, halide and compilers have to be there)
-#   tests      the tests marked gpu
+#   tests      the tests marked gpu, with the shared C++ library first (docs/how-to/ship-a-model.md, of packages that crash)
 #   bench      the benchmark suite against Triton, nothing compiled before; what 500 s are too short for runs in parts,
 #              by --only GROUP and --sizes                                         -> bench.json, bench.svg
 #   autotune   the same against Triton with max-autotune                           -> autotune.json
@@ -44,7 +44,7 @@ cpp = ["g++", "-O1", "-std=c++17", "-fvisibility=hidden", "-shared", "-fPIC", f"
 cpp += [f"-I{Path(torch.__file__).parent / 'include'}", str(cuda / "intrinsics.cpp"), f"-L{root / 'lib64'}", "-lHalide"]
 subprocess.check_call([*cpp, "-o", str(cuda / f"_intrinsics{suffix}")])
 PY
-  tests) $python -m pytest -m gpu "${@:-tests}" 2>&1 | tee "$out/tests.log" | tail -15 ;;
+  tests) LD_PRELOAD=${LD_PRELOAD:-$(g++ -print-file-name=libstdc++.so.6)} $python -m pytest -m gpu "${@:-tests}" 2>&1 | tee "$out/tests.log" | tail -15 ;;
   bench) cold; $command bench --device cuda --against triton --seconds 500 --json "$out/bench.json" --plot "$out/bench.svg" "$@" ;;
   autotune) $command bench --device cuda --against triton-max-autotune --seconds 500 --json "$out/autotune.json" "$@" ;;
   check) $command bench --device cuda --no-timing --seconds 500 "$@" 2>&1 | tee "$out/check.log" | tail -15 ;;

@@ -176,19 +176,6 @@ def _require_known_wrapper(kind: DeviceType) -> None:
             where="fx_wrapper",
             cure=f"{cure}.",
         )
-    if _is_gpu_package(kind):
-        raise HalideBackendError(
-            "packages of AOTInductor with this backend's kernels for a GPU have not run on one yet",
-            where=f"device {kind.name!r}",
-            cure=f"Set {kind.setting}='{kind.delegate}' for the package; cpp_wrapper in a running process works.",
-        )
-
-
-def _is_gpu_package(kind: DeviceType) -> bool:
-    """Issue 18: on an H200 with torch 2.11 and g++ 13 loading any package, stock's as well, crashes in std::regex."""
-    from torch._inductor.virtualized import V
-
-    return not kind.on_host and getattr(V.graph, "aot_mode", False)
 
 
 def compile_graph(

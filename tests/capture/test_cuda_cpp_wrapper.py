@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 import halide_backend
-from halide_backend import plugin
 from halide_backend.build.entry_names import LENGTH
 from halide_backend.build.ptx import ptxas
-from halide_backend.errors import HalideBackendError
 
 CUDA_HEADERS = Path("/usr/local/cuda/include")
 
@@ -28,7 +26,6 @@ pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ com
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda_graphs.pretend(monkeypatch)
-    monkeypatch.setattr(plugin, "_is_gpu_package", lambda kind: False)  # issue 18
     halide_backend.reset_stats()
 
 
@@ -141,10 +138,3 @@ def test_a_package_for_several_gpus(tmp_path: Path) -> None:
     assert len(re.findall(r"kernels\[\] = \{(\{\w+, &\w+\}(, )?){3}\};", wrapper)) == 2
     images = images_of(compiled(kernels, tmp_path, syntax_only=False).read_bytes())
     assert images == ["sm_80", "sm_90", "PTX of sm_80"] * 2 or images == ["sm_80", "sm_90", "PTX of sm_86"] * 2
-
-
-def test_a_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    cuda_graphs.pretend(monkeypatch)
-    with pytest.raises(HalideBackendError, match=r"(?s)have not run on one yet.*cuda_backend='triton'"):
-        cuda_graphs.cpp_of(two_kernels, TWO, "halide_backend", in_package=True)

@@ -1,4 +1,8 @@
-"""AOTInductor packages for a GPU: made and loaded here, and loaded in a process that knows nothing of this package."""
+"""AOTInductor packages for a GPU: made and loaded here, and loaded in a process that knows nothing of this package.
+
+Where loading a package of PyTorch's own crashes, run them with the shared C++ library first, as `benchmarks/gpu.sh
+OUT_DIR tests` does (docs/how-to/ship-a-model.md, "If a package crashes when it is loaded").
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,24 @@ from halide_backend.errors import Unsupported
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skip(reason="issue 18: packages with kernels for a GPU are refused until they have run"),
     pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler (g++), as AOTInductor does"),
 ]
 
 Native = Callable[[], int]
 FAST = {"aot_inductor.precompile_headers": False}
 BATCH = torch.export.Dim("batch", min=2, max=5000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pytorchs_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An error where a package with Triton's kernel crashes its process, before one of ours crashes this one."""
+    if not torch.cuda.is_available():
+        return
+    path = package(tmp_path_factory.mktemp("stock"), nn.ReLU(), (torch.ones(4, device="cuda"),), cuda_backend="triton")
+    script = f"import torch; torch._inductor.aoti_load_package({path!r})(torch.ones(4, device='cuda'))"
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"stock PyTorch cannot load its own package ({done.returncode}): {done.stderr}"
 
 
 class Embedded(nn.Module):
@@ -104,13 +119,17 @@ def test_dynamic_sizes_and_other_weights(tmp_path: Path, native: Native) -> None
 
 
 def test_a_process_without_this_package(tmp_path: Path) -> None:
-    """Five loads of one package in a process, of which nothing is left in the GPU's memory afterwards."""
+    """Ten loads of one package in a process leave nothing in the GPU's memory.
+
+    The driver tells what the whole GPU has in use. Other processes may take and give back some meanwhile, so the loads
+    are repeated until it has not changed; a leak of these would show every time.
+    """
     model = on_gpu(Embedded())
     inputs = embedded_inputs(100)
     path = package(tmp_path, model, inputs, SHAPES)
     torch.save((inputs, [*filter(lambda each: each is not None, model(*inputs))]), tmp_path / "values.pt")
     script = f"""
-import gc, sys, torch
+import gc, sys, time, torch
 inputs, wanted = torch.load({str(tmp_path / "values.pt")!r})
 def run():
     model = torch._inductor.aoti_load_package({path!r})
@@ -121,10 +140,16 @@ def used():
     gc.collect(); torch.cuda.synchronize(); torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
     return total - free
-run(); run(); before = used()
-for _ in range(10): run()
-print("grown", used() - before)
-assert used() - before < 2 << 20
+def growth():
+    before = used()
+    for _ in range(10): run()
+    return used() - before
+run(); run()
+found = []
+while not found or abs(found[-1]) >= 2 << 20:
+    assert len(found) < 40, found
+    time.sleep(0.5 * bool(found))
+    found.append(growth())
 assert not [name for name in sys.modules if "halide" in name]
 with open("/proc/self/maps") as maps: assert "libHalide" not in maps.read()
 """
@@ -161,8 +186,9 @@ def test_a_stream_of_the_callers(tmp_path: Path) -> None:
 
 
 def test_a_cuda_graph(tmp_path: Path) -> None:
+    """Loaded for one thread: else torch asks an event whether a run has ended, which no graph can record."""
     model, inputs = on_gpu(Embedded()), embedded_inputs(64)
-    loaded = torch._inductor.aoti_load_package(package(tmp_path, model, inputs))
+    loaded = torch._inductor.aoti_load_package(package(tmp_path, model, inputs), run_single_threaded=True)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         loaded(*inputs)
