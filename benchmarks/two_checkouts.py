@@ -9,7 +9,7 @@ has the same results), as `halide_backend/bench/kernels.py` was at 5b29653.
 Each checkout has a process of its own, AFTER a second one for the control. All three compile a case and compare it with
 eager in float32; then they take samples in turns, A B C A B C. On a GPU a sample is the replay of a CUDA graph of calls
 on operands that are together larger than the cache, on a CPU the mean of as many calls as fill 10 ms. Ratios are of
-medians, BEFORE's time over AFTER's: above 1 a kernel is faster than before.
+medians, BEFORE's time over AFTER's: above 1 a kernel is faster than before. Ctrl-C ends the run, not its results.
 """
 
 from __future__ import annotations
@@ -217,9 +217,12 @@ def main() -> None:
         sides = {key: Side(tree, options.cases.resolve(), options.device, folder) for key, tree in trees.items()}
         chosen = [n for n in cases(options.cases, options.device) if any(part in n for part in options.only)]
         print(f"{'':44}{'before/after':>14}{'after/control':>15}")
-        for name in chosen:
-            found[name] = measured(sides, name)
-            print(told(name, found[name]), flush=True)
+        try:
+            for name in chosen:
+                found[name] = measured(sides, name)
+                print(told(name, found[name]), flush=True)
+        except KeyboardInterrupt:
+            print(f"interrupted: {len(chosen) - len(found)} cases left out")
         for side in sides.values():
             _stream(side.process.stdin).close()
             side.process.wait()
