@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,11 @@ from halide_backend.errors import DeviceError
 ROOT = Path(__file__).parents[2]
 
 
-def run(session: str, caches: Path) -> dict[str, Any]:
-    """What a session of this folder reports: torch has one device of this kind a process, and for ever."""
+def started(session: str, caches: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A session of this folder: torch has one device of this kind a process, and for ever."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TORCH", "HALIDE_BACK"))}
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name(session))],
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).with_name(session)), *arguments],
         capture_output=True,
         text=True,
         env={
@@ -34,6 +36,11 @@ def run(session: str, caches: Path) -> dict[str, Any]:
         timeout=900,
         check=False,
     )
+
+
+def run(session: str, caches: Path) -> dict[str, Any]:
+    """What a session reports."""
+    done = started(session, caches)
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
@@ -155,6 +162,16 @@ def test_what_the_vendor_registered_stays_and_what_is_given_is_used(enclosed: li
 
 def test_a_device_of_another_backend_is_taken(enclosed: list[dict[str, Any]]) -> None:
     assert all(report["taken"].startswith("the name is taken: Inductor has another backend") for report in enclosed)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not find_spec("torch_openreg"), reason="torch_openreg, PyTorch's own test device, is not installed")
+def test_the_device_of_pytorchs_own_tests(tmp_path: Path) -> None:
+    """Its memory is closed to the processor: a launch that is not enclosed ends the process."""
+    for case, found in run("openreg_session.py", tmp_path).items():
+        assert found["error"] < 2e-6, case
+        assert found["native"] > 0 and found["delegated"] == 0, case
+    assert started("openreg_session.py", tmp_path, "closed").returncode == -signal.SIGSEGV
 
 
 def test_a_device_type_is_found_by_name_and_index() -> None:
