@@ -1,4 +1,4 @@
-"""The steps of a thread that scatters are in flight at once: nothing makes them wait for each other."""
+"""Additions to places that are read: the steps of a thread are in flight at once, none waits for another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from cuda_programs import TARGET, programs_of
-from kernel_values import CudaKernel
+from kernel_values import CudaKernel, check_values
 from torch import Tensor
 
 from halide_backend.codegen.planned_kernel import plan_kernel
@@ -33,3 +33,9 @@ def test_no_barrier_between_steps(rows: int, needs_intrinsics: None) -> None:
     found = into.clone()
     kernel.on_tensors(index, x, found)
     assert torch.equal(found, add_columns(into, index, x))
+
+
+def test_an_addition_to_a_scalar(needs_intrinsics: None) -> None:
+    """There is no axis of which neighbours could lie next to each other."""
+    x, index, source = (torch.tensor(value) for value in (1.5, 0, 2.25))
+    check_values(lambda x, i, s: x.index_add(0, i, s), x, index, source)
