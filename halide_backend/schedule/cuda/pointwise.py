@@ -108,6 +108,10 @@ def _shared_indices(facts: Facts, choices: Choices, along: str) -> Tiling | None
     axes = [name for name in facts.outer if name not in depending and not facts.is_dynamic(name)]
     if along not in depending or len(program.stores) > 1 or facts.is_dynamic(along):
         return None
+    if sum(isinstance(value.attribute, Load) for value in program.values) < 2:
+        # One load, and no weights: vectors that are stored gain more (nearest upsampling of 84 x 32 x 55 x 55 floats
+        # had 0.93 of their speed).
+        return None
     most = math.prod(facts.hints[name] for name in facts.outer)
     word = max(1, WORD // 8 // max(ELEMENT[buffer.dtype][1] // 8 for buffer in program.outputs))
     elements = word if facts.divides(word, along) else 1
