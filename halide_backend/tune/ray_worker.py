@@ -22,6 +22,9 @@ from halide_backend.tune.tunable_kernel import TunableKernel
 from halide_backend.tune.tuned import Tuned
 from halide_backend.tune.tuner import Tuner
 
+#: How far planning and compiling stand back for what is measured: nodes of one host may share its cores.
+_NICENESS = 10
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -67,6 +70,8 @@ class RayWorker:
         self._session_of_kernel = session
 
         def run() -> None:
+            # Of this thread and of the compile workers, which it starts; the measuring process was started before.
+            os.nice(_NICENESS)
             try:
                 (found,) = session.run([kernel], search, _Silent(), lambda found: None)
                 messages.put(found)

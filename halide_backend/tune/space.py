@@ -7,6 +7,7 @@ setting is the text of all their steps: nothing leads to them but an autoschedul
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,14 +103,30 @@ class Space:
     def walk(self, decide: Callable[[Decision], Setting]) -> Settings:
         """See `SearchSpace`. A setting with which there is no kernel is noted as refused, and the rule's taken."""
         settings, decided = RULES, set[str]()
+        ask = functools.cache(decide)
         while remaining := [each for each in self.decisions(settings) if each.key not in decided]:
+            wanted = self._together(settings, [(decision, ask(decision)) for decision in remaining])
+            if wanted is not None:
+                decided.update(decision.key for decision in remaining)
+                settings = wanted
+                continue
             decision = remaining[0]
             decided.add(decision.key)
-            setting = decide(decision)
-            if not same(setting, decision.rule):
-                wanted = _with(settings, decision.key, setting)
-                settings = wanted if self.is_possible(wanted) else settings
+            wanted = _with(settings, [(decision, ask(decision))])
+            settings = wanted if self.is_possible(wanted) else settings
         return settings
+
+    def _together(self, settings: Settings, made: Sequence[tuple[Decision, Setting]]) -> Settings | None:
+        """`settings` with all these decisions, if none changes another one.
+
+        A walk plans the program twice then, and once for every knob otherwise; planning is what a walk takes time for.
+        """
+        wanted = _with(settings, made)
+        try:
+            then = self.decisions(wanted)
+        except (IllegalPlan, Unsupported):
+            return None
+        return wanted if all(decision in then for decision, _ in made) else None
 
     def chosen(self, settings: Settings) -> Settings:
         """See `SearchSpace`. A whole schedule has none."""
@@ -203,8 +220,9 @@ def _deciding(wanted: dict[str, Setting]) -> Callable[[Decision], Setting]:
     return decide
 
 
-def _with(settings: Settings, key: str, setting: Setting) -> Settings:
-    return tuple(sorted({**dict(settings), key: setting}.items()))
+def _with(settings: Settings, made: Sequence[tuple[Decision, Setting]]) -> Settings:
+    departing = {decision.key: setting for decision, setting in made if not same(setting, decision.rule)}
+    return tuple(sorted({**dict(settings), **departing}.items()))
 
 
 def _reason(refusal: HalideBackendError) -> str:

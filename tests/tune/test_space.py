@@ -51,6 +51,37 @@ def test_the_same_seed_draws_the_same(row_sums: Made, device: Device) -> None:
     assert one == other
 
 
+def test_decisions_that_change_no_other_are_planned_together(
+    row_sums: Made, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_kernel, plans = spaces.plan_kernel, list[Any]()
+
+    def counted(program: LoopProgram, device: Device, knobs: Any) -> Any:
+        plans.append(knobs)
+        return plan_kernel(program, device, knobs)
+
+    monkeypatch.setattr(spaces, "plan_kernel", counted)
+
+    wanted = {"parallel.task_work": 1000, "vector_reduction.accumulators@sum_0": 8}
+    assert repaired(Space(row_sums(), device), tuple(wanted.items())) == tuple(wanted.items())
+    assert plans == [{}, wanted]
+
+
+def test_a_walk_asks_for_every_knob_once(row_sums: Made, device: Device) -> None:
+    space = Space(row_sums(), device)
+    for seed in range(20):
+        asked: list[Decision] = []
+
+        def decide(decision: Decision, seed: int = seed, asked: list[Decision] = asked) -> Any:
+            asked.append(decision)
+            return random.Random(f"{seed} {decision.key}").choice(decision.values)
+
+        settings = space.walk(decide)
+        assert len(asked) == len(set(asked))
+        # Whatever is open in the end was decided as it is open.
+        assert set(space.decisions(settings)) <= set(asked)
+
+
 def test_settings_of_another_kernel_are_taken_as_far_as_they_go(row_sums: Made, device: Device) -> None:
     space = Space(row_sums(), device)
     wanted = (("parallel.threads", False), ("transposes.side", 16), ("vector_reduction.accumulators@sum_0", 5))

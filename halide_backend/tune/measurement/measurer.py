@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import filelock
 
 from halide_backend.errors import (
     HalideBackendError,
@@ -96,19 +95,8 @@ class Measurer:
         Raises:
             WorkerNotStarted: there is no measuring process.
         """
-        with self._alone(contest.device):
+        with _alone(contest.device):
             return self._hold(contest, name)
-
-    def _alone(self, device: str) -> AbstractContextManager[object]:
-        """Whoever measures on this machine's processor, or on the same GPUs, waits for whoever does already."""
-        kind = "cpu" if device == "cpu" else f"cuda{os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
-        try:
-            folder = Path(default_path())
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except (StorageTrouble, OSError):
-            return nullcontext()
-        # Several machines may have one home.
-        return filelock.FileLock(folder / f"measuring-{socket.gethostname()}-{kind}.lock", mode=0o600)
 
     def _hold(self, contest: Contest, name: str) -> Measured | Failed:
         memory = 0 if contest.device != "cpu" else _BASE_BYTES + _COPIES * operand_bytes(contest.program)
@@ -128,6 +116,24 @@ class Measurer:
             return Failed(Outcome.MEMORY if out_of_memory else Outcome.CRASHED, _first_line(error))
         except HalideBackendError as error:
             return Failed(Outcome.CRASHED, f"{type(error).__name__}: {_first_line(error)}")
+
+
+@contextmanager
+def _alone(device: str) -> Iterator[None]:
+    """Whoever measures on this machine's processor, or on the same GPUs, waits for whoever does already."""
+    kind = "cpu" if device == "cpu" else f"cuda{os.environ.get('CUDA_VISIBLE_DEVICES', '')}"
+    with ExitStack() as held:
+        with suppress(StorageTrouble, OSError):
+            folder = Path(default_path())
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Several machines may have one home.
+            path = folder / f"measuring-{socket.gethostname()}-{kind}.lock"
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            held.callback(os.close, lock)
+            # The system wakes the next one at once. To look every 50 ms takes as long as most contests, and whoever
+            # looks more often disturbs them.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _first_line(error: HalideBackendError) -> str:
