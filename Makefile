@@ -45,7 +45,7 @@ reference: $(READY)  ## write the generated pages of docs/ again
 matrix:  ## run the tests on every supported torch (2.11, 2.13, 2.15)
 	bash tests/matrix.sh
 
-wheels:  ## build and check what PyPI takes: dist/*.tar.gz, and a manylinux_2_28 wheel for each Python (3.10 to 3.14) that is there
+wheels:  ## build and check what PyPI takes: dist/*.tar.gz, and a manylinux_2_28 wheel for each Python (3.10 to 3.13) that is there
 	bash packaging/wheels.sh
 
 clean:  ## remove the environment and everything built or written here
