@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch._inductor.codecache import PyCodeCache
 
-from halide_backend import pipeline
+from halide_backend import loading
 from halide_backend.bench.provenance import provenance
 from halide_backend.inspection.compiled import compile_for
 
@@ -80,11 +80,11 @@ def repeated(launch: Callable[[], None]) -> Callable[[], None]:
 def repeated_in_cpp(folder: str) -> Callable[[], None]:
     """A sample's launches of the C function of `x + y`, as Inductor's C++ wrapper makes them."""
     x, y, result = (torch.randn(1000, device="cuda") for _ in range(3))
-    entries = set(pipeline._c_functions)
+    entries = set(loading._c_functions)
     compiled = compile_for("halide_backend", lambda x, y: x + y, options={"cpp_wrapper": True})
     compiled(x, y)
-    (entry,) = set(pipeline._c_functions) - entries
-    function, module = pipeline.c_function_addresses(entry)
+    (entry,) = set(loading._c_functions) - entries
+    function, module = loading.c_function_addresses(entry)
     source, library = Path(folder, "loop.cpp"), Path(folder, "loop.so")
     source.write_text(_LOOP)
     subprocess.run(["g++", "-O2", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)

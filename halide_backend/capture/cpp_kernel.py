@@ -64,7 +64,7 @@ static inline halide_backend_kernel halide_backend_find(halide_backend_known& kn
   halide_backend_function function = known.function.load(std::memory_order_acquire);
   if (function) return {function, known.module.load(std::memory_order_relaxed)};
   py::gil_scoped_acquire_simple gil;
-  RAIIPyObject module(PyImport_ImportModule("halide_backend.pipeline"));
+  RAIIPyObject module(PyImport_ImportModule("halide_backend.loading"));
   RAIIPyObject found(module ? PyObject_CallMethod(module.get(), "c_function_addresses", "s", entry) : nullptr);
   if (!found) {
     PyErr_Print();
@@ -218,7 +218,7 @@ def define(
         wrapper.define_kernel(name, code, metadata=metadata, gpu=False, cpp_definition=header + function)
         return
     texts = "".join(f"    ({each.entry!r}, r'''\n{each.compilation.text}'''),\n" for each in pipelines)
-    wrapper.add_import_once("from halide_backend.pipeline import load_c_functions")
+    wrapper.add_import_once("from halide_backend.loading import load_c_functions")
     wrapper.imports.splice(f"load_c_functions({name!r}, [\n{texts}], {str(device)!r})\n")
     wrapper.define_kernel(name, header + _FIND + function, metadata=metadata, gpu=False)
 

@@ -135,7 +135,7 @@ class KernelGroup:
             if in_cpp:
                 cpp_kernel.define(wrapper, name, types, in_cpp, metadata, device)
             else:
-                wrapper.add_import_once("from halide_backend.pipeline import load_kernel")
+                wrapper.add_import_once("from halide_backend.loading import load_kernel")
                 wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", metadata=metadata, gpu=False)
         if not (in_cpp or device_type(device).on_host):
             wrapper.write_get_raw_stream_header()

@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 
-from halide_backend import config, pipeline
+from halide_backend import config, loading
 from halide_backend.build.artifacts import get_or_compile
 from halide_backend.build.assembler_text import assembler_text
 from halide_backend.build.c_interface import c_function
@@ -157,7 +157,7 @@ class Elsewhere:
         with (
             config.patch(target=self.machine.target),
             mock.patch.object(Target, "check_runs_here", lambda target: None),
-            mock.patch.object(pipeline, "load_kernel", self._load_kernel),
+            mock.patch.object(loading, "load_kernel", self._load_kernel),
         ):
             yield
 

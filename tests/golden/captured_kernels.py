@@ -17,7 +17,7 @@ import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.codegen.common import BackendFeature
 
-from halide_backend import config, pipeline
+from halide_backend import config, loading, pipeline
 from halide_backend.build.artifacts import Artifact, Build
 from halide_backend.build.target import Target
 from halide_backend.capture import fusion, recording, scheduling
@@ -63,7 +63,7 @@ def captured_kernels(
         stack.enter_context(mock.patch.object(scheduling, "start_workers", lambda: None))
         stack.enter_context(mock.patch.object(pipeline, "current_target", lambda device: target))
         stack.enter_context(mock.patch.object(pipeline, "get_or_compile", _nothing))
-        stack.enter_context(mock.patch.object(pipeline, "load_kernel", lambda *args, **kwargs: _nothing))
+        stack.enter_context(mock.patch.object(loading, "load_kernel", lambda *args, **kwargs: _nothing))
         if target.capability:
             stack.enter_context(_on_a_gpu(target))
         torch._dynamo.reset()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from halide_backend import pipeline
+from halide_backend import loading
 from halide_backend.build.entry_names import entry_name
 from halide_backend.errors import KernelIndexError, KernelRuntimeError
 from halide_backend.launch import launcher
@@ -87,7 +87,7 @@ class Bench:
         arity = sum(argument["kind"] != "status" for argument in described)
         entries = contestant.manifest.get("entries", ())
         names = {entry: entry_name("candidate", k) for k, entry in enumerate(entries)}
-        loaded = pipeline.loaded(contestant.artifact, tuple(range(arity)), names)
+        loaded = loading.loaded(contestant.artifact, tuple(range(arity)), names)
         on_gpu = self._device != "cpu"
         made: Callable[..., Any] = launcher.make_launcher("candidate", [loaded], arity + on_gpu)
         return made

@@ -20,7 +20,7 @@ from ptx_machine import Pointer, launch
 from torch import Tensor
 from torch._inductor import config as inductor_config
 
-from halide_backend import pipeline
+from halide_backend import loading
 from halide_backend.build.compiler import compile_kernel
 from halide_backend.build.llvm.libdevice import leave_out_libdevice
 from halide_backend.build.loader import load_object
@@ -143,7 +143,7 @@ def check_values(
     """
     texts: dict[str, LoopProgram] = {}
     kernels: dict[str, CudaKernel] = {}
-    compile_program, load_kernel, record = scheduling.compile_program, pipeline.load_kernel, recording._record
+    compile_program, load_kernel, record = scheduling.compile_program, loading.load_kernel, recording._record
 
     def compiled(program: LoopProgram, *rest: Any) -> Any:
         compilation = compile_program(program, *rest)
@@ -175,7 +175,7 @@ def check_values(
     torch._dynamo.reset()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduling, "compile_program", compiled)
-        patch.setattr(pipeline, "load_kernel", loaded)
+        patch.setattr(loading, "load_kernel", loaded)
         patch.setattr(recording, "_record", lambda group, *, on_cpu: record(group, on_cpu=False))
         with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
             own = [argument.clone() if isinstance(argument, Tensor) else argument for argument in arguments]

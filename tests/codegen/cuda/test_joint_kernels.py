@@ -135,7 +135,7 @@ def launch_and_run(count: int) -> None:
     """In a process whose driver is the stub: call the launcher, then run what it would have launched."""
     from ptx_machine import run
 
-    from halide_backend import pipeline
+    from halide_backend import loading
     from halide_backend.launch import launcher
 
     torch.manual_seed(0)
@@ -152,12 +152,12 @@ def launch_and_run(count: int) -> None:
         arguments += own
         artifacts.append(kernels[function])
     loaded = [
-        pipeline.loaded(artifact, places, dict.fromkeys(artifact.manifest["entries"], f"halide_batch_0__{number}"))
+        loading.loaded(artifact, places, dict.fromkeys(artifact.manifest["entries"], f"halide_batch_0__{number}"))
         for number, (artifact, places) in enumerate(zip(artifacts, positions, strict=True))
     ]
     shown: list[list[str]] = []
     notes: Any = [SimpleNamespace(shown_as=shown.append) for _ in loaded]
-    joint = pipeline._joined(loaded, artifacts, TARGET, "halide_batch_0", notes)
+    joint = loading._joined(loaded, artifacts, TARGET, "halide_batch_0", notes)
     assert shown == [["halide_batch_0__joint"]] * len(loaded)
     launcher.make_launcher("joint", joint, len(arguments) + 1)(*arguments, 0)
 

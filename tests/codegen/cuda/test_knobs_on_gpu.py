@@ -10,7 +10,7 @@ import torch
 from kernel_values import Call
 from test_cuda_knobs import CASES, Case, settings_of
 
-from halide_backend import pipeline
+from halide_backend import loading, pipeline
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
 from halide_backend.program.loop_program import Buffer
@@ -32,7 +32,7 @@ def check_on_gpu(call: Call, text: str, what: str) -> None:
         else:
             given.append(value)
     # The stream is one more argument.
-    kernel = pipeline.load_kernel("setting", [(text, range(len(given)))], len(given) + 1, device="cuda")
+    kernel = loading.load_kernel("setting", [(text, range(len(given)))], len(given) + 1, device="cuda")
     kernel(*given, torch.cuda.current_stream().cuda_stream)
     for number, tensor in tensors.items():
         assert np.array_equal(tensor.cpu().view(torch.uint8).numpy(), call.after[number]), what
