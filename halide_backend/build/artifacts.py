@@ -31,7 +31,7 @@ class Artifact:
 
     Attributes:
         object: relocatable ELF image.
-        manifest: plain JSON, see `compiler.manifest_of`.
+        manifest: plain JSON, see `ExecutedText.manifest`.
         entry: symbol of its function; `<entry>_argv` takes the arguments as one array.
         image: what runs on the GPU, empty for a CPU kernel.
         found: how this process came by it: COMPILED, or from DISK.

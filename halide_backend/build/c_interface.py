@@ -52,7 +52,7 @@ def with_c_interface(ir: str, entry: str, manifest: Mapping[str, Any], on_gpu: b
     Args:
         ir: LLVM IR of a pipeline, or of the half of it that launches the other one on a GPU.
         entry: the pipeline's function, with a parameter for each argument of the manifest, in order.
-        manifest: what `compiler.manifest_of` returned.
+        manifest: what `ExecutedText.manifest` returned.
         on_gpu: whether the pipeline runs on a GPU.
     """
     known = set(_DECLARED.findall(ir))

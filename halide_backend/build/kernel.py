@@ -13,7 +13,7 @@ class CompiledKernel:
 
     Attributes:
         object: relocatable ELF image that defines the entry, its `_argv` and `_metadata` forms.
-        manifest: plain JSON: "arguments", "checks", "release_gil" (see `compiler.manifest_of`).
+        manifest: plain JSON: "arguments", "checks", "release_gil" (see `ExecutedText.manifest`).
         seconds: time spent compiling.
         image: what runs on the GPU, machine code or PTX; empty for a CPU kernel, whose code is in `object`.
         messages: what Halide and LLVM printed, e.g. warnings; empty when compiled in-process.
