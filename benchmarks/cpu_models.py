@@ -159,11 +159,13 @@ def trial(name: str, dtype: torch.dtype, training: bool) -> dict[str, Any]:
         compile_s[contestant] = time.perf_counter() - begin
         errors[contestant] = [float((g - w).abs().max() / w.abs().max()) for g, w in zip(got, wanted, strict=True)]
         compiled[contestant].check_code()
-    right = all(
-        error <= max(BOUNDS[dtype], AGAINST_EAGER * eager)
-        for each in errors.values()
-        for error, eager in zip(each, errors["eager"], strict=True)
-    )
+    right = {
+        contestant: all(
+            error <= max(BOUNDS[dtype], AGAINST_EAGER * eager)
+            for error, eager in zip(each, errors["eager"], strict=True)
+        )
+        for contestant, each in errors.items()
+    }
     ran = {each: dict(compiled[each].check_run(steps[each])) for each in ("halide", "itself", "cpp")}
     samples = alternate(steps)
     medians = {each: statistics.median(times) for each, times in samples.items()}
@@ -227,9 +229,10 @@ def main() -> None:
         for dtype in asked.dtypes:
             for mode in asked.modes:
                 found = trial(name, getattr(torch, dtype), mode == "training")
+                wrong = [each for each, right in found["right"].items() if not right]
                 print(
                     f"{name} {dtype} {mode}: C++ {found['against_cpp']:.3f} eager {found['against_eager']:.3f} "
-                    f"control {found['control']:.3f} right {found['right']} oneDNN {found['onednn_products']} "
+                    f"control {found['control']:.3f} wrong {wrong or 'nobody'} oneDNN {found['onednn_products']} "
                     f"{ {each: round(statistics.median(times), 1) for each, times in found['samples_ms'].items()} } ms",
                     flush=True,
                 )
