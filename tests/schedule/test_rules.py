@@ -10,7 +10,7 @@ from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Step, Vectorize
+from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Step, Unroll, Vectorize
 
 
 def loops(*extents: tuple[str, int]) -> tuple[Loop, ...]:
@@ -105,3 +105,33 @@ def test_an_axis_of_whole_tiles_is_one_of_whole_squares_of_them(
     steps = cpu_steps(StageGraph((staged, out), ("x0", "x1")), mapping, Cpu(64), Choices())
     found = {s.old: s.factor for s in steps if isinstance(s, Split) and s.outer.endswith("_o")}
     assert (found["x0"], found["x1"]) == factors
+
+
+def heads(columns: int, work: int = 1, *, fixed: bool = True) -> StageGraph:
+    """4 heads x `columns` of 1024 tokens, put side by side: rows of the output are 4 short rows."""
+    axes = (Loop("x2", columns, "x2", fixed=fixed), Loop("x1", 4, "x1"), Loop("x0", 1024, "x0"))
+    output = Stage("out", Role.OUTPUT, axes, contiguous={"x2": 4096 * columns}, work=work)
+    return StageGraph((output,), ("x0", "x1", "x2"))
+
+
+def unrolled(graph: StageGraph) -> list[str]:
+    return [step.var for step in steps_of(graph, 64) if isinstance(step, Unroll)]
+
+
+def test_few_short_rows_have_no_loop() -> None:
+    assert unrolled(heads(64)) == ["x2_i_u", "x1_u"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "left"),
+    [
+        (heads(128), ["x2_i_u"]),  # 8 vectors x 4 rows
+        (heads(64, work=60), ["x2_i_u"]),  # too many operations in 16 vectors
+        (heads(64, work=100), []),
+        (heads(1024), []),
+        (heads(100), []),  # a tail
+        (heads(64, fixed=False), []),
+    ],
+)
+def test_others_have_loops(graph: StageGraph, left: list[str]) -> None:
+    assert unrolled(graph) == left

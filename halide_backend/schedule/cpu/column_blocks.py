@@ -31,6 +31,9 @@ UNROLL = Knob(
 
 ROWS = Knob("column_blocks.rows", (1, 2, 4, 8), "rows that are computed together where nothing is reduced")
 
+#: Vectors that are computed without a loop, and their operations: as many as an instruction cache holds easily.
+_FEW, _FEW_WORK = 16, 256
+
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
 
@@ -55,8 +58,9 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
-        unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u")
-        together = _rows_together(kernel, stage, others[-1] if others else "", tasks)
+        few = _few(stage, loop_along(stage, column), block, lanes, [axis for axis in others[-1:] if axis != tasks.axis])
+        unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u", few[0])
+        together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few[1])
         within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
@@ -91,21 +95,32 @@ def _streamed(kernel: CpuKernel, others: list[str]) -> bool:
     )
 
 
-def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str) -> list[Step]:
+def _few(stage: Stage, column: Loop, block: int, lanes: int, rows: list[str]) -> tuple[int, int]:
+    """How many vectors of a row and rows, along the first axis of `rows`, are computed without a loop: all if they are
+    few. What rows share is then computed before them, and each load of a copy has a stride of its own, by which
+    processors fetch ahead."""
+    vectors, most = block // lanes, min(_FEW, max(1, _FEW_WORK // max(1, stage.work)))
+    if not column.fixed or column.extent % block or vectors > most:
+        return 1, 1
+    extents = [loop.extent for loop in stage.loops if loop.axis in rows and loop.fixed]
+    return vectors, next((extent for extent in extents if vectors * extent <= most), 1)
+
+
+def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str, whole: int) -> list[Step]:
     """Steps that compute several of the vectors along `vectors_of` together, as loop `name`."""
     if kernel.reduces:
         return []
-    count = kernel.choices.number(UNROLL, 1, "LLVM unrolls as far as it pays")
+    count = kernel.choices.number(UNROLL, whole, "all of a short row; otherwise the loop costs little")
     if count == 1:
         return []
     return [Split(stage.name, vectors_of, vectors_of, name, count), Unroll(stage.name, name)]
 
 
-def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks) -> list[Step]:
+def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks, whole: int) -> list[Step]:
     """Steps that compute several rows along `axis` together, so that they share what they load."""
     if kernel.reduces or not axis:
         return []
-    count = kernel.choices.number(ROWS, 1, "most rows share nothing")
+    count = kernel.choices.number(ROWS, whole, "all of a few short ones; most rows share nothing")
     if count == 1:
         return []
     name = tasks.inner if axis == tasks.axis else axis
