@@ -15,6 +15,7 @@ from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
 from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
+from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.templates import render_for_own_backend
 from halide_backend.products.choice import Choice
@@ -37,6 +38,7 @@ class DevicePass(CustomGraphModulePass):
         if not is_selected(self._kind):
             return
         render_for_own_backend(self._kind)
+        repeat_runs(graph)
         if self._kind.on_host:
             choose_product_libraries(graph)
             compute_depthwise_gradients(graph)

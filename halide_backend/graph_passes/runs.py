@@ -1,0 +1,137 @@
+"""Elements repeated in runs, and sums of runs: what nearest interpolation by a whole factor is, and its gradient.
+
+torch's decompositions compute tensors of positions, 0 0 1 1 2 2, and read or add at them. Every position is then
+converted, clamped and checked, and every addition reads memory again. Here the positions, which follow from constants,
+are computed while the graph is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import GraphModule, Node
+
+_aten = torch.ops.aten
+_READ = (_aten.index.Tensor, _aten._unsafe_index.Tensor)
+_ADD = (_aten.index_put.default, _aten._unsafe_index_put.default)
+
+#: What positions are made by, besides operations on elements.
+_MADE_BY = (
+    torch.ops.prims.iota.default,
+    torch.ops.prims.convert_element_type.default,
+    _aten.full.default,
+    _aten.unsqueeze.default,
+    _aten.view.default,
+)
+#: Positions along one axis are computed if they are at most so many.
+_MOST = 1 << 16
+
+
+def repeat_runs(graph: GraphModule) -> None:
+    """Rewrite reads at positions that are runs as views of the operand, and sums into them as sums of the runs."""
+    for target in _READ:
+        for node in graph.graph.find_nodes(op="call_function", target=target):
+            source, indices = _arguments(node)
+            lengths = _runs(indices, source.meta["val"].shape)
+            if lengths:
+                _replace(node, _repeated(source, lengths, node))
+    for target in _ADD:
+        for node in graph.graph.find_nodes(op="call_function", target=target):
+            into, indices, values, *accumulate = _arguments(node)
+            lengths = _runs(indices, into.meta["val"].shape) if accumulate == [True] and _is_zero(into) else None
+            if lengths and tuple(values.meta["val"].shape) == _sizes(into, lengths):
+                _replace(node, _summed(values, lengths, node))
+
+
+def _runs(indices: list[Node | None], shape: torch.Size) -> list[int] | None:
+    """The length of the runs along each axis of a tensor of this `shape`, None if positions are anything else."""
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    if not all(isinstance(size, int) for size in shape) or axes != list(range(axes[0], axes[-1] + 1)):
+        return None
+    lengths = [1] * len(shape)
+    for axis in axes:
+        positions = _constant(indices[axis])
+        # Those along one axis vary along the same axis of the result.
+        if positions is None or positions.numel() != positions.size(axis - axes[-1] - 1 if positions.dim() else 0):
+            return None
+        length = positions.numel() // shape[axis]
+        if length * shape[axis] != positions.numel() or length == 0:
+            return None
+        if not torch.equal(positions.flatten(), torch.arange(positions.numel()) // length):
+            return None
+        lengths[axis] = length
+    return lengths if max(lengths) > 1 else None
+
+
+def _constant(node: Any) -> Tensor | None:
+    """The value of a node that depends on no input of the graph, None if it does or is large."""
+    value = node.meta.get("val")
+    if not isinstance(value, Tensor) or not all(isinstance(size, int) for size in value.shape):
+        return None
+    tags = getattr(node.target, "tags", ())
+    is_pointwise = torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+    if not (node.target in _MADE_BY or is_pointwise) or value.numel() > _MOST:
+        return None
+    operands = {operand: _constant(operand) for operand in node.all_input_nodes}
+    if any(operand is None for operand in operands.values()):
+        return None
+    arguments = torch.fx.map_arg((node.args, node.kwargs), operands.__getitem__)
+    with unset_fake_temporarily():
+        positional, named = arguments
+        placed = {"device": torch.device("cpu")} if "device" in named else {}
+        result: Tensor = node.target(*positional, **(named | placed))
+        return result
+
+
+def _repeated(source: Node, lengths: list[int], node: Node) -> Node:
+    shape = source.meta["val"].shape
+    with node.graph.inserting_before(node):
+        wide = source
+        for axis in reversed(range(len(shape))):
+            if lengths[axis] > 1:
+                wide = _call(node, _aten.unsqueeze.default, wide, axis + 1)
+        wide = _call(node, _aten.expand.default, wide, _with_runs(shape, lengths))
+        copy = _call(node, _aten.clone.default, wide, memory_format=torch.contiguous_format)
+        return _call(node, _aten.view.default, copy, [size * length for size, length in zip(shape, lengths)])
+
+
+def _summed(values: Node, lengths: list[int], node: Node) -> Node:
+    shape = node.meta["val"].shape
+    with node.graph.inserting_before(node):
+        split = _call(node, _aten.view.default, values, _with_runs(shape, lengths))
+        axes = [axis for axis, length in enumerate(lengths) if length > 1]
+        return _call(node, _aten.sum.dim_IntList, split, [axis + 1 + number for number, axis in enumerate(axes)])
+
+
+def _with_runs(shape: torch.Size, lengths: list[int]) -> list[int]:
+    """The shape with an axis of its own for the runs along each axis that has some."""
+    pairs = zip(shape, lengths, strict=True)
+    return [n for size, length in pairs for n in ((size, length) if length > 1 else (size,))]
+
+
+def _call(node: Node, target: Any, *arguments: Any, **named: Any) -> Node:
+    call: Node = node.graph.call_function(target, arguments, named)
+    values = torch.fx.map_arg((arguments, named), lambda operand: operand.meta["val"])
+    call.meta["val"] = target(*values[0], **values[1])
+    return call
+
+
+def _replace(node: Node, by: Node) -> None:
+    by.meta["val"] = node.meta["val"]
+    node.replace_all_uses_with(by)
+    node.graph.erase_node(node)
+
+
+def _sizes(into: Node, lengths: list[int]) -> tuple[int, ...]:
+    return tuple(size * length for size, length in zip(into.meta["val"].shape, lengths))
+
+
+def _is_zero(node: Node) -> bool:
+    return node.target is _aten.full.default and node.args[1] == 0
+
+
+def _arguments(node: Node) -> list[Any]:
+    return list(node.args)
