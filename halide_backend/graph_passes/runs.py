@@ -2,7 +2,8 @@
 
 torch's decompositions compute tensors of positions, 0 0 1 1 2 2, and read or add at them. Every position is then
 converted, clamped and checked, and every addition reads memory again. Here the positions, which follow from constants,
-are computed while the graph is compiled.
+are computed while the graph is compiled. A quotient of integers takes their place, which Inductor makes a part of the
+index; a view of expanded memory would have loops over the runs, two steps each.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ _aten = torch.ops.aten
 _READ = (_aten.index.Tensor, _aten._unsafe_index.Tensor)
 _ADD = (_aten.index_put.default, _aten._unsafe_index_put.default)
 
+_IOTA = torch.ops.prims.iota.default
+
 #: What positions are made by, besides operations on elements.
 _MADE_BY = (
-    torch.ops.prims.iota.default,
+    _IOTA,
     torch.ops.prims.convert_element_type.default,
     _aten.full.default,
     _aten.unsqueeze.default,
@@ -31,13 +34,13 @@ _MOST = 1 << 16
 
 
 def repeat_runs(graph: GraphModule) -> None:
-    """Rewrite reads at positions that are runs as views of the operand, and sums into them as sums of the runs."""
+    """Rewrite reads at positions that are runs as reads at quotients, and sums into them as sums of the runs."""
     for target in _READ:
         for node in graph.graph.find_nodes(op="call_function", target=target):
             source, indices = _arguments(node)
             lengths = _runs(indices, source.meta["val"].shape)
             if lengths:
-                _replace(node, _repeated(source, lengths, node))
+                node.args = (source, [index and _quotient(index, lengths[axis]) for axis, index in enumerate(indices)])
     for target in _ADD:
         for node in graph.graph.find_nodes(op="call_function", target=target):
             into, indices, values, *accumulate = _arguments(node)
@@ -86,16 +89,16 @@ def _constant(node: Any) -> Tensor | None:
         return result
 
 
-def _repeated(source: Node, lengths: list[int], node: Node) -> Node:
-    shape = source.meta["val"].shape
-    with node.graph.inserting_before(node):
-        wide = source
-        for axis in reversed(range(len(shape))):
-            if lengths[axis] > 1:
-                wide = _call(node, _aten.unsqueeze.default, wide, axis + 1)
-        wide = _call(node, _aten.expand.default, wide, _with_runs(shape, lengths))
-        copy = _call(node, _aten.clone.default, wide, memory_format=torch.contiguous_format)
-        return _call(node, _aten.view.default, copy, [size * length for size, length in zip(shape, lengths)])
+def _quotient(positions: Node, length: int) -> Node:
+    """The same positions, which are runs of this `length`, as integers divided by it."""
+    value = positions.meta["val"]
+    with positions.graph.inserting_after(positions):
+        named = {"dtype": value.dtype, "device": value.device, "requires_grad": False}
+        numbers = _call(positions, _IOTA, value.numel(), start=0, step=1, **named)
+    with positions.graph.inserting_after(numbers):
+        quotients = _call(positions, _aten.div.Tensor_mode, numbers, length, rounding_mode="floor")
+    with positions.graph.inserting_after(quotients):
+        return _call(positions, _aten.view.default, quotients, list(value.shape))
 
 
 def _summed(values: Node, lengths: list[int], node: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Reads and sums at positions that are runs, 0 0 1 1 2 2, become views and sums; all others stay."""
+"""Reads and sums at positions that are runs, 0 0 1 1 2 2, become reads at quotients and sums; all others stay."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from halide_backend import records, reset_stats
+from halide_backend.bench.kernels.derivative import derivative
 from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.inspection.compiled import compile_for
 
 prims = torch.ops.prims
-AT_POSITIONS = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default}
+QUOTIENT, ADD = torch.ops.aten.div.Tensor_mode, torch.ops.aten.index_put.default
 
 
 def positions(count: int, factor: float) -> Tensor:
@@ -41,43 +43,43 @@ def added(rows: int, columns: int, start: float = 0.0) -> Callable[[Tensor], Ten
     return function
 
 
-def rewritten(function: Callable[[Tensor], Tensor], operand: Tensor) -> tuple[GraphModule, bool]:
-    """The graph after the pass, and whether it still reads or adds at positions."""
+def rewritten(function: Callable[[Tensor], Tensor], operand: Tensor) -> tuple[GraphModule, set[object]]:
+    """The graph after the pass, and what it calls."""
     with FakeTensorMode() as mode:
         graph = make_fx(function)(mode.from_tensor(operand))
     repeat_runs(graph)
     graph.recompile()
-    return graph, any(node.target in AT_POSITIONS for node in graph.graph.nodes)
+    return graph, {node.target for node in graph.graph.nodes}
 
 
 @pytest.mark.parametrize("factors", [(2, 2), (1, 3), (3, 1), (4, 2)])
-def test_reads_of_runs_are_views(factors: tuple[int, int]) -> None:
+def test_reads_of_runs_are_at_quotients(factors: tuple[int, int]) -> None:
     x = torch.randn(2, 3, 4, 6)
-    graph, at_positions = rewritten(read(*factors), x)
-    assert not at_positions
+    graph, called = rewritten(read(*factors), x)
+    assert QUOTIENT in called
     assert torch.equal(graph(x), read(*factors)(x))
 
 
 @pytest.mark.parametrize("factors", [(2, 2), (1, 3), (3, 1), (4, 2)])
 def test_sums_at_runs_are_sums_of_runs(factors: tuple[int, int]) -> None:
     gradient = torch.randn(2, 3, 4 * factors[0], 6 * factors[1])
-    graph, at_positions = rewritten(added(*factors), gradient)
-    assert not at_positions
+    graph, called = rewritten(added(*factors), gradient)
+    assert ADD not in called
     torch.testing.assert_close(graph(gradient), added(*factors)(gradient))
 
 
 @pytest.mark.parametrize("factors", [(1.5, 2), (2, 0.5), (1, 1)])
 def test_reads_at_other_positions_stay(factors: tuple[float, float]) -> None:
     x = torch.randn(2, 3, 4, 6)
-    graph, at_positions = rewritten(read(*factors), x)
-    assert at_positions
+    graph, called = rewritten(read(*factors), x)
+    assert QUOTIENT not in called
     assert torch.equal(graph(x), read(*factors)(x))
 
 
 def test_sums_into_other_values_stay() -> None:
     gradient = torch.randn(2, 3, 8, 12)
-    graph, at_positions = rewritten(added(2, 2, start=1.0), gradient)
-    assert at_positions
+    graph, called = rewritten(added(2, 2, start=1.0), gradient)
+    assert ADD in called
     torch.testing.assert_close(graph(gradient), added(2, 2, start=1.0)(gradient))
 
 
@@ -92,14 +94,19 @@ def test_positions_that_are_data_stay() -> None:
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_compiled_interpolation_and_its_gradient(memory_format: torch.memory_format) -> None:
+    def twice(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=2)
+
     def both(x: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        x = x.detach().requires_grad_()
-        y = F.interpolate(x, scale_factor=2)
-        return y.detach(), torch.autograd.grad(y, x, gradient)[0]
+        return twice(x), derivative(twice)(x, gradient)
 
     x, gradient = torch.randn(2, 5, 7, 9), torch.randn(2, 5, 14, 18)
     operands = [operand.to(memory_format=memory_format) for operand in (x, gradient)]
+    reset_stats()
     got, wanted = compile_for("halide_backend", both)(*operands), both(*operands)
     for one, other in zip(got, wanted, strict=True):
         torch.testing.assert_close(one, other)
     assert got[0].stride() == wanted[0].stride()
+    programs = [record.program for record in records() if record.program is not None]
+    assert programs
+    assert not any(value.operation == "indirect" for program in programs for value in program.values)
