@@ -151,7 +151,7 @@ class CpuKernel:
     @property
     def task_work(self) -> int:
         """The least number of operations of a parallel iteration."""
-        return self.choices.number(TASK_WORK, 4_000, "the call of a step takes some nanoseconds")
+        return self.choices.number(TASK_WORK, 16_000, "the call of a step takes some nanoseconds")
 
 
 @dataclass(frozen=True)
