@@ -33,8 +33,8 @@ def reduction(contiguous: str) -> StageGraph:
 def test_a_row_sum_runs_in_lanes_inside_its_row() -> None:
     schedule = steps_of(reduction("x1"), 64)
     assert any(isinstance(s, RFactor) and s.func == "total" for s in schedule)
-    assert ComputeAt("total", "out", "x0") in schedule
-    assert Parallel("out", "x0") in schedule
+    assert ComputeAt("total", "out", "x0_r") in schedule
+    assert Parallel("out", "x0_t") in schedule
 
 
 def test_a_column_sum_is_vectorized_along_its_columns() -> None:
