@@ -7,6 +7,7 @@ import pytest
 from halide_backend.schedule.cpu.choose import cpu_steps
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
@@ -135,3 +136,16 @@ def test_few_short_rows_have_no_loop() -> None:
 )
 def test_others_have_loops(graph: StageGraph, left: list[str]) -> None:
     assert unrolled(graph) == left
+
+
+@pytest.mark.parametrize("extent", [1_000, 1_000_000, 1_000_000_000])
+def test_loops_of_computed_length_have_a_legal_plan_whatever_is_typical(extent: int) -> None:
+    """Legality takes them for short; a piece of a thousandth of a long one would be padding to it."""
+    long, three = Loop("x0", extent, "x0", fixed=False), Loop("x1", 3, "x1")
+    copy = Stage("out", Role.OUTPUT, (long,), contiguous={"x0": 4 * extent})
+    rows = Loop("r_0$x", extent, "x0", fixed=False)
+    operand = Stage("operand", Role.INLINE, (three, long), contiguous={"x1": 12 * extent})
+    total = Stage("total", Role.REDUCTION, (three,), calls=("operand",), updates=(rows,), operator="sum")
+    sums = Stage("out", Role.OUTPUT, (three,), calls=("total",), contiguous={"x1": 12})
+    for graph in (StageGraph((copy,), ("x0",)), StageGraph((operand, total, sums), ("x1",))):
+        check(graph, steps_of(graph, 64))

@@ -9,6 +9,7 @@ import math
 
 from halide_backend.schedule.cpu.column_reductions import has_parts
 from halide_backend.schedule.cpu.kernel import (
+    MOST_COMPUTED,
     PARALLEL_WORK,
     SHORT_ROW_VECTORS,
     CpuKernel,
@@ -148,7 +149,8 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
 
 def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, streamed: bool) -> int:
     """Columns of one block: small enough to share out, large enough to be worth a task."""
-    extent = loop_along(kernel.parent, column).extent
+    along = loop_along(kernel.parent, column)
+    extent = along.extent
     points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
     if kernel.short_rows:
         # Lines of a cache that several vectors and stages read.
@@ -165,4 +167,5 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         wanted = kernel.choices.number(
             COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why
         )
-    return max(lanes, -(-min(wanted, extent) // lanes) * lanes)
+    most = extent if along.fixed else min(extent, MOST_COMPUTED)
+    return max(lanes, -(-min(wanted, most) // lanes) * lanes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Cut, Level, vectors
+from halide_backend.schedule.cpu.kernel import MOST_COMPUTED, CpuKernel, Cut, Level, vectors
 from halide_backend.schedule.cpu.vector_reductions import RUNNING_TERMS
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage
@@ -71,11 +71,12 @@ def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
 
 def _rows_of_a_part(kernel: CpuKernel, stage: Stage) -> int:
     """Rows that share accumulators: those of a part, or all of them if threads do not share the rows."""
-    extent = _longest(stage.updates).extent
+    rows = _longest(stage.updates)
     if not has_parts(kernel, stage):
-        return extent
+        return rows.extent
     why = "parts for as many threads, and little to add up"
-    return -(-extent // kernel.choices.number(PARTS, _PARTS, why, at=stage.name))
+    size = -(-rows.extent // kernel.choices.number(PARTS, _PARTS, why, at=stage.name))
+    return size if rows.fixed else min(size, MOST_COMPUTED)
 
 
 def _cut(loops: tuple[Loop, ...], name: str, size: int) -> tuple[Loop, ...]:

@@ -20,6 +20,10 @@ PARALLEL_WORK = 20_000
 #: by side: an element that is loaded or stored alone takes about two instructions.
 SHORT_ROW_VECTORS, SHORT_ROW_WORK = 4, 40
 
+#: Most steps of a piece of a loop of computed length: one shorter than the typical one has several pieces, too, and
+#: legality lets a split add no more than this (`schedule.legality.directives.MOST_PADDING`).
+MOST_COMPUTED = 1 << 16
+
 #: Work of a Func that is one load: the load and its store.
 COPY_WORK = 2
 
