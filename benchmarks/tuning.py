@@ -8,7 +8,8 @@
 with operands in the caches where they fit, as the suite times them, and prints what `halide-backend tune` does; trials
 go to SCHEDULES.toml.trials.jsonl. `evaluate` compiles every case twice in a fresh process, with the rules and with the
 schedules, times both in turns, and prints the geometric means of the gains: of all cases, and of the ten that are
-furthest from their roofline with the rules. The machine has to be quiet.
+furthest from their roofline with the rules. Cases without a kernel of this backend, such as scans on a CPU, which
+Inductor leaves to ATen, have no schedule and are left out. The machine has to be quiet.
 """
 
 from __future__ import annotations
@@ -136,6 +137,9 @@ def evaluate(asked: argparse.Namespace) -> None:
     for case in _cases(asked):
         if case.kernel.timed:
             gain = _gain(case, asked.schedules, roofline)
+            if gain is None:
+                print(f"{case.name}: no kernel", flush=True)
+                continue
             found.append(gain)
             print(f"{gain.case}: {gain.rules:.1f} us, {gain.tuned:.1f} us, {gain.gain:.3f}", flush=True)
     furthest = sorted(found, key=lambda each: each.share)[:FURTHEST]
@@ -154,7 +158,8 @@ def evaluate(asked: argparse.Namespace) -> None:
         Path(asked.json).write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _gain(case: Case, schedules: str, roofline: Roofline | None) -> Gain:
+def _gain(case: Case, schedules: str, roofline: Roofline | None) -> Gain | None:
+    """Of one case; None if there is no kernel of this backend."""
     arguments = _arguments(case)
     with Operations() as counted:
         wanted = case.kernel.function(*widened(arguments))
@@ -164,11 +169,14 @@ def _gain(case: Case, schedules: str, roofline: Roofline | None) -> Gain:
     }
     compiled = {name: compile_for(NAME, case.kernel.function, options=given) for name, given in options.items()}
     share = 0.0
+    halide_backend.reset_stats()
     for name, each in compiled.items():
         got = each(*(a.clone(memory_format=torch.preserve_format) for a in arguments))
         if case.kernel.compared and (difference := disagreement(got, wanted)):
             raise SystemExit(f"{case.name} is wrong with {name}: {difference}")
         share = float(bytes_moved(arguments, got, gathers=case.kernel.gathers))
+    if all(record.delegation for record in halide_backend.records()):
+        return None
     if case.device == "cuda":
         operands = copies(arguments, case.arguments)
         samples = alternate({name: replays(each.call, operands) for name, each in compiled.items()}, _ROUNDS)
