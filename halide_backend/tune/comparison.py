@@ -21,7 +21,8 @@ from halide_backend.tune.space import RULES
 from halide_backend.tune.trial import Trial
 from halide_backend.tune.trial_log import Recorded
 
-#: A kernel says something about strategies if its best settings gain this much and were not easy to meet by chance.
+#: A kernel says something about strategies if its best settings certainly gain this much and were not easy to meet by
+#: chance.
 _LEAST_GAIN, _LEAST_TRIALS = 1.03, 12
 
 #: Near the best: this part of its gain. Seeds of each strategy.
@@ -51,7 +52,7 @@ def run(source: str, *, seed: int = 0) -> int:
     chance = next(each.mean for each in found if each.strategy == "random")
     rows = [(each.strategy, f"{each.mean:.1f}", f"{each.mean / chance:.2f}") for each in found]
     kernels = len(found[0].trials)
-    print(f"{kernels} kernels, {SEEDS} seeds each: trials until {NEAR:.0%} of the best known gain")
+    print(f"{kernels} kernels, {SEEDS} seeds each: trials until {NEAR:.0%} of the best certain gain")
     print(terminal.table(("strategy", "trials", "against\nrandom"), rows, "lrr"))
     for name in STRATEGIES:
         if all(each.strategy != name for each in found):
@@ -100,7 +101,9 @@ def _says_something(trials: Sequence[Trial]) -> bool:
 
 
 def _best(trials: Sequence[Trial]) -> float:
-    return max((trial.gain for trial in trials if trial.measured), default=0.0)
+    """The greatest gain that is certain: a bound of each trial's, since the greatest median of fifty may be luck."""
+    gains = {trial.settings: trial.gain for trial in trials}
+    return max((trial.low * gains.get(trial.against, 1.0) for trial in trials if trial.measured), default=0.0)
 
 
 def _needed(name: str, recorded: Recorded, digest: str, known: Mapping[str, Sequence[Trial]], seed: int) -> int:

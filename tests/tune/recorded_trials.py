@@ -47,6 +47,7 @@ def trials(program: LoopProgram, device: str = "made-up") -> list[Trial]:
                 outcome,
                 chosen=tuple(chosen.items()),
                 gain=gain(chosen) if outcome is Outcome.MEASURED else 0.0,
+                low=gain(chosen) if outcome is Outcome.MEASURED else 0.0,
             )
         )
     return found

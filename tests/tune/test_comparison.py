@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,21 @@ def test_programs_that_say_nothing_are_left_out(row_sums: Made, doubled: Made) -
     assert set(found.trials) == {digest(row_sums())}
     with pytest.raises(NothingToTune, match="no kernel has 12 trials"):
         comparison.compare(Recorded({digest(doubled()): doubled()}, trials=trials(doubled())[:5]))
+
+
+def test_a_lucky_trial_is_no_gain(row_sums: Made, doubled: Made) -> None:
+    log, program = recorded(row_sums()), doubled()
+    log.programs[digest(program)] = program
+    # Forty trials as fast as the rules: the median of one was 1.2 by luck, its bound says that it may be nothing.
+    rules, *others = trials(program)
+    log.trials += [replace(rules, gain=1.0, low=0.99)]
+    log.trials += [replace(other, gain=1.2 if k == 0 else 1.0, low=0.97) for k, other in enumerate(others[:40])]
+    (found, *_) = comparison.compare(log, seeds=1)
+    assert set(found.trials) == {digest(row_sums())}
+    # Measured against an incumbent that was faster itself, the bound is of both.
+    log.trials[-1] = replace(log.trials[-1], gain=1.25, low=1.02, against=others[0].settings)
+    (found, *_) = comparison.compare(log, seeds=1)
+    assert set(found.trials) == {digest(row_sums()), digest(program)}
 
 
 def test_the_command_prints_a_table(row_sums: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,4 +134,14 @@ def test_features_are_those_of_the_program_and_the_settings(row_sums: Made) -> N
     assert small["reductions"] == 1.0 and large["bytes"] > small["bytes"]
     assert distance(small, small) == 0 < distance(small, large)
     chosen = (("a.b@f", 3), ("a.b@g", 15), ("a.c", True), ("a.d", "cache"))
-    assert setting_features(chosen) == {"a.b": 3.0, "a.c": 1.0, "a.d = cache": 1.0}
+    assert setting_features(chosen) == {"departing": 0.0, "a.b": 3.0, "a.c": 1.0, "a.d = cache": 1.0}
+    rules = (("a.b@f", 3), ("a.b@g", 3), ("a.c", False), ("a.d", "read only"))
+    assert setting_features(chosen, rules) == {
+        "departing": 3.0,
+        "a.b": 3.0,
+        "a.b from the rule's": 1.0,
+        "a.c": 1.0,
+        "a.c from the rule's": 1.0,
+        "a.d = cache": 1.0,
+        "a.d from the rule's": 1.0,
+    }

@@ -16,7 +16,7 @@ from halide_backend.tune.search.features import Features, setting_features
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.proposer import first_new
 from halide_backend.tune.search.warm_start import Known
-from halide_backend.tune.space import Settings, neighbours, random_settings
+from halide_backend.tune.space import RULES, Settings, neighbours, random_settings
 from halide_backend.tune.trial import Trial
 
 #: Trials of this kernel by chance before the first ranking, unless there are trials of others.
@@ -62,9 +62,11 @@ class CostModel:
         self._rows: list[Features] = []
         self._gains: list[float] = []
         self._weights: list[float] = []
+        self._rules: Settings = ()
         for other in others:
+            rules = other.rules
             for trial in other.trials[-_LEARNT:]:
-                self._learn(other.features, trial, 1.0)
+                self._learn(other.features, rules, trial, 1.0)
         self._by_chance = 0 if self._rows else _BY_CHANCE
         self._own = self._fitted_to = 0
 
@@ -86,12 +88,14 @@ class CostModel:
 
     def told(self, trial: Trial) -> None:
         """Learn from a trial of this kernel."""
-        self._learn(self._features, trial, _OWN_WEIGHT)
+        if trial.settings == RULES:
+            self._rules = trial.chosen
+        self._learn(self._features, self._rules, trial, _OWN_WEIGHT)
         self._own += 1
 
-    def _learn(self, features: Features, trial: Trial, weight: float) -> None:
+    def _learn(self, features: Features, rules: Settings, trial: Trial, weight: float) -> None:
         if trial.chosen:
-            self._rows.append({**features, **setting_features(trial.chosen)})
+            self._rows.append({**features, **setting_features(trial.chosen, rules)})
             gain = math.log(trial.gain) if trial.measured and trial.gain > 0 else _LEAST
             self._gains.append(max(gain, _LEAST))
             self._weights.append(weight)
@@ -100,5 +104,5 @@ class CostModel:
         if not self._fitted_to or len(self._rows) >= self._fitted_to + _REFITTED:
             self._model.fit(self._vectorizer.fit_transform(self._rows), self._gains, sample_weight=self._weights)
             self._fitted_to = len(self._rows)
-        rows = [{**self._features, **setting_features(each)} for each in chosen]
+        rows = [{**self._features, **setting_features(each, self._rules)} for each in chosen]
         return [float(value) for value in self._model.predict(self._vectorizer.transform(rows))]

@@ -7,6 +7,7 @@ import math
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import Axis, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.operation_names import MATHEMATICS
+from halide_backend.schedule.knobs import Setting
 from halide_backend.tune.space import Settings
 from halide_backend.tune.typical_sizes import operand_bytes
 
@@ -35,24 +36,39 @@ def program_features(program: LoopProgram) -> Features:
     }
 
 
-def setting_features(chosen: Settings) -> Features:
-    """Of what all knobs are set to: numbers by their logarithms, words as a feature each.
+def setting_features(chosen: Settings, rules: Settings = ()) -> Features:
+    """Of what all knobs are set to: numbers by their logarithms, words as a feature each; and of how far each is from
+    what the rules choose, where they know it, because the gain is 1 there in every program.
 
     Funcs have other names in other programs, so that their knobs are averages over a kernel's Funcs.
     """
     found: dict[str, list[float]] = {}
+    known = dict(rules)
     for key, setting in chosen:
         knob = key.partition("@")[0]
         if isinstance(setting, str):
             found.setdefault(f"{knob} = {setting}", []).append(1.0)
         else:
-            found.setdefault(knob, []).append(float(setting) if isinstance(setting, bool) else math.log2(1 + setting))
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            found.setdefault(knob, []).append(_number(setting))
+        if (rule := known.get(key)) is not None:
+            found.setdefault(f"{knob} from the rule's", []).append(_departure(setting, rule))
+    departing = sum(known.get(key, setting) != setting for key, setting in chosen)
+    return {"departing": float(departing)} | {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def distance(one: Features, other: Features) -> float:
     """How different two programs are; 0 if they have the same features."""
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in one.keys() | other.keys())
+
+
+def _number(setting: int | bool) -> float:
+    return float(setting) if isinstance(setting, bool) else math.log2(1 + setting)
+
+
+def _departure(setting: Setting, rule: Setting) -> float:
+    if isinstance(setting, str) or isinstance(rule, str):
+        return float(setting != rule)
+    return _number(setting) - _number(rule)
 
 
 def _reduced(attribute: object) -> tuple[Axis, ...]:

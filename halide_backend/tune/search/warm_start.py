@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halide_backend.tune.search.features import Features, distance
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.proposer import Proposer
-from halide_backend.tune.space import Settings, is_whole, repaired
+from halide_backend.tune.space import RULES, Settings, is_whole, repaired
 from halide_backend.tune.trial import Trial
 
 #: Similar programs that are asked, and the gain from which their settings count.
@@ -21,6 +21,11 @@ class Known:
 
     features: Features
     trials: Sequence[Trial]
+
+    @property
+    def rules(self) -> Settings:
+        """What the rules set all knobs to; none where their trial is not known."""
+        return next((trial.chosen for trial in self.trials if trial.settings == RULES), ())
 
     @property
     def best(self) -> Trial | None:
