@@ -35,30 +35,36 @@ _MOST = 1 << 16
 
 def repeat_runs(graph: GraphModule) -> None:
     """Rewrite reads at positions that are runs as reads at quotients, and sums into them as sums of the runs."""
+    targets = {node.target for node in graph.graph.nodes}
+    if targets.isdisjoint((*_READ, *_ADD)):
+        return
+    constants = _constants(graph)
     for target in _READ:
         for node in graph.graph.find_nodes(op="call_function", target=target):
             source, indices = _arguments(node)
-            lengths = _runs(indices, source.meta["val"].shape)
+            lengths = _runs(indices, source.meta["val"].shape, constants)
             if lengths:
                 node.args = (source, [index and _quotient(index, lengths[axis]) for axis, index in enumerate(indices)])
     for target in _ADD:
         for node in graph.graph.find_nodes(op="call_function", target=target):
             into, indices, values, *accumulate = _arguments(node)
-            lengths = _runs(indices, into.meta["val"].shape) if accumulate == [True] and _is_zero(into) else None
+            if accumulate != [True] or not _is_zero(into):
+                continue
+            lengths = _runs(indices, into.meta["val"].shape, constants)
             if lengths and tuple(values.meta["val"].shape) == _sizes(into, lengths):
-                _replace(node, _summed(values, lengths, node))
+                _replace(node, _summed(into, values, lengths, node))
 
 
-def _runs(indices: list[Node | None], shape: torch.Size) -> list[int] | None:
+def _runs(indices: list[Node | None], shape: torch.Size, constants: dict[Node, Tensor]) -> list[int] | None:
     """The length of the runs along each axis of a tensor of this `shape`, None if positions are anything else."""
     axes = [axis for axis, index in enumerate(indices) if index is not None]
-    if not all(isinstance(size, int) for size in shape) or axes != list(range(axes[0], axes[-1] + 1)):
+    if not all(isinstance(size, int) and size for size in shape) or axes != list(range(axes[0], axes[-1] + 1)):
         return None
     lengths = [1] * len(shape)
     for axis in axes:
-        positions = _constant(indices[axis])
+        positions, along = constants.get(indices[axis]), axis - axes[-1] - 1
         # Those along one axis vary along the same axis of the result.
-        if positions is None or positions.numel() != positions.size(axis - axes[-1] - 1 if positions.dim() else 0):
+        if positions is None or positions.dim() < -along or positions.numel() != positions.size(along):
             return None
         length = positions.numel() // shape[axis]
         if length * shape[axis] != positions.numel() or length == 0:
@@ -69,24 +75,23 @@ def _runs(indices: list[Node | None], shape: torch.Size) -> list[int] | None:
     return lengths if max(lengths) > 1 else None
 
 
-def _constant(node: Any) -> Tensor | None:
-    """The value of a node that depends on no input of the graph, None if it does or is large."""
-    value = node.meta.get("val")
-    if not isinstance(value, Tensor) or not all(isinstance(size, int) for size in value.shape):
-        return None
-    tags = getattr(node.target, "tags", ())
-    is_pointwise = torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
-    if not (node.target in _MADE_BY or is_pointwise) or value.numel() > _MOST:
-        return None
-    operands = {operand: _constant(operand) for operand in node.all_input_nodes}
-    if any(operand is None for operand in operands.values()):
-        return None
-    arguments = torch.fx.map_arg((node.args, node.kwargs), operands.__getitem__)
-    with unset_fake_temporarily():
-        positional, named = arguments
-        placed = {"device": torch.device("cpu")} if "device" in named else {}
-        result: Tensor = node.target(*positional, **(named | placed))
-        return result
+def _constants(graph: GraphModule) -> dict[Node, Tensor]:
+    """The values of nodes that depend on no input of the graph, unless they are large."""
+    found: dict[Node, Tensor] = {}
+    for node in graph.graph.nodes:
+        value, target = node.meta.get("val"), node.target
+        if not isinstance(value, Tensor) or not all(isinstance(size, int) for size in value.shape):
+            continue
+        tags = getattr(target, "tags", ())
+        is_pointwise = torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+        if not (target in _MADE_BY or is_pointwise) or value.numel() > _MOST:
+            continue
+        if all(operand in found for operand in node.all_input_nodes):
+            arguments, named = torch.fx.map_arg((node.args, node.kwargs), found.__getitem__)
+            placed = {"device": torch.device("cpu")} if "device" in named else {}
+            with unset_fake_temporarily():
+                found[node] = target(*arguments, **(named | placed))
+    return found
 
 
 def _quotient(positions: Node, length: int) -> Node:
@@ -101,12 +106,14 @@ def _quotient(positions: Node, length: int) -> Node:
         return _call(positions, _aten.view.default, quotients, list(value.shape))
 
 
-def _summed(values: Node, lengths: list[int], node: Node) -> Node:
+def _summed(into: Node, values: Node, lengths: list[int], node: Node) -> Node:
+    """`into` with the sums of runs: where all of a run is -0, its sum is, too, and the result is 0."""
     shape = node.meta["val"].shape
     with node.graph.inserting_before(node):
         split = _call(node, _aten.view.default, values, _with_runs(shape, lengths))
         axes = [axis for axis, length in enumerate(lengths) if length > 1]
-        return _call(node, _aten.sum.dim_IntList, split, [axis + 1 + number for number, axis in enumerate(axes)])
+        sums = _call(node, _aten.sum.dim_IntList, split, [axis + 1 + number for number, axis in enumerate(axes)])
+        return _call(node, _aten.add.Tensor, into, sums)
 
 
 def _with_runs(shape: torch.Size, lengths: list[int]) -> list[int]:
@@ -133,7 +140,8 @@ def _sizes(into: Node, lengths: list[int]) -> tuple[int, ...]:
 
 
 def _is_zero(node: Node) -> bool:
-    return node.target is _aten.full.default and node.args[1] == 0
+    """Whether a tensor is zeros of a floating-point type: integers are summed in int64, and have to overflow."""
+    return node.target is _aten.full.default and node.args[1] == 0 and node.meta["val"].is_floating_point()
 
 
 def _arguments(node: Node) -> list[Any]:

@@ -92,6 +92,42 @@ def test_positions_that_are_data_stay() -> None:
     assert torch.equal(graph(x, index.flip(0)), x[index.flip(0)])
 
 
+def runs(count: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    """0 0 1 1 2 2"""
+    return (torch.arange(count) // 2).to(dtype)
+
+
+def sums(gradient: Tensor) -> Tensor:
+    return torch.zeros(4, 3, dtype=gradient.dtype).index_put((runs(8),), gradient, accumulate=True)
+
+
+EDGES: dict[str, tuple[Callable[[Tensor], Tensor], Tensor]] = {
+    "int32 positions": (lambda x: x[runs(8, torch.int32)], torch.randn(4, 3)),
+    "no rows": (lambda x: x[runs(0)], torch.randn(0, 3)),
+    "no positions": (lambda x: x[runs(0)], torch.randn(4, 3)),
+    "one position for both axes": (lambda x: x[runs(8), runs(8)], torch.randn(4, 4)),
+    "axes that are apart": (lambda x: x[runs(8), :, runs(8)], torch.randn(4, 3, 4)),
+    "a scalar position": (lambda x: x[torch.full((), 0)], torch.randn(1, 3)),
+    "positions from the end": (lambda x: x[runs(8) - 4], torch.randn(4, 3)),
+    "integers": (sums, torch.randint(-5, 5, (8, 3), dtype=torch.int32)),
+    "integers that overflow": (sums, torch.full((8, 3), 100, dtype=torch.int8)),
+    "bools": (sums, torch.tensor([[True], [False]]).expand(2, 3).repeat(4, 1)),
+    "negative zeros": (sums, torch.full((8, 3), -0.0)),
+    "values that are broadcast": (
+        lambda g: torch.zeros(4, 3).index_put((runs(8),), g, accumulate=True),
+        torch.randn(3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name: str) -> None:
+    function, operand = EDGES[name]
+    got, wanted = compile_for("halide_backend", function)(operand), function(operand)
+    assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+    assert torch.equal(got.signbit(), wanted.signbit())
+
+
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_compiled_interpolation_and_its_gradient(memory_format: torch.memory_format) -> None:
     def twice(x: Tensor) -> Tensor:
