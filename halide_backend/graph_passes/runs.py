@@ -35,9 +35,6 @@ _MOST = 1 << 16
 
 def repeat_runs(graph: GraphModule) -> None:
     """Rewrite reads at positions that are runs as reads at quotients, and sums into them as sums of the runs."""
-    targets = {node.target for node in graph.graph.nodes}
-    if targets.isdisjoint((*_READ, *_ADD)):
-        return
     constants = _constants(graph)
     for target in _READ:
         for node in graph.graph.find_nodes(op="call_function", target=target):
@@ -76,9 +73,20 @@ def _runs(indices: list[Node | None], shape: torch.Size, constants: dict[Node, T
 
 
 def _constants(graph: GraphModule) -> dict[Node, Tensor]:
-    """The values of nodes that depend on no input of the graph, unless they are large."""
+    """The values of nodes that positions are computed from and that depend on no input of the graph, unless they are
+    large."""
+    waiting = [node for target in (*_READ, *_ADD) for node in graph.graph.find_nodes(op="call_function", target=target)]
+    waiting = [index for node in waiting for index in _arguments(node)[1] if index is not None]
+    needed: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
     found: dict[Node, Tensor] = {}
-    for node in graph.graph.nodes:
+    for node in graph.graph.nodes if needed else ():
+        if node not in needed:
+            continue
         value, target = node.meta.get("val"), node.target
         if not isinstance(value, Tensor) or not all(isinstance(size, int) for size in value.shape):
             continue
