@@ -10,6 +10,8 @@ Each checkout has a process of its own, AFTER a second one for the control. All 
 eager in float32; then they take samples in turns, A B C A B C. On a GPU a sample is the replay of a CUDA graph of calls
 on operands that are together larger than the cache, on a CPU the mean of as many calls as fill 10 ms. Ratios are of
 medians, BEFORE's time over AFTER's: above 1 a kernel is faster than before. Ctrl-C ends the run, not its results.
+
+Nothing of `halide_backend.bench` is used: BEFORE may have another one, and what takes the samples has to be the same.
 """
 
 from __future__ import annotations
