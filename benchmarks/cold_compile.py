@@ -1,11 +1,14 @@
 """Whether a change makes compilation slower: what two checkouts need to compile the same things, in turns.
 
-    python benchmarks/cold_compile.py BEFORE AFTER [--device cpu|cuda] [--rounds N] [--only MODEL ...] [--json FILE]
+    python benchmarks/cold_compile.py BEFORE AFTER [--device cpu|cuda] [--rounds N] [--together] [--only MODEL ...]
+        [--json FILE]
 
 BEFORE and AFTER are checkouts whose native extensions are built in place. Every figure is the first call of fresh
 processes without caches: for a CPU the demo's models, each in a process of its own; for a GPU one process that compiles
-the functions of `FUNCTIONS` one after another. The order of the two alternates from round to round, and a third turn
-of each round, AFTER once more, is the control. Ratios are of medians, AFTER's time over BEFORE's.
+the functions of `functions()` one after another. The order of the two alternates from round to round, and a third turn
+of each round, AFTER once more, is the control. With `--together` the three turns of a round run at the same time, each
+on a third of the cores, another one every round: what else happens on the machine then meets all of them. Ratios are
+medians over the rounds, AFTER's time over BEFORE's.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +87,10 @@ def session() -> dict[str, float]:
     return found
 
 
-def measured(tree: Path, device: str, models: Sequence[str]) -> dict[str, float]:
-    """Seconds by name, with nothing compiled before."""
+def measured(tree: Path, device: str, models: Sequence[str], cores: Collection[int]) -> dict[str, float]:
+    """Seconds by name, with nothing compiled before, on some of the cores."""
     if device == "cuda":
-        return _child(tree, [__file__, "--session"], "")
+        return _child(tree, [__file__, "--session"], "", cores)
     seconds = {}
     for row in models:
         with tempfile.TemporaryDirectory() as cache:
@@ -98,17 +102,17 @@ def measured(tree: Path, device: str, models: Sequence[str]) -> dict[str, float]
                 "audit": False,
                 "pictures": "",
             }
-            answer = _child(tree, ["-m", f"{BACKEND}.demonstration.session"], json.dumps(task))
+            answer = _child(tree, ["-m", f"{BACKEND}.demonstration.session"], json.dumps(task), cores)
         seconds[row] = answer["result"]["seconds"]
     return seconds
 
 
-def _child(tree: Path, command: list[str], given: str) -> dict[str, Any]:
+def _child(tree: Path, command: list[str], given: str, cores: Collection[int]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache:
         caches = dict.fromkeys(("HALIDE_BACKEND_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"), cache)
         path = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
-            [sys.executable, *command],
+            ["taskset", "-c", ",".join(map(str, cores)), sys.executable, *command],
             input=given,
             env={**os.environ, **caches, "PYTHONPATH": path},
             capture_output=True,
@@ -127,6 +131,7 @@ def main() -> None:
     parser.add_argument("after", type=Path, nargs="?")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--together", action="store_true", help="all turns of a round at the same time")
     parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS, metavar="MODEL", help="some of the models")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--session", action="store_true", help=argparse.SUPPRESS)
@@ -136,30 +141,47 @@ def main() -> None:
         return
     if options.before is None or options.after is None:
         parser.error("name two checkouts")
+    if options.together and len(os.sched_getaffinity(0)) < 3:
+        parser.error("three turns at the same time need three cores")
     trees = {"before": options.before.resolve(), "after": options.after.resolve(), "control": options.after.resolve()}
     for tree in {*trees.values()}:
         # As installed packages have it, whatever PYTHONDONTWRITEBYTECODE says: without, imports are 4 % of a session.
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(tree / BACKEND)], check=True)
+    commits = {
+        side: subprocess.check_output(["git", "-C", str(tree), "rev-parse", "--short", "HEAD"], text=True).strip()
+        for side, tree in trees.items()
+    }
+    head = {"commits": commits, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     samples: dict[str, list[dict[str, float]]] = {side: [] for side in trees}
     for number in range(options.rounds):
-        for side in list(trees)[:: 1 if number % 2 == 0 else -1]:
-            samples[side].append(measured(trees[side], options.device, options.only))
-            print(f"round {number + 1}, {side}: {sum(samples[side][-1].values()):.1f} s", file=sys.stderr, flush=True)
-    total = {side: [sum(each.values()) for each in found] for side, found in samples.items()}
-    rows = {
-        name: {side: [each[name] for each in found] for side, found in samples.items()} for name in samples["after"][0]
-    }
+        order = list(trees)[:: 1 if number % 2 == 0 else -1]
+        for side, found in zip(order, _round([trees[side] for side in order], number, options)):
+            samples[side].append(found)
+            print(f"round {number + 1}, {side}: {sum(found.values()):.1f} s", file=sys.stderr, flush=True)
+        rows = {name: {side: [each[name] for each in samples[side]] for side in trees} for name in found}
+        if options.json:
+            content = {**head, "device": options.device, "together": options.together, "seconds": rows}
+            options.json.write_text(json.dumps(content, indent=1) + "\n")
+    rows["all"] = {side: [sum(each.values()) for each in samples[side]] for side in trees}
     print(f"{'':18}{'after/before':>14}{'after/control':>15}")
-    for name, row in [*rows.items(), ("all", total)]:
-        middle = {side: statistics.median(values) for side, values in row.items()}
-        print(f"{name:18}{middle['after'] / middle['before']:14.3f}{middle['after'] / middle['control']:15.3f}")
-    if options.json:
-        commits = {
-            side: subprocess.check_output(["git", "-C", str(tree), "rev-parse", "--short", "HEAD"], text=True).strip()
-            for side, tree in trees.items()
-        }
-        head = {"commits": commits, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-        options.json.write_text(json.dumps({**head, "device": options.device, "seconds": rows}, indent=1) + "\n")
+    for name, row in rows.items():
+        print(f"{name:18}{_ratio(row['after'], row['before']):14.3f}{_ratio(row['after'], row['control']):15.3f}")
+
+
+def _round(order: Sequence[Path], number: int, options: argparse.Namespace) -> list[dict[str, float]]:
+    """What each tree needs, in turns or at the same time."""
+    cores = sorted(os.sched_getaffinity(0))
+    if not options.together:
+        return [measured(tree, options.device, options.only, cores) for tree in order]
+    share = len(cores) // len(order)
+    shares = [cores[n * share : (n + 1) * share] for n in range(len(order))]
+    turned = shares[number % len(order) :] + shares[: number % len(order)]
+    with ThreadPoolExecutor(len(order)) as threads:
+        return list(threads.map(lambda tree, some: measured(tree, options.device, options.only, some), order, turned))
+
+
+def _ratio(after: Sequence[float], other: Sequence[float]) -> float:
+    return statistics.median(a / b for a, b in zip(after, other))
 
 
 if __name__ == "__main__":

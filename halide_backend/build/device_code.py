@@ -7,7 +7,7 @@ import re
 from halide_backend.build import elf
 from halide_backend.build.c_interface import LAUNCH
 from halide_backend.build.executed_text import REFUSED, ExecutedText
-from halide_backend.build.ptx.completion import complete, extract, with_eviction_priority
+from halide_backend.build.ptx.completion import complete, extract_from_ir, with_eviction_priority
 from halide_backend.build.ptx.instructions import Module
 from halide_backend.build.target import SHARED_BYTES, Target
 from halide_backend.errors import HalideCompileError
@@ -27,11 +27,11 @@ _LAUNCHING = frozenset((LAUNCH, "halide_error")) | frozenset(
 )
 
 
-def check_launches(ir: str, machine_code: bytes, name: str) -> None:
-    """Look at the half of a GPU kernel that launches the other one, as IR and as an object.
+def check_shared_memory(ir: str, name: str) -> None:
+    """Look at the launches in the IR of a GPU kernel.
 
     Raises:
-        HalideCompileError: the kernel would allocate or copy memory, or a block needs more shared memory than it gets.
+        HalideCompileError: a block needs more shared memory than it gets, or it is not known how much.
     """
     launches = _LAUNCH.findall(ir)
     if computed := [shared for _, shared in launches if not shared.isdecimal()]:
@@ -46,6 +46,14 @@ def check_launches(ir: str, machine_code: bytes, name: str) -> None:
             where=f"kernel {name}",
             cure=REFUSED,
         )
+
+
+def check_calls(machine_code: bytes, name: str) -> None:
+    """Look at the object of the half of a GPU kernel that launches the other one.
+
+    Raises:
+        HalideCompileError: it would allocate or copy memory.
+    """
     calls = elf.symbols(machine_code).undefined
     if beyond := sorted(s for s in calls if s.startswith("halide_") and s not in _LAUNCHING):
         raise HalideCompileError(
@@ -62,7 +70,7 @@ def block_threads(ir: str) -> tuple[int, ...]:
     return threads if len(threads) == 3 else ()
 
 
-def device_code(kernel: ExecutedText, ir: str, machine_code: bytes, target: Target) -> Module:
+def device_code(kernel: ExecutedText, ir: str, target: Target) -> Module:
     """What runs on the GPU, as it is assembled."""
-    module = complete(extract(machine_code), kernel.name, target.capability, block_threads(ir))
+    module = complete(extract_from_ir(ir), kernel.name, target.capability, block_threads(ir))
     return with_eviction_priority(module, str(kernel.namespace.get("LOADS", "")))
