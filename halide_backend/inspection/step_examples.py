@@ -129,7 +129,7 @@ def stencil() -> LoopProgram:
     return _program(values, [(4, (_X0, _X1))], rows=ROWS + 2)
 
 
-_EXP = "apply_operand_0"  # the Func of a stencil's exponential
+_EXP = "exp_0"  # the Func of a stencil's exponential
 _AT_ROW = ComputeAt(_EXP, "out_ptr0", "x0")
 _CUT = Split("sum_0", "r_0$x", "r$o", "r$i", 8, update=0)
 

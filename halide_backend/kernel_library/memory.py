@@ -35,6 +35,12 @@ def target(
         buffer.dim(dimension).set_bounds(0, extent).set_stride(stride)
 
 
+def place(position: hl.Expr, extent: hl.Expr | int) -> hl.Expr:
+    """The computed `position` of an element along a dimension, which lies in [0, `extent`): where a Func holds it,
+    Halide cannot conclude that."""
+    return hl.unsafe_promise_clamped(position, 0, extent - 1)
+
+
 def transposed(
     name: str,
     func: hl.Func,

@@ -65,19 +65,20 @@ class _Copies:
             current = stack.pop()
             if current not in seen:
                 seen.add(current)
-                if not isinstance(self._source[current].attribute, Apply):
-                    stack += self._source[current].operands
+                operands = self._source[current].operands
+                stack += operands[isinstance(self._source[current].attribute, Apply) :]
         return sorted(seen)
 
     def _copy(self, position: int, places: _Places) -> int:
         value = self._source[position]
         moved: dict[sympy.Symbol, sympy.Expr] = {AxisSymbol(axis): index for axis, index in places}
+        applied = isinstance(value.attribute, Apply)
+        old = value.operands[applied:]
+        operands = tuple(self._known[operand, self._own(operand, places)] for operand in old)
+        symbols = moved | {ValueSymbol.of(before): ValueSymbol.of(after) for before, after in zip(old, operands)}
         if isinstance(value.attribute, Apply):
-            (operand,) = value.operands
-            at = {axis: index.xreplace(moved) for axis, index in value.attribute.at}
-            return self.of(operand, tuple(sorted((dict(places) | at).items())))
-        operands = tuple(self._known[operand, self._own(operand, places)] for operand in value.operands)
-        symbols = moved | {ValueSymbol.of(old): ValueSymbol.of(new) for old, new in zip(value.operands, operands)}
+            at = {axis: index.xreplace(symbols) for axis, index in value.attribute.at}
+            return self.of(value.operands[0], tuple(sorted((dict(places) | at).items())))
         attribute = _attribute(value.attribute, symbols, dict(places))
         copy = Value.of(value.operation, value.dtype, operands, attribute, self.values)
         if copy not in self._positions:

@@ -169,11 +169,11 @@ class Indirect:
 
 @dataclass(frozen=True)
 class Apply:
-    """Attributes of an "apply" value: its operand, a function of axes, at other coordinates than its own.
+    """Attributes of an "apply" value: its first operand, a function of axes, at other coordinates than its own.
 
-    `at` has pairs of an axis and the index expression that takes its place, by the axis's name. The operand's domain
-    along such an axis is whatever the expressions reach, also beyond the axis's own extent; its loads have to be in
-    range there, as those of every value.
+    `at` has pairs of an axis and the index expression that takes its place, by the axis's name; the further operands
+    are the values in these expressions. The function's domain along such an axis is whatever the expressions reach,
+    also beyond the axis's own extent; its loads have to be in range there, as those of every value.
     """
 
     at: tuple[tuple[str, sympy.Expr], ...]
@@ -198,7 +198,8 @@ class Value:
         operation: str, dtype: DType, operands: tuple[int, ...], attribute: object, values: Sequence[Value]
     ) -> Value:
         """The value with the axes it depends on; `values` are those before it."""
-        axes: set[str] = set().union(*(values[operand].axes for operand in operands))
+        of = [values[operand].axes for operand in operands]
+        axes: set[str] = set().union(*of)
         match attribute:
             case Load(index=index):
                 axes |= axes_of(index)
@@ -209,8 +210,7 @@ class Value:
             case Scan(axes=scanned):
                 axes |= {axis.name for axis in scanned}
             case Apply(at=at):
-                axes -= {axis for axis, _ in at}
-                axes = axes.union(*(axes_of(index) for _, index in at))
+                axes = set(of[0] - {axis for axis, _ in at}).union(*of[1:], *(axes_of(index) for _, index in at))
         return Value(operation, dtype, operands, attribute, frozenset(axes))
 
 

@@ -69,11 +69,11 @@ class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
 
     `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), `bits` the width of its
-    elements, `gathers` whether its load has an index that is data, `shifted` whether it is read at other coordinates
-    than its own, and so may have more points than its loops say, `reads` how many elements an output loads for one
-    step of a thread other than through Funcs of words, `work` an estimate of arithmetic operations for one point,
-    `contiguous` the bytes that the memory accesses of its definition touch with stride 1 along each axis, `traffic`
-    the bytes they touch in all.
+    elements, `gathers` whether its load has an index that is data, `shifted` the axes along which it is read at other
+    coordinates than its own, so that it may have more points than its loops say, `reads` how many elements an output
+    loads for one step of a thread other than through Funcs of words, `work` an estimate of arithmetic operations for
+    one point, `contiguous` the bytes that the memory accesses of its definition touch with stride 1 along each axis,
+    `traffic` the bytes they touch in all.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Stage:
     operator: str = ""
     bits: int = 32
     gathers: bool = False
-    shifted: bool = False
+    shifted: tuple[str, ...] = ()
     reads: int = 0
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)

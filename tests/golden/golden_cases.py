@@ -167,6 +167,12 @@ CASES = (
     # gathers and their checks
     Case("embedding", lambda w, i: w[i] * 2, lambda: (*floats((500, 64))(), indices(300).view(3, 100))),
     Case("gather_checked", lambda x, i: x[i] + 1, lambda: (*floats((50, 33))(), indices(40))),
+    Case(
+        "gathered_rows",
+        lambda x, i, k, j: torch.tanh(x[:, i][:, :, j]) + torch.tanh(x[:, k][:, :, j]),
+        lambda: (*floats((3, 8, 40))(), indices(30), indices(30), indices(50)),
+        ("cpu",),
+    ),
     # masks, padding, concatenation
     Case("masked_softmax", masked_softmax, floats((3, 64, 64))),
     Case("concatenate", lambda x, y: torch.cat((x.relu(), y * 2), 1), floats((16, 20), (16, 33))),
@@ -174,6 +180,7 @@ CASES = (
     Case("flip", lambda x: x.flip(-1) + x, floats((64, 130))),
     Case("flip_bfloat16", lambda x: x.flip(-1) + x, halves((16, 64))),
     Case("pad_bfloat16", lambda x: F.pad(x, (8, 8, 2, 2)) * 2, halves((64, 128))),
+    Case("repeat_interleave", lambda x: x.repeat_interleave(3, -1) * 2, floats((20, 35)), ("cpu",)),
     Case("roll", lambda x: x.roll((1, 5), (0, 1)) + x, floats((20, 40))),
     # positions and windows
     Case("argmax", lambda x: x.argmax(-1), floats((64, 1000))),

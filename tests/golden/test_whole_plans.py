@@ -157,9 +157,9 @@ def stencil_plan() -> Callable[[int], str]:
 
     def text(lines: int) -> str:
         steps = (
-            ComputeAt("apply_operand_0", "out_ptr0", "x0"),
-            StoreRoot("apply_operand_0"),
-            FoldStorage("apply_operand_0", "x0", lines),
+            ComputeAt("exp_0", "out_ptr0", "x0"),
+            StoreRoot("exp_0"),
+            FoldStorage("exp_0", "x0", lines),
         )
         program, device = stencil(), device_of(Target.host())
         mapping = plan_kernel(program, device).plan.mapping

@@ -13,7 +13,8 @@ from kernel import Builder
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
-from halide_backend.program.loop_program import Buffer, Load, Reduction
+from halide_backend.program.index import FloorDiv, ValueSymbol
+from halide_backend.program.loop_program import Buffer, Indirect, Load, Nest, Reduction, Store
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.knobs import Choice, Choices, Knob
 from halide_backend.schedule.steps import Parallel, Split
@@ -92,7 +93,82 @@ def stencil(extents: tuple[int, int]) -> Made:
     return builder, [torch.randn(rows + 1, columns)], lambda x: x[1:] + x[:-1]
 
 
-MADE = (row_sums, column_sums, full_maximum, full_sum, pointwise, transpose, shared_exponentials, stencil)
+def interpolation(extents: tuple[int, int]) -> Made:
+    """Of two pictures, whose elements become four, in each row and the next one: a * 0.25 + next a * 0.75."""
+    rows, columns = extents
+    height, width = rows // 2 + 2, columns // 2 + 2
+    builder = Builder((2, rows, columns))
+    x0, x1, x2 = (axis.symbol for axis in builder.axes)
+    builder.inputs.append(Buffer("in_ptr0", "float32", 2 * height * width, 0))
+
+    def place(axis: sympy.Symbol, offset: int, size: int) -> int:
+        at = builder.value("index", torch.int64, (), FloorDiv(axis, sympy.Integer(2)) + offset)
+        return builder.value("indirect", torch.int32, (at,), Indirect(size, False))
+
+    quarter, most = (builder.constant(number, torch.float32) for number in (0.25, 0.75))
+    across = [place(x2, offset, width) for offset in (0, 1)]
+    found = []
+    for offset in (0, 1):
+        row = place(x1, offset, height)
+        loads = [
+            builder.value(
+                "load",
+                torch.float32,
+                sorted((row, column)),
+                Load("in_ptr0", height * width * x0 + width * ValueSymbol.of(row) + ValueSymbol.of(column)),
+            )
+            for column in across
+        ]
+        parts = [builder.value("mul", torch.float32, pair) for pair in zip(loads, (quarter, most))]
+        found.append(builder.value("add", torch.float32, parts))
+    builder.store(builder.value("add", torch.float32, found), torch.float32)
+
+    def wanted(x: torch.Tensor) -> torch.Tensor:
+        y = x[..., :-1] * 0.25 + x[..., 1:] * 0.75
+        y = y[:, :-1] + y[:, 1:]
+        return y.repeat_interleave(2, 1).repeat_interleave(2, 2)[:, :rows, :columns]
+
+    return builder, [torch.randn(2, height, width)], wanted
+
+
+def scatter(extents: tuple[int, int]) -> Made:
+    """All elements in the opposite order, by computed positions."""
+    count = extents[0] * extents[1]
+    builder = Builder(extents)
+    load = builder.load(torch.float32)
+    at = builder.value("index", torch.int64, (), count - 1 - builder.index(builder.axes))
+    where = builder.value("indirect", torch.int32, (at,), Indirect(count, False))
+    builder.outputs.append(Buffer("out_ptr0", "float32", count, 1000))
+    builder.stores.append(Store("out_ptr0", ValueSymbol.of(where), load, Nest(builder.axes)))
+    builder.results.append(torch.empty(count))
+    return builder, [torch.randn(extents)], lambda x: x.flatten().flip(0)
+
+
+def repetition(extents: tuple[int, int]) -> Made:
+    """Three times each element."""
+    count = extents[0] * extents[1]
+    builder = Builder((count, 3))
+    builder.inputs.append(Buffer("in_ptr0", "float32", count, 0))
+    load = builder.value("load", torch.float32, (), Load("in_ptr0", builder.axes[0].symbol))
+    builder.outputs.append(Buffer("out_ptr0", "float32", 3 * count, 1000))
+    builder.stores.append(Store("out_ptr0", builder.index(builder.axes), load, Nest(builder.axes)))
+    builder.results.append(torch.empty(3 * count))
+    return builder, [torch.randn(count)], lambda x: x.repeat_interleave(3)
+
+
+MADE = (
+    row_sums,
+    column_sums,
+    full_maximum,
+    full_sum,
+    pointwise,
+    transpose,
+    shared_exponentials,
+    stencil,
+    interpolation,
+    scatter,
+    repetition,
+)
 EXTENTS = ((67, 300), (64, 512), (5, 40_001), (1031, 97))
 
 
@@ -134,6 +210,7 @@ def test_every_knob_is_on_the_page_of_schedules() -> None:
     names = {choice.knob.name for made in MADE for extents in EXTENTS for choice in choices_of(made(extents)[0])}
     assert {"parallel.threads", "transposes.side", "column_reductions.parts", "column_blocks.unroll"} <= names
     assert {"column_blocks.rows", "rows.unroll", "stored.stores", "vectors.bytes"} <= names
+    assert {"column_blocks.interleaved", "functions.stores", "functions.vectors", "scatters.block"} <= names
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 

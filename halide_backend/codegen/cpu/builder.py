@@ -89,14 +89,15 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
 
     def _applied(self, value: Value, application: Apply) -> str:
         """The operand's Func, called at other coordinates than its own."""
-        (operand,) = value.operands
+        operand = value.operands[0]
         axes = self.program.values[operand].axes
         if operand not in self.calls or isinstance(self.program.values[operand].attribute, Reduction):
             name = self.unique_name("apply_operand")
             self.func(name, Role.INLINE, self.axes.loops(axes), f"t{operand}", [operand])
             self.calls[operand] = name
         place = next(k for k, stage in enumerate(self.stages) if stage.name == self.calls[operand])
-        self.stages[place] = replace(self.stages[place], shifted=True)
+        shifted = dict.fromkeys((*self.stages[place].shifted, *(axis for axis, _ in application.at)))
+        self.stages[place] = replace(self.stages[place], shifted=tuple(shifted))
         at = {axis: index_text(index) for axis, index in application.at}
         return f"hl.Expr({call_text(self.calls[operand], [at.get(axis, axis) for axis in inner_first(axes)])})"
 
@@ -125,7 +126,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         layout = self.layouts[store.buffer]
         dtype = self.buffers[store.buffer].dtype
         if layout.scattered:
-            write_scatter(self, store, layout, dtype)
+            write_scatter(self, store, layout, dtype, self._bits(store.value))
         else:
             self._plain_store(store, layout, dtype)
         variables = ", ".join(layout.variables)

@@ -13,8 +13,9 @@ from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, Role, Stage
 
 
-def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str) -> None:
-    """An update at computed positions: serial over its RDom, pure over the columns that allow it."""
+def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str, bits: int) -> None:
+    """An update at computed positions: serial over its RDom, pure over the columns that allow it. A Func holds its
+    value in `bits` bits."""
     axes, values = builder.axes, builder.program.values
     value, position = builder.reference(store.value), layout.position
     assert position is not None
@@ -24,21 +25,20 @@ def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayo
     over = [axis.name for axis in store.nest.axes if axis.name not in layout.variables]
     loops = axes.loops(axis.name for axis in store.nest.axes)
     what, where = builder.unique_name("scatter_value"), builder.unique_name("scatter_position")
-    builder.func(what, Role.INLINE, loops, value, [store.value])
+    builder.func(what, Role.INLINE, loops, value, [store.value], bits=bits)
     moving = axes.loops(axes_of(position).union(*(values[operand].axes for operand in operands)))
     builder.func(where, Role.INLINE, moving, f"ops.position('int32', {index_text(position)})", operands)
     # One place for every column needs no RDom; an update it is all the same.
     _, updates, places = builder.rdom(over) if over else ("", (), {})
     columns = [name for name in layout.variables if name in axes.extents]
     builder.lines += [f'{name} = hl.Var("{name}")' for name in layout.variables if name not in axes.extents]
-    at = call_text(where, [places.get(loop.name, loop.name) for loop in moving])
-    element = call_text(store.buffer, [*columns, f"hl.Expr({at})"])
+    at = f"hl.Expr({call_text(where, [places.get(loop.name, loop.name) for loop in moving])})"
+    extent, _ = layout.dims[-1]
+    element = call_text(store.buffer, [*columns, f"memory.place({at}, {index_text(extent)})"])
     new = f"hl.Expr({call_text(what, [places.get(loop.name, loop.name) for loop in loops])})"
     if store.mode == "atomic_add":
         new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new}))"
     builder.updated_func(store.buffer, layout.variables, dtype, element, f"ops.stored({dtype!r}, {new})")
     pure = [axes.loop(name, name) if name in axes.extents else Loop(name, 1, name) for name in layout.variables]
-    bits = ELEMENT[dtype][1]
-    builder.stages.append(
-        Stage(store.buffer, Role.SCATTER, tuple(pure), calls=(what, where), updates=updates, bits=bits)
-    )
+    calls, stored = (what, where), ELEMENT[dtype][1]
+    builder.stages.append(Stage(store.buffer, Role.SCATTER, tuple(pure), calls=calls, updates=updates, bits=stored))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from halide_backend.schedule.cpu.column_blocks import column_blocks
 from halide_backend.schedule.cpu.column_reductions import reduce_columns
+from halide_backend.schedule.cpu.functions import function, rows_of
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
 from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
@@ -39,19 +40,22 @@ def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices
     nest = next((nest for nest in nests if nest is not None), Nest(()))
     steps = list(nest.steps)
     for stage in graph.stages:
-        steps += _stage(kernel, stage, nest.level if stage.name in kernel.inside else None)
+        steps += _stage(kernel, stage, nest if stage.name in kernel.inside else Nest(()))
     for stage in graph.outputs:
         if stage.role is Role.SCATTER:
             steps += scatter(kernel, stage)
     return tuple(steps)
 
 
-def _stage(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
-    """Steps of a stage that is no output; `level` is where the outputs need it, None if something else does, too."""
+def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
+    """Steps of a stage that is no output; `nest` is that of the outputs, and empty if something else needs it, too."""
+    level = nest.level
     if stage.role in (Role.SERIAL, Role.SNAPSHOT):
         return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
     if stage.role is Role.REDUCTION:
         return _reduction(kernel, stage, level if kernel.graph.outer else None)
+    if rows_of(kernel, stage):
+        return function(kernel, stage, nest) if stage.shifted and stage.role is Role.SHARED else []
     if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None and is_stored(kernel, stage):
         return stored(kernel, stage, level)
     return []

@@ -79,7 +79,8 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     if not kernel.reduces and all(same_loops(stage, parent) for stage in kernel.outputs):
         var = f"{column}_i_o"
     steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
-    return Nest(tuple(steps), Level(parent.name, var))
+    around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
+    return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis)
 
 
 def _streamed(kernel: CpuKernel, others: list[str]) -> bool:
@@ -121,6 +122,8 @@ def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks, who
     """Steps that compute several rows along `axis` together, so that they share what they load."""
     if kernel.reduces or not axis:
         return []
+    if kernel.across:
+        whole = loop_along(stage, axis).extent
     count = kernel.choices.number(ROWS, whole, "all of a few short ones; most rows share nothing")
     if count == 1:
         return []
@@ -140,7 +143,8 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
     """A loop around the blocks that threads share, or that over the blocks."""
     if not kernel.parallel:
         return Tasks()
-    shared = next((axis for axis in others if loop_along(kernel.parent, axis).extent >= 4), None)
+    around = others[:-1] if kernel.across else others
+    shared = next((axis for axis in around if loop_along(kernel.parent, axis).extent >= 4), None)
     if shared is None:
         return Tasks(f"{column}_b")
     extent = loop_along(kernel.parent, shared).extent

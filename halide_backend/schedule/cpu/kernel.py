@@ -29,6 +29,11 @@ COPY_WORK = 2
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
 VECTOR = Knob("vectors.bytes", (16, 32, 64, 128), "bytes of a vector; what is wider than a register takes several")
+INTERLEAVED = Knob(
+    "column_blocks.interleaved",
+    (False, True),
+    "vectors across rows of a few elements, interleaved when they are stored",
+)
 TASK_WORK = Knob("parallel.task_work", (1_000, 4_000, 16_000, 64_000), "least operations of one parallel step")
 
 
@@ -42,10 +47,16 @@ class Level:
 
 @dataclass(frozen=True)
 class Nest:
-    """The loop nest of all outputs: its `steps`, and the `level` at which what they share is computed, if any."""
+    """The loop nest of all outputs: its `steps`, and the `level` at which what they share is computed, if any.
+
+    `around` has the loop of the parent along each axis around that, outermost first: the level at which what is read
+    along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
+    """
 
     steps: tuple[Step, ...]
     level: Level | None = None
+    around: tuple[tuple[str, Level], ...] = ()
+    threads: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,21 @@ class CpuKernel:
         """The contiguous axis: that along which most bytes have stride 1, or that of the mapping's transposition."""
         if self.transposition is not None:
             return self.transposition.across if self.transposition.results else self.transposition.column
-        return self.graph.outer[-1] if self.short_rows else self._along_memory
+        return self.graph.outer[-1] if self.short_rows else self.across or self._along_memory
+
+    @cached_property
+    def across(self) -> str:
+        """The axis across rows of a few elements, if vectors lie along it and are interleaved when they are stored."""
+        row, parent = self._along_memory, self.parent.loops if self.outputs else ()
+        if self.transposition is not None or self.reduces or row not in self.outer or len(parent) < 2:
+            return ""
+        across, lanes = parent[1].axis, self.lanes(self.parent.bits)
+        alike = all([loop.axis for loop in stage.loops[:2]] == [row, across] for stage in self.outputs)
+        rows = parent[0]
+        if not alike or across not in self.outer or not rows.fixed or not 1 < rows.extent < lanes <= parent[1].extent:
+            return ""
+        why = f"a vector holds {lanes} elements, a row {rows.extent}"
+        return across if self.choices.flag(INTERLEAVED, 2 * rows.extent <= lanes, why) else ""
 
     @cached_property
     def _along_memory(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halide_backend.program.aliasing import old_values
-from halide_backend.program.loop_program import LoopProgram, Reduction
+from halide_backend.program.loop_program import Apply, LoopProgram, Reduction
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
@@ -22,6 +22,7 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
     preserved, snapshots = old_values(program)
     turned, staged = transposition(program, preserved | snapshots, device, choices)
     shared, repeated = shared_values(program), repeated_operands(program)
+    functions = {value.operands[0] for value in program.values if isinstance(value.attribute, Apply)}
 
     def role(position: int) -> Role | None:
         value = program.values[position]
@@ -35,7 +36,7 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
             return None
         if value.operation in RECURRENCES:
             return Role.SERIAL
-        if position in shared:
+        if position in shared or position in functions:
             return Role.SHARED
         return Role.INLINE if value.operation != "load" and position in repeated else None
 

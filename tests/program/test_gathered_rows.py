@@ -1,0 +1,97 @@
+"""Gathers from computed rows are functions of a row, where that is less work, and have the values that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._inductor import config as inductor_config
+
+import halide_backend
+from halide_backend import config
+from halide_backend.build.target import Target
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.program.gathered_rows import with_functions_of_rows
+from halide_backend.program.loop_program import Apply, LoopProgram
+from halide_backend.schedule.device import device_of
+
+
+def interpolation(mode: str, factor: float, corners: bool = False) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.interpolate(x, scale_factor=factor, mode=mode, align_corners=corners)
+
+
+def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, list[LoopProgram]]:
+    """What `function` of x is, and the programs of its kernels."""
+    torch._dynamo.reset()
+    halide_backend.reset_stats()
+    with inductor_config.patch(force_disable_caches=True), config.patch(delegate=False):
+        found = torch.compile(function, backend="halide_backend")(x)
+    records = halide_backend.records()
+    return found, [record.program for record in records if record.program is not None]
+
+
+def functions(programs: list[LoopProgram]) -> int:
+    """How many functions of a row the programs have."""
+    found = 0
+    for program in programs:
+        applied = [value for value in with_functions_of_rows(program).values if isinstance(value.attribute, Apply)]
+        found += len({value.operands[0] for value in applied})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "count"),
+    [
+        (interpolation("bilinear", 2), (3, 5, 20, 30), 1),
+        (interpolation("bilinear", 3, corners=True), (2, 1, 17, 23), 1),
+        (interpolation("bicubic", 2), (2, 3, 14, 19), 1),
+        # Every row of the picture is needed by a fourth of the rows of the result, or none: gathering is less.
+        (interpolation("bilinear", 0.25), (2, 3, 40, 40), 0),
+    ],
+    ids=["bilinear", "corners", "bicubic", "down"],
+)
+def test_interpolation_combines_each_row_once(
+    function: Callable[[Tensor], Tensor], shape: tuple[int, ...], count: int
+) -> None:
+    x = torch.randn(shape)
+    found, programs = compiled(function, x)
+    torch.testing.assert_close(found.double(), function(x.double()), rtol=1e-5, atol=1e-5)
+    assert functions(programs) == count
+
+
+def test_rows_that_data_name_are_read_wherever_they_are() -> None:
+    rows, columns = torch.tensor([2, 0, -1, 1, 3, 3, -4, 2, 0, 1]), torch.randint(0, 50, (33,))
+
+    def function(x: Tensor) -> Tensor:
+        picked = x[:, rows][:, :, columns]
+        return torch.tanh(picked) + torch.tanh(x[:, rows.flip(0)][:, :, columns])
+
+    x = torch.randn(6, 4, 50)
+    found, _ = compiled(function, x)
+    torch.testing.assert_close(found.double(), function(x.double()), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_overwritten_is_read_at_its_place() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.copy_(F.interpolate(x[..., ::2, ::2], scale_factor=2, mode="bilinear"))
+        return x
+
+    x = torch.randn(2, 3, 24, 36)
+    wanted = function(x.double())
+    found, _ = compiled(function, x.clone())
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_plan_may_compute_it_for_each_row_again() -> None:
+    _, programs = compiled(interpolation("bilinear", 2), torch.randn(3, 5, 20, 30))
+    (program,) = programs
+    device = device_of(Target.host())
+    stored = plan_kernel(program, device)
+    (key,) = (choice.key for choice in stored.plan.choices if choice.knob.name == "functions.stores")
+    again = plan_kernel(program, device, {key: False})
+    name = key.partition("@")[2]
+    assert f"ComputeAt('{name}', 'out_ptr0', 'x0')" in stored.text
+    assert f"ComputeAt('{name}'" not in again.text
