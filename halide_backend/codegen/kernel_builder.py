@@ -175,6 +175,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 work=definition.work,
                 contiguous=definition.contiguous,
                 traffic=definition.traffic,
+                runs=definition.runs,
                 **facts,
             )
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.loop_program import Load, LoopProgram, Value
+from halide_backend.program.loop_program import Axis, Load, LoopProgram, Value
 from halide_backend.program.operation_names import MATHEMATICS
 
 #: Rough cost of one operation next to an addition; only ratios matter (see docs/design/schedules.md).
@@ -18,12 +18,14 @@ _WORK = dict.fromkeys(MATHEMATICS, 20) | dict.fromkeys(("truediv", "sqrt", "rsqr
 @dataclass
 class Definition:
     """`calls` in the order in which they are met, `work` in additions for one point, and bytes of memory: `traffic`
-    in all, `contiguous` those with stride 1 along each axis."""
+    in all, `contiguous` those with stride 1 along each axis, `runs` those where a step along a second axis is as long
+    as all of a first one with stride 1, by both: one run of memory."""
 
     calls: dict[str, None] = field(default_factory=dict)
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
+    runs: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def define(
@@ -32,7 +34,7 @@ def define(
     """The definition of a Func that is made of the values `roots`; `funcs` says which values are Funcs, `loads` which
     loads take their elements from one."""
     found = Definition()
-    hints = {axis.name: axis.hint for axis in program.axes}
+    axes = {axis.name: axis for axis in program.axes}
     seen: set[int] = set()
     stack = list(roots)
     while stack:
@@ -48,18 +50,20 @@ def define(
         value = program.values[position]
         found.work += _WORK.get(value.operation, 1)
         if isinstance(value.attribute, Load):
-            _count_load(found, program, value, value.attribute, hints)
+            _count_load(found, program, value, value.attribute, axes)
         stack += value.operands
     return found
 
 
-def _count_load(found: Definition, program: LoopProgram, value: Value, load: Load, hints: Mapping[str, int]) -> None:
+def _count_load(found: Definition, program: LoopProgram, value: Value, load: Load, axes: Mapping[str, Axis]) -> None:
     buffer = next(b for b in program.inputs if b.name == load.buffer)
     size = ELEMENT[buffer.dtype][1] // 8
     for name in value.axes:
-        size *= hints[name]
+        size *= axes[name].hint
     found.traffic += size
     index = sympy.expand(load.index)
-    for symbol in index.free_symbols:
-        if symbol.name in value.axes and index.coeff(symbol) == 1:
-            found.contiguous[symbol.name] = found.contiguous.get(symbol.name, 0) + size
+    steps = {symbol.name: index.coeff(symbol) for symbol in index.free_symbols if symbol.name in value.axes}
+    for name in (name for name, step in steps.items() if step == 1):
+        found.contiguous[name] = found.contiguous.get(name, 0) + size
+        for other in (other for other, step in steps.items() if other != name and step == axes[name].extent):
+            found.runs[name, other] = found.runs.get((name, other), 0) + size

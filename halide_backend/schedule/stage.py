@@ -73,7 +73,8 @@ class Stage:
     coordinates than its own, so that it may have more points than its loops say, `reads` how many elements an output
     loads for one step of a thread other than through Funcs of words, `work` an estimate of arithmetic operations for
     one point, `contiguous` the bytes that the memory accesses of its definition touch with stride 1 along each axis,
-    `traffic` the bytes they touch in all.
+    `traffic` the bytes they touch in all, `runs` those where steps along a second axis are as long as all of a first
+    one, by both.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Stage:
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
+    runs: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""

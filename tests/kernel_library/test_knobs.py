@@ -156,6 +156,29 @@ def repetition(extents: tuple[int, int]) -> Made:
     return builder, [torch.randn(count)], lambda x: x.repeat_interleave(3)
 
 
+def groups(extents: tuple[int, int]) -> Made:
+    """Of two pictures, for each group of four adjacent columns: the sum of squared distances from its mean."""
+    rows = extents[1]
+    builder = Builder((2, 6, rows, 4))
+    x0, x1, x2, x3 = builder.axes
+    builder.inputs.append(Buffer("in_ptr0", "float32", 2 * rows * 24, 0))
+    index = 24 * rows * x0.symbol + 24 * x2.symbol + 4 * x1.symbol + x3.symbol
+    load = builder.value("load", torch.float32, (), Load("in_ptr0", index))
+    mean = builder.value("mul", torch.float32, (load, builder.constant(1 / (4 * rows), torch.float32)))
+    total = builder.value("reduction", torch.float32, (mean,), Reduction("sum", (x2, x3)))
+    centred = builder.value("sub", torch.float32, (load, total))
+    square = builder.value("mul", torch.float32, (centred, centred))
+    squares = builder.value("reduction", torch.float32, (square,), Reduction("sum", (x2, x3)))
+    builder.store(squares, torch.float32)
+    builder.store(builder.value("neg", torch.float32, (squares,)), torch.float32)
+
+    def wanted(x: torch.Tensor) -> torch.Tensor:
+        grouped = x.view(2, rows, 6, 4).transpose(1, 2).flatten(2)
+        return -(grouped - grouped.mean(-1, keepdim=True)).square().sum(-1)
+
+    return builder, [torch.randn(2, rows, 24)], wanted
+
+
 MADE = (
     row_sums,
     column_sums,
@@ -168,6 +191,7 @@ MADE = (
     interpolation,
     scatter,
     repetition,
+    groups,
 )
 EXTENTS = ((67, 300), (64, 512), (5, 40_001), (1031, 97))
 
@@ -211,6 +235,7 @@ def test_every_knob_is_on_the_page_of_schedules() -> None:
     assert {"parallel.threads", "transposes.side", "column_reductions.parts", "column_blocks.unroll"} <= names
     assert {"column_blocks.rows", "rows.unroll", "stored.stores", "vectors.bytes"} <= names
     assert {"column_blocks.interleaved", "functions.stores", "functions.vectors", "scatters.block"} <= names
+    assert "grouped_columns.together" in names
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 

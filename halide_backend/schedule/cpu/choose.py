@@ -12,7 +12,8 @@ from collections.abc import Callable
 from halide_backend.schedule.cpu.column_blocks import column_blocks
 from halide_backend.schedule.cpu.column_reductions import reduce_columns
 from halide_backend.schedule.cpu.functions import function, rows_of
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
+from halide_backend.schedule.cpu.grouped_columns import groups, reduce_groups
+from halide_backend.schedule.cpu.kernel import CpuKernel, Nest
 from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
@@ -53,7 +54,7 @@ def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if stage.role in (Role.SERIAL, Role.SNAPSHOT):
         return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
     if stage.role is Role.REDUCTION:
-        return _reduction(kernel, stage, level if kernel.graph.outer else None)
+        return _reduction(kernel, stage, nest if kernel.graph.outer else Nest(()))
     if rows_of(kernel, stage):
         return function(kernel, stage, nest) if stage.shifted and stage.role is Role.SHARED else []
     if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None and is_stored(kernel, stage):
@@ -61,7 +62,10 @@ def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     return []
 
 
-def _reduction(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
+def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
+    level = nest.level
+    if nest.around and (group := groups(kernel)):
+        return reduce_groups(kernel, stage, nest, group)
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     if kernel.contiguous not in over and stage.loops:
         return reduce_columns(kernel, stage, level)

@@ -13,7 +13,17 @@ from halide_backend.schedule.cpu.kernel import MOST_COMPUTED, CpuKernel, Cut, Le
 from halide_backend.schedule.cpu.vector_reductions import RUNNING_TERMS
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage
-from halide_backend.schedule.steps import ComputeAt, ComputeRoot, Parallel, Reorder, RFactor, Split, Step
+from halide_backend.schedule.steps import (
+    ComputeAt,
+    ComputeRoot,
+    Fuse,
+    Parallel,
+    Reorder,
+    ReorderStorage,
+    RFactor,
+    Split,
+    Step,
+)
 
 PARTS = Knob(
     "column_reductions.parts",
@@ -21,15 +31,20 @@ PARTS = Knob(
     "parts of the rows that threads share, each with accumulators of its own",
 )
 
+#: The Var that RFactor adds to those of the Func before, by the end of a Func's name.
+_ADDED = {"parts": "part", "blocks": "block", "chunks": "chunk"}
+
 #: Parts of the rows: as many as threads of most machines, and more work in each than in adding up all of them.
 _PARTS = 16
 
 
-def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None) -> list[Step]:
-    """Steps that compute reduction `stage` at `level`, None for before everything else, in vectors of columns."""
+def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None, beside: Loop | None = None) -> list[Step]:
+    """Steps that compute reduction `stage` at `level`, None for before everything else, in vectors of columns; those of
+    all steps of the loop `beside` lie side by side in memory, and are one loop."""
     steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name)]
     column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), stage.loops[0])
-    outer = tuple(loop.name for loop in stage.loops if loop is not column)
+    outer = tuple(loop.name for loop in stage.loops if loop is not column and loop is not beside)
+    dimensions = (column.name, *([beside.name] if beside else []), *outer)
     rows = _longest(stage.updates)
     serial: dict[str, tuple[str, ...]] = {}
     size = _rows_of_a_part(kernel, stage) if level is None else rows.extent
@@ -50,10 +65,17 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None) -> list
     steps += cascade
     serial |= {name: (*loops, *outer) for name, loops in loops_of.items()}
     lanes = kernel.lanes(stage.bits)
-    wide = column.extent >= lanes // 2
+    width = column.extent * (beside.extent if beside else 1)
+    wide = width >= lanes // 2
+    along = f"{column.name}_{beside.name}" if beside else column.name
     for name, around in serial.items():
+        if name != stage.name:
+            dimensions += (_ADDED[name.rpartition("_")[2]],)
+        if beside:
+            steps.append(ReorderStorage(name, dimensions))
+            steps += [Fuse(name, column.name, beside.name, along, update) for update in (None, 0)]
         for update in (None, 0):
-            vector = vectors(name, column.name, column.extent, lanes, update) if wide else Cut((), (column.name,))
+            vector = vectors(name, along, width, lanes, update) if wide else Cut((), (along,))
             steps += vector.steps
             if update is not None:
                 steps.append(Reorder(name, (*vector.loops, *around), update=0))

@@ -102,6 +102,10 @@ class CpuKernel:
         others = [stage for stage in self.graph.outputs if stage not in self.outputs]
         return self._needed_by(self.outputs) - self._needed_by(others)
 
+    def behind(self, stages: list[Stage]) -> list[Stage]:
+        """The stages that `stages` need."""
+        return [self.graph[name] for name in self._needed_by(stages)]
+
     def _needed_by(self, stages: list[Stage]) -> frozenset[str]:
         needed: set[str] = set()
         stack = [call for stage in stages for call in stage.calls]

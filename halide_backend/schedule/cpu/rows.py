@@ -32,7 +32,8 @@ def rows(kernel: CpuKernel) -> Nest:
         steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
     level = Level(parent.name, tasks.inner if tasks.axis == outer[-1] else outer[-1])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
-    return Nest(tuple(steps), level)
+    around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in outer)
+    return Nest(tuple(steps), level, around, tasks.axis)
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str) -> list[Step]:
