@@ -6,10 +6,11 @@
 
 `capture` compiles every case once and writes the records of its kernels. `tune` searches, all kernels for equal times,
 with operands in the caches where they fit, as the suite times them, and prints what `halide-backend tune` does; trials
-go to SCHEDULES.toml.trials.jsonl. `evaluate` compiles every case twice in a fresh process, with the rules and with the
-schedules, times both in turns, and prints the geometric means of the gains: of all cases, and of the ten that are
-furthest from their roofline with the rules. Cases without a kernel of this backend, such as scans on a CPU, which
-Inductor leaves to ATen, have no schedule and are left out. The machine has to be quiet.
+go to SCHEDULES.toml.trials.jsonl, and the same command goes on where they end. `evaluate` compiles every case twice in
+a fresh process, with the rules and with the schedules, times both in turns, and prints the geometric means of the
+gains: of all cases, and of the ten that are furthest from their roofline with the rules. Cases without a kernel of this
+backend, such as scans on a CPU, which Inductor leaves to ATen, have no schedule and are left out. The machine has to be
+quiet.
 """
 
 from __future__ import annotations
@@ -127,7 +128,12 @@ def tune(asked: argparse.Namespace) -> None:
         resume=True,
     )
     kernels = kernels_of(json.loads(Path(asked.records).read_text()), asked.device)
-    print(run.summary(run.tuned(request, kernels)))
+    found = run.tuned(request, kernels)
+    print(run.summary(found))
+    left = sum(not each.complete for each in found)
+    print(
+        f"{left} of {len(found)} kernels have settings that were not tried" + "; the same command goes on" * bool(left)
+    )
 
 
 def evaluate(asked: argparse.Namespace) -> None:
