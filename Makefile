@@ -51,7 +51,7 @@ wheels:  ## build and check what PyPI takes: dist/*.tar.gz, and a manylinux_2_28
 clean:  ## remove the environment and everything built or written here
 	rm -rf $(VENV) .venv-* build dist *.egg-info demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find halide_backend kernels_cache tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
-	rm -f halide_backend/launch/*.so halide_backend/kernel_library/cuda/*.so
+	rm -f halide_backend/launch/*.so halide_backend/kernel_library/cuda/*.so halide_backend/packages/bytecode/*.so
 
 # A CPU build carries the version 2.13.0+cpu, which pip prefers to PyPI's plain 2.13.0 (the one that brings 2 GB of
 # CUDA libraries) as soon as any index offers it. The index is asked first, because pip would retry for minutes

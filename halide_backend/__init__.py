@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from halide_backend import autoload
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from halide_backend import config as config
     from halide_backend import schedules as schedules
     from halide_backend.device_type import AroundLaunch, DeviceType
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    *("__version__", "aot_configs", "config", "devices", "records", "register_device", "reset_stats", "schedules"),
-    "stats",
+    *("__version__", "aot_configs", "config", "devices", "package_without_compiler", "records", "register_device"),
+    *("reset_stats", "schedules", "stats"),
 ]
 
 autoload.install()
@@ -67,6 +69,25 @@ def aot_configs() -> dict[str, str | int]:
     from halide_backend.capture import package_targets
 
     return package_targets.aot_configs()
+
+
+def package_without_compiler(exported_program: ExportedProgram, path: str) -> None:
+    """Write an AOTInductor package for a CPU that stock torch loads, and start no compiler.
+
+    A prototype: docs/how-to/ship-a-model.md has an example, docs/design/bytecode.md what it cannot do.
+
+    Args:
+        exported_program: what torch.export.export returns.
+        path: the file, FILE.pt2; replaced if it is there, and left as it was if there is an error.
+
+    Raises:
+        PackageError: the model has something that such packages cannot have, the library that executes them was not
+            built for this version of torch, or the file cannot be written.
+        HalideBackendError: a kernel cannot be compiled by this backend.
+    """
+    from halide_backend.packages.bytecode import make
+
+    make.package_without_compiler(exported_program, path)
 
 
 def register_device(

@@ -48,7 +48,7 @@ def register() -> None:
                 _scheduling(kind) if kind.registered else SchedulingChoice(kind, present.scheduling),
                 present.wrapper_codegen,
                 _cpp_wrapper(kind, present.cpp_wrapper_codegen),
-                present.fx_wrapper_codegen,
+                _fx_wrapper(kind, present.fx_wrapper_codegen),
                 _graph_pass(kind, common.get_custom_backend_pass_for_device(kind.name)),
                 common.get_custom_backend_config_for_device(kind.name),
             )
@@ -70,6 +70,13 @@ def _cpp_wrapper(kind: DeviceType, present: Any) -> Any:
     from halide_backend.capture.package_wrapper import with_processor_check
 
     return present if kind.registered or not kind.on_host else with_processor_check(present, kind)
+
+
+def _fx_wrapper(kind: DeviceType, present: Any) -> Any:
+    """What makes FX wrappers of graphs of `kind`: `present`, with what launches of kernels for a CPU need."""
+    from halide_backend.capture.fx_wrapper import with_launches
+
+    return present if kind.registered or not kind.on_host else with_launches(present, kind)
 
 
 def _graph_pass(kind: DeviceType, present: Any) -> Any:
@@ -167,7 +174,7 @@ def _refuse_cpp_wrapper(kind: DeviceType) -> None:
 def _require_known_wrapper(kind: DeviceType) -> None:
     from torch._inductor.virtualized import V
 
-    if getattr(V.graph, "fx_wrapper", False):
+    if getattr(V.graph, "fx_wrapper", False) and not (kind.on_host and V.graph.aot_mode):
         cure = "Leave fx_wrapper off"
         if kind.setting:
             cure += f", or set {kind.setting}='{kind.delegate}' for this compilation"

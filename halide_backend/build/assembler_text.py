@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from halide_backend.build import elf
 from halide_backend.errors import LoadError
 
-_RELOCATION = struct.Struct("<QQq")  # where, symbol << 32 | type, addend
 #: By e_machine, r_type of the psABIs: what compiled kernels have, and what LLVM may choose in their place.
 _TYPES = {
     elf.X86_64: {
@@ -55,9 +54,7 @@ _TYPES = {
 #: Types whose symbol is the place of another relocation, by which the linker finds it (RISC-V ELF psABI, "PC-Relative
 #: Symbol Addresses"); GNU ld refuses a place in a section there.
 _NAMES_A_PLACE = {"R_RISCV_PCREL_LO12_I", "R_RISCV_PCREL_LO12_S"}
-_WRITE, _ALLOCATED, _EXECUTED = 1, 2, 4  # sh_flags
 _FUNCTION, _HIDDEN = 2, 2  # STT_FUNC, STV_HIDDEN
-_UNWINDING = ".eh_frame"
 
 
 @dataclass(frozen=True)
@@ -113,18 +110,18 @@ def data_text(symbol: str, data: bytes) -> str:
 
 def _lines(image: bytes, entry: str) -> Iterator[str]:
     sections = list(elf.sections(image))
-    names = [elf.string(image, sections[_name_table(image)].offset + section.name) for section in sections]
+    names = elf.section_names(image)
     kept = {
         number
         for number, section in enumerate(sections)
-        if section.flags & _ALLOCATED and section.size and names[number] != _UNWINDING
+        if section.flags & elf.ALLOCATED and section.size and names[number] != elf.UNWINDING
     }
     labels = {number: f".L{entry}.{number}" for number in kept}
     types = _TYPES[elf.machine(image)]
     symbols = list(_symbols(image, sections, labels))
     for number in sorted(kept):
         section = sections[number]
-        flags = "a" + "w" * bool(section.flags & _WRITE) + "x" * bool(section.flags & _EXECUTED)
+        flags = "a" + "w" * bool(section.flags & elf.WRITE) + "x" * bool(section.flags & elf.EXECUTED)
         kind = "nobits" if section.kind == elf.NO_BITS else "progbits"
         yield f'.pushsection {names[number]}.{entry}, "{flags}", @{kind}'
         yield f".balign {max(1, section.alignment)}"
@@ -140,7 +137,7 @@ def _lines(image: bytes, entry: str) -> Iterator[str]:
         yield ".popsection"
     for table in sections:
         if table.kind == elf.RELOCATIONS and table.info in kept:
-            for where, kind_and_symbol, addend in _RELOCATION.iter_unpack(_bytes(image, table)):
+            for where, kind_and_symbol, addend in elf.RELOCATION.iter_unpack(elf.content(image, table)):
                 kind = types[kind_and_symbol & 0xFFFFFFFF]
                 place = symbols[kind_and_symbol >> 32].text
                 if kind in _NAMES_A_PLACE:
@@ -153,7 +150,7 @@ def _lines(image: bytes, entry: str) -> Iterator[str]:
 def _symbols(image: bytes, sections: list[elf.Section], labels: dict[int, str]) -> Iterator[_Symbol]:
     (table,) = (section for section in sections if section.kind == elf.SYMBOL_TABLE)
     strings = sections[table.link].offset
-    for name, info, visibility, section, value, size in elf.SYMBOL.iter_unpack(_bytes(image, table)):
+    for name, info, visibility, section, value, size in elf.SYMBOL.iter_unpack(elf.content(image, table)):
         is_local = info >> 4 == elf.LOCAL
         text = f"{labels.get(section, '?')} + {value}" if is_local else elf.string(image, strings + name)
         yield _Symbol(text, is_local, info & 15 == _FUNCTION, visibility & 3 == _HIDDEN, section, value, size)
@@ -163,7 +160,7 @@ def _content(image: bytes, section: elf.Section) -> Iterator[str]:
     if section.kind == elf.NO_BITS:
         yield f".zero {section.size}"
     else:
-        yield from _numbers(_bytes(image, section))
+        yield from _numbers(elf.content(image, section))
 
 
 def _numbers(content: bytes) -> Iterator[str]:
@@ -173,11 +170,3 @@ def _numbers(content: bytes) -> Iterator[str]:
         yield ".quad " + ", ".join(map(hex, words[begin : begin + 8]))
     if content[whole:]:
         yield ".byte " + ", ".join(map(str, content[whole:]))
-
-
-def _bytes(image: bytes, section: elf.Section) -> bytes:
-    return image[section.offset : section.offset + section.size]
-
-
-def _name_table(image: bytes) -> int:
-    return int(struct.unpack_from("<H", image, 62)[0])  # e_shstrndx

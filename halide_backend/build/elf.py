@@ -1,4 +1,4 @@
-"""The two things asked of ELF files: the symbols of an object, the build id of a library.
+"""What is asked of ELF files: the symbols, sections and relocations of an object, the build id of a library.
 
 Layout: System V ABI, "Object Files"; only 64-bit little-endian files are understood. pyelftools reads them too, but
 takes a hundred times as long for what each kernel is asked when it is compiled and again when it is loaded (1.8 ms,
@@ -20,9 +20,12 @@ _IDENTITY = b"\x7fELF\x02\x01\x01"  # magic, 64 bits, little-endian, version 1
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")  # name, binding and type, visibility, section, value, size
+RELOCATION = struct.Struct("<QQq")  # where, symbol << 32 | type, addend
 SYMBOL_TABLE, RELOCATIONS, NO_BITS, _NOTE = 2, 4, 8, 7  # sh_type SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_NOTE
 _BUILD_ID = 3  # n_type NT_GNU_BUILD_ID
+WRITE, ALLOCATED, EXECUTED = 1, 2, 4  # sh_flags
 LOCAL = 0  # STB_LOCAL
+UNWINDING = ".eh_frame"  # the section of tables for unwinding
 
 
 class NotAnObject(ValueError):
@@ -119,6 +122,18 @@ def sections(image: bytes | mmap.mmap) -> Iterator[Section]:
     table, count = header[6], header[12]
     for at in range(count):
         yield Section._make(_SECTION.unpack_from(image, table + at * _SECTION.size))
+
+
+def content(image: bytes, section: Section) -> bytes:
+    """The bytes of a section that has some in the file."""
+    return image[section.offset : section.offset + section.size]
+
+
+def section_names(image: bytes) -> list[str]:
+    """The names of all sections, in order."""
+    known = list(sections(image))
+    table = known[_HEADER.unpack_from(image)[13]]  # e_shstrndx
+    return [string(image, table.offset + section.name) for section in known]
 
 
 def string(image: bytes, at: int) -> str:

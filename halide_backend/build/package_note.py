@@ -31,14 +31,19 @@ class KernelNote:
     torch: str
 
 
+def line(kernel: str, targets: Sequence[str], torch: str) -> str:
+    """The line of a kernel, without its end."""
+    return f"halide_backend kernel={kernel} targets={','.join(targets)} c_interface={VERSION} torch={torch};"
+
+
 def note(kernel: str, targets: Sequence[str], torch: str) -> str:
     """Assembly language that puts the line of a kernel into a section of its own."""
-    line = f"halide_backend kernel={kernel} targets={','.join(targets)} c_interface={VERSION} torch={torch};"
-    return f'.pushsection .comment.halide_backend,"",@progbits\n.ascii "{line}\\n"\n.popsection\n'
+    text = line(kernel, targets, torch)
+    return f'.pushsection .comment.halide_backend,"",@progbits\n.ascii "{text}\\n"\n.popsection\n'
 
 
 def notes(file: bytes) -> list[KernelNote]:
-    """The lines in a library, or in C++ source."""
+    """The lines in a library, in C++ source, or in bytecode."""
     found = []
     for match in _LINE.finditer(file):
         kernel, targets, version, torch = (text.decode() for text in match.groups())

@@ -81,7 +81,7 @@ def processor_check(targets: Mapping[str, Target]) -> str:
     All of the library around it is compiled for the first one. So the C library is told not to load it elsewhere,
     as far as it tells processors apart.
     """
-    rows = ", \\\n".join(f'    {{"{name}", {{{_features(target)}}}}}' for name, target in targets.items())
+    rows = ", \\\n".join(f'    {{"{name}", {{{_text(target)}}}}}' for name, target in targets.items())
     first = next(iter(targets.values()))
     level = sum(first.requires() >= features for features in PSABI_LEVELS)
     note = _NOTE.format(bits=1 << level) if level else ""
@@ -93,11 +93,15 @@ def processor_check(targets: Mapping[str, Target]) -> str:
 {model_processor()}{note}"""
 
 
-def _features(target: Target) -> str:
+def features(target: Target) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What `target` needs and LLVM chooses on its own: names, and the numbers of `Feature` in model_processor.cpp."""
     needed = target.requires()
-    return ", ".join(f'{{"{name}", {_text(name, place)}}}' for name, place in _PLACES.items() if name in needed)
+    return tuple((name, (*place, _saved(name))) for name, place in _PLACES.items() if name in needed)
 
 
-def _text(name: str, place: tuple[int, ...]) -> str:
-    saved = _ZMM if name.startswith("avx512") else _YMM if name.startswith("avx") or name in _WITH_YMM else 0
-    return ", ".join(map(hex, (*place, saved)))
+def _saved(name: str) -> int:
+    return _ZMM if name.startswith("avx512") else _YMM if name.startswith("avx") or name in _WITH_YMM else 0
+
+
+def _text(target: Target) -> str:
+    return ", ".join(f'{{"{name}", {", ".join(map(hex, numbers))}}}' for name, numbers in features(target))

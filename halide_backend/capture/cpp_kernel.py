@@ -8,7 +8,6 @@ Inductor compiles in any case has to be compiled and linked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,10 +19,10 @@ from halide_backend.build.c_interface import c_function
 from halide_backend.build.entry_names import entry_name, is_machine_code, named
 from halide_backend.build.package_note import note
 from halide_backend.build.processor import processor_check
+from halide_backend.capture.bound_pipeline import BoundPipeline
 from halide_backend.capture.package_targets import package_targets
 from halide_backend.device_type import device_type
 from halide_backend.launch.model_runtime import gpu_runtime, model_runtime
-from halide_backend.pipeline import Compilation
 
 _STREAM = "halide_backend_stream_type"
 _HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
@@ -140,26 +139,7 @@ extern "C" __attribute__((visibility("hidden"))) const char* halide_backend_unsu
 """
 
 
-@dataclass(frozen=True)
-class CppPipeline:
-    """One pipeline of a kernel: `pointers` and `numbers` are the arguments of the kernel that it takes, by position."""
-
-    compilation: Compilation
-    pointers: tuple[int, ...]
-    numbers: tuple[int, ...]
-
-    @property
-    def artifacts(self) -> list[Artifact]:
-        """What is compiled for each target, the least demanding first."""
-        return [each.build.artifact.result() for each in (self.compilation, *self.compilation.others)]
-
-    @property
-    def entry(self) -> str:
-        """The pipeline's name: that of its function, in whatever process."""
-        return self.artifacts[0].entry
-
-
-def types(arguments: int, pipelines: Sequence[CppPipeline]) -> tuple[str, ...]:
+def types(arguments: int, pipelines: Sequence[BoundPipeline]) -> tuple[str, ...]:
     """The C++ types of the parameters of a kernel with so many arguments, and of the stream."""
     numbers = {position for pipeline in pipelines for position in pipeline.numbers}
     return *("int64_t" if position in numbers else "void*" for position in range(arguments)), _STREAM
@@ -184,7 +164,7 @@ def define(
     wrapper: Any,
     name: str,
     types: Sequence[str],
-    pipelines: Sequence[CppPipeline],
+    pipelines: Sequence[BoundPipeline],
     metadata: str,
     device: torch.device,
 ) -> None:
@@ -223,7 +203,7 @@ def define(
     wrapper.define_kernel(name, header + _FIND + function, metadata=metadata, gpu=False)
 
 
-def _call(name: str, pipeline: CppPipeline, stream: str) -> str:
+def _call(name: str, pipeline: BoundPipeline, stream: str) -> str:
     lines, numbers = [], "nullptr"
     if V.graph.aot_mode:
         kernels = ", ".join(map(_kernel, pipeline.artifacts))

@@ -17,7 +17,8 @@ from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
 from halide_backend.capture import cpp_kernel
-from halide_backend.capture.cpp_kernel import CppPipeline
+from halide_backend.capture.bound_pipeline import BoundPipeline
+from halide_backend.capture.fx_wrapper import FxLaunchLine
 from halide_backend.capture.launch_line import LaunchLine
 from halide_backend.capture.recording import Recordings
 from halide_backend.device_type import device_type
@@ -120,16 +121,19 @@ class KernelGroup:
         wrapper = V.graph.wrapper_code
         bound = [self._arguments(captured) for captured in self.captured]
         arguments = list(dict.fromkeys(argument for each in bound for argument in each))
+        if V.graph.fx_wrapper:
+            name = self._new_name()
+            wrapper.writeline(FxLaunchLine(name, tuple(arguments), tuple(self._pipelines(bound, arguments))))
+            return name
         texts = [compilation.text for compilation in self.compilations]
         pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(texts, bound)]
         device = self.nodes[0].get_device()
-        in_cpp = self._cpp_pipelines(bound, arguments) if V.graph.cpp_wrapper else []
+        in_cpp = self._pipelines(bound, arguments) if V.graph.cpp_wrapper else []
         types = cpp_kernel.types(len(arguments), in_cpp) if in_cpp else ()
         body = _call_text(pipelines, len(arguments), device, self.together, self._schedules_text(bound, arguments))
-        name: str | None = wrapper.src_to_kernel.get(body)
-        if name is None:
-            fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
-            name = "_".join(["halide", fused, wrapper.next_kernel_suffix()])
+        known: str | None = wrapper.src_to_kernel.get(body)
+        name = known or self._new_name()
+        if known is None:
             wrapper.src_to_kernel[body] = name
             metadata = "\n".join(get_kernel_metadata(self.nodes, wrapper))
             if in_cpp:
@@ -142,13 +146,17 @@ class KernelGroup:
         wrapper.writeline(LaunchLine(wrapper, name, tuple(arguments), device, types))
         return name
 
-    def _cpp_pipelines(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> list[CppPipeline]:
+    def _new_name(self) -> str:
+        fused = get_fused_kernel_name(self.nodes, config.cpp.descriptive_names or "original_aten")
+        return "_".join(["halide", fused, V.graph.wrapper_code.next_kernel_suffix()])
+
+    def _pipelines(self, bound: Sequence[Sequence[Any]], arguments: Sequence[Any]) -> list[BoundPipeline]:
         pipelines = []
         for captured, compilation, names in zip(self.captured, self.compilations, bound):
             positions = tuple(map(arguments.index, names))
             first = len(captured.program.inputs)
             last = first + len(captured.sizes)
-            pipelines.append(CppPipeline(compilation, positions[:first] + positions[last:], positions[first:last]))
+            pipelines.append(BoundPipeline(compilation, positions[:first] + positions[last:], positions[first:last]))
         return pipelines
 
     def _schedules_text(self, bound: Sequence[Sequence[str]], arguments: Sequence[str]) -> str:
@@ -172,15 +180,18 @@ class KernelGroup:
         written = tuple(position for position, name in enumerate(arguments) if name in outputs)
         return f", schedules={{\n{found}}}, written={written!r}"
 
-    def _arguments(self, captured: Captured) -> list[str]:
-        """What the wrapper passes to one pipeline: its inputs, its sizes, its outputs."""
+    def _arguments(self, captured: Captured) -> list[Any]:
+        """What the wrapper passes to one pipeline: its inputs, its sizes, its outputs; an FX wrapper has expressions
+        of sizes, others print them.
+        """
         names = [self._name(memory) for memory in captured.memories]
         inputs = len(captured.program.inputs)
         names[:inputs] = [self._on_device(*pair) for pair in zip(captured.memories, names[:inputs])]
         for size in captured.sizes:
             V.graph.wrapper_code.ensure_size_computed(size)
         printed = cexpr if V.graph.cpp_wrapper else pexpr
-        return [*names[:inputs], *map(printed, captured.sizes), *names[inputs:]]
+        sizes = captured.sizes if V.graph.fx_wrapper else map(printed, captured.sizes)
+        return [*names[:inputs], *sizes, *names[inputs:]]
 
     def _name(self, memory: str) -> str:
         """The wrapper's name of the memory: its last reuse, since earlier names are gone by the time of the call."""

@@ -215,7 +215,9 @@ class HalideScheduling(BaseScheduling):
         if known is not None:
             return known.again()
         name = _name_of(captured.nodes)
-        compilation = compile_program(captured.program, name, device, V.graph.cpp_wrapper, self._targets)
+        compilation = compile_program(
+            captured.program, name, device, V.graph.cpp_wrapper or V.graph.fx_wrapper, self._targets
+        )
         self._compilations[captured.program, device] = compilation
         return compilation
 
@@ -223,7 +225,8 @@ class HalideScheduling(BaseScheduling):
         """Leave one node to Inductor's own backend, after everything that runs before it."""
         from halide_backend import config
 
-        if not (config.delegate and self._kind.delegate):
+        # Inductor's own kernels for a CPU are C++, which no FX graph calls.
+        if V.graph.fx_wrapper or not (config.delegate and self._kind.delegate):
             raise reason
         self.flush()
         log.warning("%s is left to Inductor's %s backend: %s", node.get_name(), self._delegate.name, reason.what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from pathlib import Path
 def model_runtime() -> str:
     """What kernels call (docs/reference/c-interface.md), to be compiled into the library that has them, once."""
     return _text("model_runtime.cpp")
+
+
+@cache
+def runtime_functions() -> frozenset[str]:
+    """The names of the functions that `model_runtime` defines for kernels."""
+    return frozenset(re.findall(r"^\S+ (halide_\w+)\(", model_runtime(), re.MULTILINE))
 
 
 @cache

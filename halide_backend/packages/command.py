@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PACKAGE = """\
 Make an AOTInductor package with kernels of this backend (docs/how-to/ship-a-model.md). SOURCE is a Python
 file that defines `exported_program`, the result of torch.export.export or a function that returns it;
-FILE.py:name or module:name; or a file of torch.export.save. Needs g++.
+FILE.py:name or module:name; or a file of torch.export.save. Needs g++, or --without-compiler.
 """
 
 INSPECT = """\
@@ -37,6 +37,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="NAMES",
         help="the option aot_targets: sse41,avx2,avx512 for example, what kernels are for (default: this machine)",
     )
+    package.add_argument(
+        "--without-compiler",
+        action="store_true",
+        help="start no compiler: a prototype, for a CPU and one target (docs/design/bytecode.md)",
+    )
     package.set_defaults(run=_package)
     inspect = commands.add_parser(
         "inspect",
@@ -55,7 +60,7 @@ def _package(asked: argparse.Namespace) -> int:
     from halide_backend.packages.make import make
 
     halide_backend.reset_stats()
-    make(asked.source, asked.targets, asked.out)
+    make(asked.source, asked.targets, asked.out, asked.without_compiler)
     print(description(asked.out, contents(asked.out)))
     reasons = halide_backend.stats()["delegation_reasons"]
     if reasons:

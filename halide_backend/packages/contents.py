@@ -12,6 +12,8 @@ from halide_backend.build import package_note
 from halide_backend.build.package_note import KernelNote
 from halide_backend.errors import PackageError
 
+#: How the name of a file ends that has the model of a package made without a compiler.
+BYTECODE = ".bytecode"
 #: A kernel of Inductor's C++ backend: a symbol of a library, or a function in source.
 _DELEGATED = re.compile(rb"(?:\0|void )(cpp_fused_\w+|cpp_\d+)(?:\0|\()")
 
@@ -22,7 +24,8 @@ class Model:
 
     Attributes:
         name: "model", unless the package has several.
-        kind: "library", or "source" for one that has to be built (`package_cpp_only`).
+        kind: "library"; "source" for one that has to be built (`package_cpp_only`); or "bytecode" for one that was made
+            without a compiler.
         code: size of the library, without weights that stand in files of their own, or of the source.
         native, delegated: kernels of this backend, and names of those of Inductor's C++ backend.
         metadata: what torch and the maker of the package wrote down, such as AOTI_DEVICE_KEY.
@@ -88,6 +91,8 @@ def _model(files: zipfile.ZipFile, name: str, infos: list[zipfile.ZipInfo]) -> M
     for info in infos:
         if info.filename.endswith("_metadata.json"):
             metadata.update(json.loads(files.read(info)))
-    kind = "library" if libraries else "source"
+    bytecode = [files.read(info) for info in infos if info.filename.endswith(BYTECODE)]
+    notes.update((note.kernel, note) for text in bytecode for note in package_note.notes(text))
+    kind = "bytecode" if bytecode else "library" if libraries else "source"
     size = sum(info.file_size for info in code)
     return Model(name, kind, size, tuple(notes.values()), tuple(sorted(delegated)), metadata)

@@ -6,23 +6,24 @@ import importlib
 import os
 import runpy
 import sys
-from pathlib import Path
 from typing import Any
 
-from halide_backend.errors import HalideBackendError, PackageError, ScriptFailed
+from halide_backend.errors import PackageError, ScriptFailed
+from halide_backend.packages.replaced import replaced
 from halide_backend.terminal import Progress
 
 #: What a Python file has to define, unless another name is asked for.
 NAME = "exported_program"
 
 
-def make(source: str, targets: str, output: str) -> None:
+def make(source: str, targets: str, output: str, without_compiler: bool = False) -> None:
     """Write the package of `source` to the file `output`, or leave that as it was.
 
     Args:
         source: a Python file, FILE.py:name or module:name, where the name, `exported_program` unless another is given,
             is an ExportedProgram or a function that returns one; or a file of torch.export.save.
         targets: as for the option `aot_targets`; "" is this machine.
+        without_compiler: make what `halide_backend.package_without_compiler` does.
 
     Raises:
         HalideBackendError: a target is unknown, `source` is none or fails, `output` cannot be written, or the package
@@ -39,8 +40,12 @@ def make(source: str, targets: str, output: str) -> None:
         progress.doing(f"reading {source}")
         exported = _exported(source)
         progress.done()
-        progress.doing("compiling kernels, then C++")
-        _compile(exported, output)
+        if without_compiler:
+            progress.doing("compiling kernels")
+            halide_backend.package_without_compiler(exported, output)
+        else:
+            progress.doing("compiling kernels, then C++")
+            _compile(exported, output)
         progress.done()
 
 
@@ -49,27 +54,10 @@ def _compile(exported: Any, output: str) -> None:
 
     import halide_backend
 
-    # torch writes where it is told to while it compiles; what was there stays if it fails.
-    unfinished = f"{output.removesuffix('.pt2')}.unfinished.pt2"
-    try:
-        with torch.no_grad():
-            torch._inductor.aoti_compile_and_package(
-                exported, package_path=unfinished, inductor_configs=halide_backend.aot_configs()
-            )
-        os.replace(unfinished, output)
-    except Exception as error:
-        inner = getattr(error, "inner_exception", error)
-        if isinstance(inner, HalideBackendError):
-            raise inner from error
-        said = "\n".join(str(error).strip().splitlines()[:20])
-        raise PackageError(
-            f"torch cannot compile it: {type(error).__name__}: {said}",
-            where=output,
-            cure="Try torch._inductor.aoti_compile_and_package with cpu_backend='cpp': where that fails, too, the "
-            "error is the model's or torch's.",
-        ) from error
-    finally:
-        Path(unfinished).unlink(missing_ok=True)
+    with replaced(output) as unfinished, torch.no_grad():
+        torch._inductor.aoti_compile_and_package(
+            exported, package_path=unfinished, inductor_configs=halide_backend.aot_configs()
+        )
 
 
 def _exported(source: str) -> Any:

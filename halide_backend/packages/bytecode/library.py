@@ -1,0 +1,126 @@
+"""The library in a package that was made without a compiler: where it is, and how it is built, which needs g++.
+
+    python -m halide_backend.packages.bytecode.library
+
+builds it for the installed version of torch, beside its sources: torch's container of models and the interpreter of
+bytecode. What makes packages only copies it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from halide_backend.errors import PackageError
+from halide_backend.launch.model_runtime import runtime_functions
+from halide_backend.packages.bytecode.instructions import FORMAT
+
+_HERE = Path(__file__).parent
+#: As far as torch's version of the C functions goes: those of the CPU, and those of ATen for all devices.
+_HEADERS = ("c_shim_cpu.h", "c_shim_aten.h")
+_DECLARATION = re.compile(r"AOTITorchError (aoti_torch_\w+)\(([^)]*)\)")
+
+
+def library() -> Path:
+    """The library for the installed torch.
+
+    Raises:
+        PackageError: it was not built for this version of torch.
+    """
+    path = _path()
+    if not path.is_file():
+        import torch
+
+        raise PackageError(
+            f"there is no library of bytecode for torch {torch.__version__} on {platform.machine()}",
+            where=str(path),
+            cure="Build it once, with g++: python -m halide_backend.packages.bytecode.library",
+        )
+    return path
+
+
+def build() -> Path:
+    """Compile the library for the installed torch; where it is.
+
+    Raises:
+        PackageError: the compiler, $CXX or g++, is not there or fails.
+    """
+    path = _path()
+    unfinished = path.with_name(f"{path.stem}.{os.getpid()}.so")
+    command = _command(str(unfinished))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PackageError(
+                f"the compiler fails: {done.stderr[-4000:]}", where=command[0], cure="Try another one: CXX."
+            )
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise PackageError(
+            f"it cannot be built: {error}", where=str(path), cure="Install g++, or set CXX to another compiler."
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def is_current() -> bool:
+    """Whether the library is there, and newer than its sources."""
+    path = _path()
+    sources = [*_HERE.glob("*.?pp"), *(_HERE.parents[1] / "launch").glob("model_*.cpp"), _HERE / "instructions.py"]
+    return path.is_file() and path.stat().st_mtime > max(source.stat().st_mtime for source in sources)
+
+
+@cache
+def declared() -> dict[str, tuple[tuple[str, str], ...]]:
+    """torch's C functions by their names; of each the parameters, as pairs of C type and name."""
+    folder = _torch() / "include/torch/csrc/inductor/aoti_torch/generated"
+    functions = {}
+    for header in _HEADERS:
+        for name, parameters in _DECLARATION.findall((folder / header).read_text()):
+            pairs = (parameter.strip().rpartition(" ") for parameter in parameters.split(",") if parameter.strip())
+            functions[name] = tuple((kind, parameter) for kind, _, parameter in pairs)
+    return functions
+
+
+def _command(path: str) -> Sequence[str]:
+    torch = _torch()
+    interface = torch / "_inductor/codegen/aoti_runtime/interface.cpp"
+    defined = {
+        "HALIDE_BACKEND_BYTECODE_FORMAT": str(FORMAT),
+        "HALIDE_BACKEND_SHIMS": " ".join(f"HALIDE_BACKEND_SHIM({name})" for name in declared()),
+        "HALIDE_BACKEND_RUNTIME": " ".join(f"HALIDE_BACKEND_RUNTIME_FUNCTION({name})" for name in runtime_functions()),
+        "HALIDE_BACKEND_TORCH_INTERFACE": f'"{interface}"',
+        "USE_MMAP_EXTERNAL": "1",
+    }
+    return (
+        os.environ.get("CXX", "g++"),
+        *("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-plt", "-Wall", "-Wextra"),
+        *(f"-D{name}={value}" for name, value in defined.items()),
+        *("-isystem", str(torch / "include")),
+        *(str(_HERE / name) for name in ("model.cpp", "program.cpp")),
+        *("-L", str(torch / "lib"), "-ltorch_cpu", "-ldl", "-lm", "-Wl,--as-needed", "-Wl,-s", "-o", path),
+    )
+
+
+def _path() -> Path:
+    import torch
+
+    version = ".".join(torch.__version__.split(".")[:2])
+    return _HERE / f"model-torch{version}-{platform.machine()}.so"
+
+
+def _torch() -> Path:
+    import torch
+
+    return Path(torch.__file__).parent
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{build()}\n")
