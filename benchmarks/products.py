@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from halide_backend.bench.provenance import provenance
-from halide_backend.bench.timing import alternate, calls
+from halide_backend.bench.timing import SAMPLED_S, alternate, calls
 from halide_backend.inspection.compiled import Compiled, compile_for
 from halide_backend.products.choice import Choice
 
@@ -77,9 +77,7 @@ def trial(function: Callable[..., Tensor], shape: tuple[int, int, int]) -> dict[
         errors[library] = float((got.double() - wanted).abs().max() / wanted.abs().max())
     assert library_of(compiled["aten"]) == "aten" and library_of(compiled["onednn"]) == "onednn"
     assert max(errors.values()) < 1e-5, errors
-    samplers = [(name, calls(each.call, arguments)) for name, each in compiled.items()]
-    orders = alternate(dict(samplers), 5), alternate(dict(reversed(samplers)), 5)
-    samples = {name: [*orders[0][name], *orders[1][name]] for name in LIBRARIES}
+    samples = alternate({name: calls(each.call, arguments) for name, each in compiled.items()}, seconds=SAMPLED_S)
     return {
         "product": function.__name__,
         "shape": shape,

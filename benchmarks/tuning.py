@@ -34,7 +34,7 @@ from halide_backend.bench.case import Case, Selection, cases
 from halide_backend.bench.kernels import GROUPS
 from halide_backend.bench.provenance import provenance
 from halide_backend.bench.roofline import Roofline
-from halide_backend.bench.timing import alternate, calls, copies, replays
+from halide_backend.bench.timing import SAMPLED_S, alternate, calls, copies, replays
 from halide_backend.bench.work import Operations, bytes_moved
 from halide_backend.build.target import Target
 from halide_backend.cache_key import NAME
@@ -187,7 +187,8 @@ def _gain(case: Case, schedules: str, roofline: Roofline | None) -> Gain | None:
         operands = copies(arguments, case.arguments)
         samples = alternate({name: replays(each.call, operands) for name, each in compiled.items()}, _ROUNDS)
     else:
-        samples = alternate({name: calls(each.call, arguments) for name, each in compiled.items()}, _ROUNDS)
+        samplers = {name: calls(each.call, arguments) for name, each in compiled.items()}
+        samples = alternate(samplers, _ROUNDS, SAMPLED_S)
     rules, tuned = (statistics.median(samples[name]) for name in options)
     least = roofline.seconds(int(share), counted.count) if roofline else 0.0
     return Gain(case.name, rules, tuned, least * 1e6 / rules)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from halide_backend.bench.timing import alternate, calls, copies, replays
+from halide_backend.bench.timing import SAMPLED_S, alternate, calls, copies, replays
 from halide_backend.inspection.compiled import compile_for
 
 #: Sines added to the slowed kernel, which is pointwise and cheap otherwise: it takes ten times as long or more.
@@ -69,10 +69,9 @@ def control(backend: str, device: str, clock: Callable[[], float] = time.perf_co
         each.check_run(lambda each=each: each.call(x))  # type: ignore[misc]
     if device == "cuda":
         operands = copies((x,), lambda: (x.clone(),))
-        samplers = {name: replays(each.call, operands) for name, each in compiled.items()}
-    else:
-        samplers = {name: calls(each.call, (x,), clock) for name, each in compiled.items()}
-    return Control(backend, alternate(samplers))
+        return Control(backend, alternate({name: replays(each.call, operands) for name, each in compiled.items()}))
+    samplers = {name: calls(each.call, (x,), clock) for name, each in compiled.items()}
+    return Control(backend, alternate(samplers, seconds=SAMPLED_S, clock=clock))
 
 
 def _gate(x: Tensor) -> Tensor:

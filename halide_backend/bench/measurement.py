@@ -19,7 +19,7 @@ from halide_backend.bench.case import Case
 from halide_backend.bench.contestants import Contestants
 from halide_backend.bench.copy_bandwidth import CopyBandwidth
 from halide_backend.bench.roofline import Roofline
-from halide_backend.bench.timing import allocations, alternate, calls, copies, replays
+from halide_backend.bench.timing import SAMPLED_S, allocations, alternate, calls, copies, replays
 from halide_backend.bench.work import Operations, bytes_moved
 from halide_backend.cache_key import NAME
 from halide_backend.inspection.compiled import Compiled
@@ -152,7 +152,7 @@ def _time(
         result.samples = alternate(samplers)
         return
     samplers = {name: calls(each.call, arguments) for name, each in compiled.items()}
-    samples = alternate({**samplers, "": allocations(results)})
+    samples = alternate({**samplers, "": allocations(results)}, seconds=SAMPLED_S)
     result.allocation = samples.pop("")
     result.samples = samples
 

@@ -16,8 +16,10 @@ Sampler = Callable[[], float]
 #: Samples of each, after as many that do not count.
 ROUNDS, WARM_UP = 9, 2
 
-#: On a CPU a sample is the mean of as many calls as fill this time.
-_SAMPLE_S = 0.01
+#: On a CPU a sample is the mean of as many calls as fill the first time, and each callable is sampled for the second.
+#: Who else uses a cache or the memory changes within some milliseconds: nine samples of 10 ms found a kernel with an
+#: operand of 4 MB 17 % slower than itself, a hundred of 1 ms 5 % at most (docs/how-to/benchmark-kernels.md).
+_SAMPLE_S, SAMPLED_S = 0.001, 0.1
 
 #: Bytes from which the C library asks the system for an allocation, and gives it back when it is freed.
 _MAPPED = 32 << 20
@@ -26,15 +28,25 @@ _MAPPED = 32 << 20
 _FOOTPRINT, _MOST_CALLS = 400 << 20, 24
 
 
-def alternate(samplers: Mapping[str, Sampler], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Every sample by name, in microseconds."""
+def alternate(
+    samplers: Mapping[str, Sampler],
+    rounds: int = ROUNDS,
+    seconds: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Every sample by name, in microseconds: `rounds` of each, and more until each has been sampled for `seconds`.
+
+    Every second round is in reverse order, since a callable finds in the caches what the one before it left there.
+    """
     for _ in range(WARM_UP):
         for sample in samplers.values():
             sample()
     samples: dict[str, list[float]] = {name: [] for name in samplers}
-    for _ in range(rounds):
-        for name, sample in samplers.items():
+    order, end = list(samplers.items()), clock() + seconds * len(samplers)
+    while min(map(len, samples.values())) < rounds or clock() < end:
+        for name, sample in order:
             samples[name].append(round(sample(), 3))
+        order.reverse()
     return samples
 
 

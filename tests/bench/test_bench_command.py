@@ -35,7 +35,9 @@ def test_every_sample_is_kept_and_every_callable_checked(tmp_path: Path, capsys:
     for result in results:
         assert result["held_back"] == (result in document["held_back_results"])
         assert result["right"]
-        assert {name: len(samples) for name, samples in result["samples"].items()} == {NAME: 9, "cpp": 9, "eager": 9}
+        counts = {name: len(samples) for name, samples in result["samples"].items()}
+        assert counts.keys() == {NAME, "cpp", "eager"}
+        assert min(counts.values()) == max(counts.values()) >= 9
         assert result["kernels"] == {NAME: {NAME: 1}, "cpp": {"cpp": 1}, "eager": {}}
         assert result["ran"] == {NAME: {NAME: 1}, "cpp": {}, "eager": {}}
         assert result["roofline_s"] > 0

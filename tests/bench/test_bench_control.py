@@ -40,9 +40,9 @@ def test_a_backend_is_as_fast_as_itself_and_faster_than_itself_slowed(backend: s
     found = control(backend, "cpu", clock=time.thread_time)
     assert 0.67 < found.alike < 1.5
     assert found.slowed > LEAST
-    assert {name: len(samples) for name, samples in found.samples.items()} == dict.fromkeys(
-        ("first", "second", "slowed"), 9
-    )
+    counts = {name: len(samples) for name, samples in found.samples.items()}
+    assert counts.keys() == {"first", "second", "slowed"}
+    assert min(counts.values()) == max(counts.values()) >= 9
     assert found.to_json()["samples_us"] == found.samples
 
 
