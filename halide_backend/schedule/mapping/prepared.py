@@ -7,17 +7,19 @@ from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened
 from halide_backend.program.gathered_rows import with_functions_of_rows
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.program.silu import with_shared_sigmoids
 from halide_backend.schedule.device import Cpu, Device
 
 
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
     are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
-    one operation. On a CPU gathers along computed rows become functions of a row.
+    one operation. On a CPU gathers along computed rows become functions of a row, and a SiLU beside a sigmoid shares
+    its exponential.
 
     Raises:
         Unsupported: it has no such form.
     """
     if isinstance(device, Cpu):
-        return with_functions_of_rows(program)
+        return with_functions_of_rows(with_shared_sigmoids(program))
     return composed(flattened(without_applications(program)))
