@@ -28,6 +28,11 @@ class Cpu:
     architecture: str = "x86-64"
 
     @property
+    def vector_registers(self) -> int:
+        """How many there are: x86-64 has 16 without AVX-512, others 32."""
+        return 16 if self.architecture == "x86-64" and self.vector_bytes < 64 else 32
+
+    @property
     def name(self) -> str:
         """The class, as tuned plans are filed under it: rules know no vendor, but what is fast differs."""
         return self.classes[0]

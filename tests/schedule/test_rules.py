@@ -149,3 +149,25 @@ def test_loops_of_computed_length_have_a_legal_plan_whatever_is_typical(extent: 
     sums = Stage("out", Role.OUTPUT, (three,), calls=("total",), contiguous={"x1": 12})
     for graph in (StageGraph((copy,), ("x0",)), StageGraph((operand, total, sums), ("x1",))):
         check(graph, steps_of(graph, 64))
+
+
+def short_row_unrolls(extent: int, work: int, vector_bytes: int) -> list[str]:
+    graph = rows_of(extent, work)
+    schedule = steps_of(graph, vector_bytes)
+    check(graph, schedule)
+    return [step.var for step in schedule if isinstance(step, Unroll) and step.var == "r_0$x_o"]
+
+
+@pytest.mark.parametrize(
+    ("extent", "vector_bytes", "count"),
+    [(100, 64, 1), (37, 64, 1), (100, 32, 0), (60, 32, 1), (300, 64, 0)],
+    ids=["7 of 32 registers", "3 of 32", "13 of 16", "8 of 16", "19 of 32"],
+)
+def test_a_row_that_half_the_registers_hold_is_added_up_without_a_loop(
+    extent: int, vector_bytes: int, count: int
+) -> None:
+    assert len(short_row_unrolls(extent, 1, vector_bytes)) == count
+
+
+def test_a_row_of_much_work_has_a_loop() -> None:
+    assert not short_row_unrolls(100, 30, 64)

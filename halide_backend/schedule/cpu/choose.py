@@ -13,7 +13,7 @@ from halide_backend.schedule.cpu.column_blocks import column_blocks
 from halide_backend.schedule.cpu.column_reductions import reduce_columns
 from halide_backend.schedule.cpu.functions import function, rows_of
 from halide_backend.schedule.cpu.grouped_columns import groups, reduce_groups
-from halide_backend.schedule.cpu.kernel import CpuKernel, Nest
+from halide_backend.schedule.cpu.kernel import CpuKernel, Nest, is_short
 from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
@@ -69,10 +69,12 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     if kernel.contiguous not in over and stage.loops:
         return reduce_columns(kernel, stage, level)
+    along, lanes = kernel.contiguous if kernel.contiguous in over else over[0], kernel.lanes(stage.bits)
     return reduce_in_lanes(
         stage,
-        along=kernel.contiguous if kernel.contiguous in over else over[0],
-        lanes=kernel.lanes(stage.bits),
+        along=along,
+        lanes=lanes,
+        short=level is not None and all(is_short(kernel, loop, lanes) for loop in stage.updates),
         at=(level.parent, level.var) if level else None,
         parallel=level is None and kernel.parallel,
         choices=kernel.choices,

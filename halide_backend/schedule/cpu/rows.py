@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, loop_along, vectors
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, is_short, loop_along, vectors
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.stage import Stage
+from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step, Unroll
 
 UNROLL = Knob("rows.unroll", (1, 2, 4), "vectors of a row of an output that are computed together")
@@ -24,7 +24,7 @@ def rows(kernel: CpuKernel) -> Nest:
         if inner:
             vector = vectors(stage.name, inner[0].name, inner[0].extent, kernel.lanes(stage.bits))
             steps += vector.steps
-            unrolled = _unrolled(kernel, stage, vector.loops[1])
+            unrolled = _unrolled(kernel, stage, inner[0], vector.loops[1])
             steps += unrolled
             order += [vector.loops[0], *([f"{vector.loops[1]}_u"] if unrolled else []), vector.loops[1]]
             order += [loop.name for loop in inner[1:]]
@@ -36,9 +36,12 @@ def rows(kernel: CpuKernel) -> Nest:
     return Nest(tuple(steps), level, around, tasks.axis)
 
 
-def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str) -> list[Step]:
-    """Steps that compute several of the vectors along `vectors_of` of an output together."""
-    count = kernel.choices.number(UNROLL, 1, "LLVM unrolls as far as it pays")
+def _unrolled(kernel: CpuKernel, stage: Stage, loop: Loop, vectors_of: str) -> list[Step]:
+    """Steps that compute several of the vectors of an output's `loop`, along `vectors_of`, together."""
+    lanes = kernel.lanes(stage.bits)
+    whole = -(-loop.extent // lanes) if is_short(kernel, loop, lanes) else 1
+    why = "all of a short row, which stays in registers" if whole > 1 else "LLVM unrolls as far as it pays"
+    count = kernel.choices.number(UNROLL, whole, why)
     if count == 1:
         return []
     return [Split(stage.name, vectors_of, vectors_of, f"{vectors_of}_u", count), Unroll(stage.name, f"{vectors_of}_u")]

@@ -20,6 +20,7 @@ from halide_backend.schedule.steps import (
 )
 
 VECTORS = Knob("vector_reduction.accumulators", (1, 2, 4, 8), "vectors of accumulators side by side")
+UNROLL = Knob("vector_reduction.unroll", (False, True), "add up a short row without a loop")
 CHUNK = Knob("vector_reduction.partial", (4_096, 16_384, 65_536), "elements of one partial result, which threads share")
 
 #: Terms of one accumulator in a partial result, as many as in a chunk of 64 accumulators.
@@ -38,22 +39,30 @@ _HORIZONTAL = frozenset({"min", "max"})
 
 
 def reduce_in_lanes(
-    stage: Stage, *, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool, choices: Choices
+    stage: Stage, *, along: str, lanes: int, short: bool, at: tuple[str, str] | None, parallel: bool, choices: Choices
 ) -> list[Step]:
-    """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`.
+    """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`, without a loop if it is `short`.
 
     `at` is the (consumer, variable) inside which it is computed, None for before everything else; `parallel` shares
     the partial results of a long reduction among threads.
     """
-    return _Lanes(stage, along, lanes, at, parallel, choices).steps
+    return _Lanes(stage, along, lanes, short, at, parallel, choices).steps
 
 
 class _Lanes:
     def __init__(
-        self, stage: Stage, along: str, lanes: int, at: tuple[str, str] | None, parallel: bool, choices: Choices
+        self,
+        stage: Stage,
+        along: str,
+        lanes: int,
+        short: bool,
+        at: tuple[str, str] | None,
+        parallel: bool,
+        choices: Choices,
     ) -> None:
         self.steps: list[Step] = []
         self.at = at
+        self.short = short
         self.lanes = lanes
         self._choices, self._name = choices, stage.name
         self.operator = stage.operator
@@ -127,6 +136,10 @@ class _Lanes:
         self._place(lanes)
         steps = Loop(outer, -(-loop.extent // width), loop.axis)
         self._cascade(lanes, width, [steps, *others])
+        if self.short and not others and steps.extent > 1:
+            why = "a short row stays in registers"
+            if self._choices.flag(UNROLL, True, why, at=self._name):
+                self.steps.append(Unroll(lanes, outer, update=0))
         self._combine(func, inner, width)
 
     def _cascade(self, func: str, width: int, serial: list[Loop]) -> None:
