@@ -239,6 +239,22 @@ def program(a1, a2, a3):
     v3 = F.pad(v1, (-1, 0, 0, 1), value=1)
     return v0, v2, v3,
 """,
+    "two outputs of one loop that were unrolled differently: no legal schedule (seed 981286)": """
+# a0: (17, 2, 15, 16) bfloat16 special contiguous seed 1988284288
+# a1: (17, 2, 15, 16) bfloat16 special contiguous seed 1201206839
+def program(a0, a1):
+    a0.fill_(0.5)
+    v1 = a0.argmax(dim=0, keepdim=False)
+    v2 = torch.softmax(a1, -3)
+    v3 = v2.clamp(-3, 3).expm1()
+    v4 = -v2
+    v5 = torch.minimum(a1, a0)
+    v6 = a0 - a0
+    v7 = torch.fmax(v4, v6)
+    v8 = v4[:, 1]
+    v9 = v8.amax(dim=(0, 1), keepdim=False)
+    return v1, v3, v5, v6, v7, v9,
+""",
     "isnan of a float64 cosine took more than 4 GB to compile (seed 6805)": """
 # a0: (1,) float64 special contiguous seed 1391009911
 def program(a0):

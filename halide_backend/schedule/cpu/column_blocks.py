@@ -53,15 +53,18 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     within = [loop for loop in parent.loops if loop.axis not in outer]
     tasks = _tasks_of_rows(kernel, column, within) if streamed else _tasks(kernel, column, others)
     steps: list[Step] = []
+    rows = [axis for axis in others[-1:] if axis != tasks.axis]
+    # Outputs with other loops than each other's could not be computed together.
+    few = [_few(stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
+    few_vectors, few_rows = map(min, zip(*few))
     for stage in kernel.outputs:
         inner = [loop.name for loop in within if has(stage, loop.axis)]
         vector = vectors(stage.name, f"{column}_i", block, lanes)
         # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
-        few = _few(stage, loop_along(stage, column), block, lanes, [axis for axis in others[-1:] if axis != tasks.axis])
-        unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u", few[0])
-        together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few[1])
+        unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u", few_vectors)
+        together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few_rows)
         within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block),
