@@ -98,11 +98,11 @@ class _Rows:
                 own = axes_of(value.attribute.index)
                 if value.attribute.coordinates:
                     return -1
-            case sympy.Expr():
-                own = axes_of(value.attribute)
             case _ if any(self.is_place(operand) for operand in value.operands):
                 # The number of the row itself, not what lies there.
                 return -1
+            case sympy.Expr():
+                own = axes_of(value.attribute)
         return rows.pop() if name not in own and len(rows) == 1 else -1
 
     def _form(self, position: int) -> Hashable:
@@ -169,13 +169,15 @@ class _Rewriting:
         for position in self._needed():
             value, group = program.values[position], self._group.get(position)
             if group is None:
-                self._found[position] = self._add(value, value.operands, value.attribute)
+                self._found[position] = self._add(value, value.operands, value.attribute, self._found)
                 continue
             for each in self._rows.behind(group.first):
                 if each not in self._along:
                     function = program.values[each]
                     operands = tuple(o for o in function.operands if not self._rows.is_place(o))
-                    self._along[each] = self._add(function, operands, self._rows.moved(each))
+                    # What is needed at this row as well is still another value than that along all rows.
+                    known = self._found | self._along
+                    self._along[each] = self._add(function, operands, self._rows.moved(each), known)
             place = self._found[group.rows[position]]
             at = Apply(((self._rows.axis.name, ValueSymbol.of(place)),))
             self._found[position] = self._append("apply", value.dtype, (self._along[group.first], place), at)
@@ -183,7 +185,7 @@ class _Rewriting:
             program,
             values=tuple(self._values),
             stores=tuple(
-                replace(store, value=self._found[store.value], index=store.index.xreplace(self._symbols()))
+                replace(store, value=self._found[store.value], index=store.index.xreplace(_symbols(self._found)))
                 for store in program.stores
             ),
             checks=tuple(replace(check, condition=self._found[check.condition]) for check in program.checks),
@@ -209,18 +211,19 @@ class _Rewriting:
                 stack += values[position].operands
         return sorted(found)
 
-    def _add(self, value: Value, operands: Sequence[int], attribute: object) -> int:
-        new = tuple(self._along[o] if o in self._along and o not in self._found else self._found[o] for o in operands)
+    def _add(self, value: Value, operands: Sequence[int], attribute: object, known: Mapping[int, int]) -> int:
+        """Append `value`, with `known` new positions for old ones."""
         match attribute:
             case Load():
-                attribute = replace(attribute, index=attribute.index.xreplace(self._symbols()))
+                attribute = replace(attribute, index=attribute.index.xreplace(_symbols(known)))
             case sympy.Expr():
-                attribute = attribute.xreplace(self._symbols())
-        return self._append(value.operation, value.dtype, new, attribute)
+                attribute = attribute.xreplace(_symbols(known))
+        return self._append(value.operation, value.dtype, tuple(known[o] for o in operands), attribute)
 
     def _append(self, operation: str, dtype: str, operands: tuple[int, ...], attribute: object) -> int:
         self._values.append(Value.of(operation, dtype, operands, attribute, self._values))
         return len(self._values) - 1
 
-    def _symbols(self) -> Mapping[sympy.Symbol, sympy.Expr]:
-        return {ValueSymbol.of(old): ValueSymbol.of(new) for old, new in self._found.items()}
+
+def _symbols(known: Mapping[int, int]) -> Mapping[sympy.Symbol, sympy.Expr]:
+    return {ValueSymbol.of(old): ValueSymbol.of(new) for old, new in known.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ def interpolation(mode: str, factor: float, corners: bool = False) -> Callable[[
     return lambda x: F.interpolate(x, scale_factor=factor, mode=mode, align_corners=corners)
 
 
-def compiled(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, list[LoopProgram]]:
+def compiled(function: Callable[[Tensor], Any], x: Tensor) -> tuple[Any, list[LoopProgram]]:
     """What `function` of x is, and the programs of its kernels."""
     torch._dynamo.reset()
     halide_backend.reset_stats()
@@ -68,6 +69,44 @@ def test_rows_that_data_name_are_read_wherever_they_are() -> None:
     def function(x: Tensor) -> Tensor:
         picked = x[:, rows][:, :, columns]
         return torch.tanh(picked) + torch.tanh(x[:, rows.flip(0)][:, :, columns])
+
+    x = torch.randn(6, 4, 50)
+    found, _ = compiled(function, x)
+    torch.testing.assert_close(found.double(), function(x.double()), rtol=1e-5, atol=1e-5)
+
+
+def test_columns_that_a_row_names_are_those_of_the_row() -> None:
+    """Seed 992112: the function of a row read its columns at the rows of the result, whose numbers were not defined."""
+    index, rows = torch.randint(0, 3, (2, 15)), torch.randint(-2, 2, (19,))
+    x = torch.randn(3, 15)
+    found, programs = compiled(lambda x: x.gather(0, index)[rows], x)
+    assert torch.equal(found, x.gather(0, index)[rows])
+    assert functions(programs) == 1
+
+
+def test_what_is_needed_at_its_row_as_well_is_another_value() -> None:
+    """The function took what was gathered for a row of the result, instead of what there is in its own row."""
+    rows, columns = torch.tensor([2, 0, -1, 1, 3, 3, -4, 2, 0, 1]), torch.randint(0, 50, (33,))
+    weights = torch.randn(10, 1)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        picked = x[:, rows][:, :, columns]
+        return picked * weights, torch.tanh(picked).exp()
+
+    x = torch.randn(6, 4, 50)
+    found, programs = compiled(function, x)
+    for one, wanted in zip(found, function(x.double())):
+        torch.testing.assert_close(one.double(), wanted, rtol=1e-5, atol=1e-5)
+    assert functions(programs) == 1
+
+
+def test_the_number_of_a_row_is_not_what_lies_there() -> None:
+    """The function took the number of the row that a row of the result reads for its own."""
+    rows, columns = torch.tensor([2, 0, -1, 1, 3, 3, -4, 2, 0, 1]), torch.randint(0, 50, (33,))
+
+    def function(x: Tensor) -> Tensor:
+        numbered = torch.arange(4)[None, :, None] * x.flip(1)
+        return torch.tanh(numbered[:, rows][:, :, columns]).exp()
 
     x = torch.randn(6, 4, 50)
     found, _ = compiled(function, x)
