@@ -14,14 +14,12 @@ def with_shared_sigmoids(program: LoopProgram) -> LoopProgram:
     exp(-x) is infinite, it is not 0 yet.
     """
     sigmoids = {
-        (_narrow(program, value.operands[0]), value.dtype): k
-        for k, value in enumerate(program.values)
-        if value.operation == "sigmoid"
+        _narrow(program, value.operands[0]): k for k, value in enumerate(program.values) if value.operation == "sigmoid"
     }
     values = []
     for k, value in enumerate(program.values):
         x = _operand_of_silu(program, value)
-        if x is not None and (sigmoid := sigmoids.get((_narrow(program, x), value.dtype), k)) < k:
+        if x is not None and (sigmoid := sigmoids.get(_narrow(program, x), k)) < k:
             value = replace(value, operation="mul", operands=(x, sigmoid))
         values.append(value)
     return replace(program, values=tuple(values)) if sigmoids else program
