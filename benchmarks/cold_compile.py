@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("after", type=Path, nargs="?")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--together", action="store_true", help="all turns of a round at the same time")
+    parser.add_argument("--together", action="store_true", help="all turns of a round at the same time; needs taskset")
     parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS, metavar="MODEL", help="some of the models")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--session", action="store_true", help=argparse.SUPPRESS)
