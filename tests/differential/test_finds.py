@@ -425,3 +425,13 @@ def test_infinity_less_infinity_where_a_function_overflows(name: str, dtype: tor
     function: Callable[..., torch.Tensor] = getattr(torch, name)
     compiled = torch.compile(lambda x, y: function(x) - y, backend="halide_backend")
     assert compiled(x, torch.full_like(x, float("inf"))).isnan().all()
+
+
+def test_columns_of_outputs_with_different_inner_axes(check: Check) -> None:
+    """Seed 1011791: the inner loop of the second output was left inside its vectors, and the two were not fused."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(8, 1000, generator=generator).t() for _ in range(2))
+    columns = torch.randint(-8, 8, (18,), generator=generator)
+    chosen = torch.randint(0, 8, (1000, 7), generator=generator)
+    outcome = check(lambda x, y: ((x + y)[:, columns], torch.minimum(x, y).gather(1, chosen)), x, y)
+    assert outcome.kernels == 1

@@ -16,7 +16,6 @@ from halide_backend.schedule.cpu.kernel import (
     Level,
     Nest,
     Tasks,
-    has,
     loop_along,
     same_loops,
     vectors,
@@ -58,7 +57,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     few = [_few(stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
     few_vectors, few_rows = map(min, zip(*few))
     for stage in kernel.outputs:
-        inner = [loop.name for loop in within if has(stage, loop.axis)]
+        inner = [loop.name for loop in stage.loops if loop.axis not in outer]
         vector = vectors(stage.name, f"{column}_i", block, lanes)
         # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
