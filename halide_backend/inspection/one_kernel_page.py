@@ -43,15 +43,16 @@ This page follows one kernel from layer to layer, first for a CPU with AVX-512, 
 is generated from the example; where one is shortened, the text says what is left out. [system.md](system.md) describes
 the layers in general, and the [glossary](../reference/glossary.md) defines the terms.
 
-## The line of the program, and its FX nodes
+## The user's line, and its FX nodes
 
 {source_line}
 
-AOTAutograd decomposes the call into five nodes of an FX graph. Inductor lowers each to a loop body, and its scheduler
-has {nodes} nodes: the maximum, the exponential of the difference, the sum, and the division. It asks this backend
-whether they may be one kernel (`capture/fusion.py`). They may: all iterate over the same rows, and each reads of the
-others' results only what belongs to its own row. A record of the kernel keeps the FX nodes, and with them the lines of
-the user's program, so that a kernel can be traced back to them ([records](../reference/records.md)).
+AOTAutograd decomposes the call into five nodes of an FX graph. Inductor lowers them to loops and inlines the
+difference into the exponential, so its scheduler has {nodes} nodes, each with a loop body: the maximum, the exponential
+of the difference, the sum, and the division. It asks this backend whether they may be one kernel (`capture/fusion.py`).
+They may: all iterate over the same rows, and each reads of the others' results only what belongs to its own row. A
+record of the kernel keeps the FX nodes, grouped by scheduler node, and with them the lines of the user's program, so
+that a kernel can be traced back to them ([records](../reference/records.md)).
 
 {fx_nodes}
 
@@ -60,18 +61,21 @@ the user's program, so that a kernel can be traced back to them ([records](../re
 `capture/` runs the loop bodies of the fused nodes under a handler that records instead of computing. The result is a
 `LoopProgram`: values over named axes, and stores. `v3`, the exponential, is read by the sum and by the division; the
 program says neither whether it is stored in between or computed twice, nor in which order anything is computed. A
-reduction removes an axis: `v1` has one value for each `x0`. `outer` names the axes that all stores share. The program
+reduction removes an axis: `v1` has one value for each `x0`. `outer` names the axes that all stores
+and reductions share. The program
 is plain data with a digest: equal programs in different models have the same digest, plan and machine code.
 
 {program}
 
 ## On a CPU: the mapping
 
-The first half of a plan is the mapping: the decisions that the text of the kernel depends on. On a CPU they are which
-values become Halide Funcs; every other value is inlined into the expressions that use it. Reductions and outputs are
-always Funcs. The difference is cheap, so its Func stays inline: it is computed wherever it is used. The
-exponential is *shared*: it is expensive and read twice, so it will be stored, and the {row_bytes} bytes of a row stay
-in the L1 cache.
+The first half of a plan is the mapping: the decisions that the text of the kernel depends on. On a CPU they are how
+transposed operands are read, of which this kernel has none, and which values become Halide Funcs; every other value is
+inlined into the expressions that use it. Reductions and outputs are
+always Funcs. The difference has a Func because the expression of `exp` contains its argument several times; its role is
+*inline*, which says that it is cheap and is computed wherever it is used, unless a rule stores it. The exponential has
+the role *shared*: it is expensive and read twice, so it will be stored, and the {row_bytes} bytes of a row stay in the
+L1 cache.
 
 {cpu_mapping}
 
@@ -91,10 +95,11 @@ it calls. The rules that choose a schedule look at the stages alone.
 
 The second half of a plan is a list of steps, each one of Halide's scheduling directives
 ([steps](../reference/schedule-steps.md)). The rules in `schedule/cpu/` choose them. The contiguous axis is the one
-along a row, so rows are distributed over threads, everything else is computed at the loop over rows, and reductions are
-split into vector lanes. A number that a rule decides on is a knob, and the plan says why it was set as it is. Left out
-below are the steps of `max_0`, which begin as those of `sum_0` do, and the tree that adds up the 64 lanes of `sum_0`:
-the same `Split` and `RFactor` with 16 and with 4.
+along a row, so rows are distributed over threads, everything else is computed inside the loop over rows, and reductions
+are split into vector lanes. What a rule decides by a number or a yes or no is a knob; the value that the knob has in
+this plan, and the reason, are a choice. A name after `@` is that of the Func which the choice is for. Left out below
+are the steps of `max_0`, which begin as those of `sum_0` do, and the tree that adds up the 64 lanes of `sum_0`: the
+same `Split` and `RFactor` with 16 and with 4.
 
 {cpu_choices}
 
@@ -115,7 +120,7 @@ of the parallel loop is one row.
 Halide writes LLVM IR, and LLVM makes an object of it; `assembly()` of a record shows the instructions. A row takes
 {loops} inner loops. The first is the maximum in four accumulators, of which the last is shown: the floats become keys,
 those of NaN the largest, and `vpmaxsd` compares. The second is `exp` of 16 elements in {exp_instructions} instructions
-without a call: clamp, reduce the argument, evaluate a polynomial by Horner's rule (`vfmadd213ps`), scale by a power of
+without a call: clamp, reduce the argument, evaluate a polynomial in pairs of terms (`vfmadd213ps`), scale by a power of
 two (`vscalefps`). The third adds four vectors to four accumulators. The last divides. The exponentials lie on the stack
 (`%rsp`); the row is read from memory by the first loop and from the L1 cache by the second.
 
@@ -124,10 +129,12 @@ two (`vscalefps`). The third adds four vectors to four accumulators. The last di
 ## On a GPU: the mapping
 
 For CUDA the same program goes the same way, with other rules. The rule `register_lines` applies: a row fits into the
-registers of a thread group, here one warp. The tiling maps axes to threads: the 256 elements of a row are 64
-chunks of four adjacent elements, and each thread has two of them; each of the four warps of a block has a row. Halide
-keeps a Func in registers only where its region is a box of constant extents, so the algorithm below is written for
-the tiling: `x1 = x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and its iteration `u` ([cuda.md](cuda.md)).
+registers of a thread group, here one warp. The tiling maps axes to threads: the 256 elements of a row are 64 chunks of
+four adjacent elements, and each thread has two of them; each of the four warps of a block has a row. The mapping also
+says that the quotients of a row, `v5`, share a reciprocal (`divide_by_shared`); the choice `divisions.shared@t5` is
+about that value, which is `t5` in the text. Reasons with times are measurements on an H200. Halide keeps a Func in
+registers only where its region is a box of constant extents, so the algorithm below is written for the tiling: `x1 =
+x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and its iteration `u` ([cuda.md](cuda.md)).
 
 {gpu_mapping}
 
@@ -158,8 +165,8 @@ it is inlined into the sum and into the output, and LLVM computes it once, since
 The worker takes the PTX out of Halide's object, completes it (`build/ptx/`) and lets ptxas assemble it for sm_90;
 without ptxas the driver does that. There are two loads of 128 bits; seven maxima (in `max.NaN` a NaN wins, as in
 torch); five shuffles, of which two are shown. The exponential is `ex2.approx`, as in Inductor's Triton kernels. The
-eight quotients share a reciprocal, and each is corrected by its remainder to what IEEE's division gives. Of equal
-parts the excerpt has the first; comments count the instructions in between.
+eight quotients share a reciprocal, and each is corrected by its remainder to what IEEE's division gives. Where
+instructions repeat for other elements, the excerpt has the first of them; comments count those that are left out.
 
 {ptx}
 """

@@ -23,18 +23,27 @@ Func. `update=0` makes a step one for the Func's first update definition, as in 
 RVars have a `$`.
 
 Every list is checked before Halide sees it (`halide_backend/schedule/legality/`), whoever made it: a step that could
-give another result, or none in bounded time, is an `IllegalPlan`, which names the step and the reason. `StageGraph`
-in the text is what the check looks at: the loops of each Func, and what it is in its kernel (its role).
+give another result, or none in bounded time, is an `IllegalPlan`, which names the step and the reason. The check looks
+at the `StageGraph` in the text (`STAGES`): the loops of each Func, and what it is in its kernel (its role).
+
+The examples are five small kernels of 24 rows, `x0`, and 32 columns, `x1`, compiled for AVX2:
+
+- a pointwise one: `out_ptr0[x1, x0] = exp(in_ptr0[x1, x0])`;
+- one with the Func `exp_0`, which is that exponential: `out_ptr0[x1, x0] = exp_0[x1, x0] + exp_0[x1, x0 + 2]`;
+- one with the Func `sum_0`, the sum of the exponentials of a row, which is stored as `out_ptr0[x0]`;
+- one with the Func `max_0`, the maximum of a row of `in_ptr0`, which is stored as `out_ptr0[x0]`;
+- one of two outputs: `out_ptr0` is the exponential of `in_ptr0`, and `out_ptr1` is `-in_ptr0`.
 """
 
 #: When a step is legal, in addition to what every step needs: Funcs and loops that exist when it is its turn.
 LEGAL: dict[type[Step], str] = {
     steps.Split: (
-        "for a serial loop. RoundUp: for a whole loop of a Func that is no output, whose length the factor divides."
+        "for a serial loop. RoundUp: for a loop of constant length that no other split has made, of a Func that is no "
+        "output, and only where the factor divides the loop."
     ),
     steps.Fuse: (
-        "for two Vars, or two RVars of a reduction. On a GPU not for axes that blocks share out, "
-        "beside several outputs."
+        "for two Vars, or two RVars of a reduction. On a GPU with several outputs, not for axes whose points are "
+        "divided among blocks."
     ),
     steps.Reorder: "always, but RVars of scans and scatters keep their order.",
     steps.Vectorize: (
@@ -42,17 +51,17 @@ LEGAL: dict[type[Step], str] = {
         "other loops inside. An RVar: after Atomic. On a GPU: for four adjacent 32-bit words."
     ),
     steps.Unroll: (
-        "for a loop of constant length; at most 512 copies of a definition. Never for a Func that is "
-        "a loop whose length is data."
+        "for a loop of constant length; at most 512 copies of a definition. Never for a Func with the role serial, "
+        "which is itself a loop with a data-dependent trip count."
     ),
     steps.Parallel: "for a Var, on a CPU.",
     steps.Atomic: "for sums, products, minima and maxima, on a CPU.",
     steps.RFactor: "for sums, products, minima and maxima, on a CPU, while the RVars are serial.",
-    steps.ComputeInline: "for what is cheap or only shared, never for a reduction, a scan or an old value.",
+    steps.ComputeInline: "for a Func with the role inline or shared, never for a reduction, a scan or an old value.",
     steps.ComputeAt: (
         "once for each Func, inside a loop that is no vector, of a Func that needs it. The old value "
-        "of overwritten memory: in a loop that all outputs share, around those that are reduced. On a "
-        "GPU: where a Func's threads are."
+        "of overwritten memory: inside a loop that all outputs share, and outside of those of a reduction. On a "
+        "GPU: inside the loops over blocks, and inside those over threads unless the Func has such loops of its own."
     ),
     steps.ComputeRoot: "once for each Func, on a CPU.",
     steps.StoreAt: "on a CPU, with a ComputeAt further inside, and serial loops in between.",
@@ -61,17 +70,19 @@ LEGAL: dict[type[Step], str] = {
         'on a CPU "Auto", "Heap", or "Stack" for up to 16 KiB; on a GPU "GPUShared" for what the '
         "threads of a block compute together."
     ),
-    steps.FoldStorage: ("on a CPU, with a StoreAt or StoreRoot, where Halide can prove that so many lines are enough."),
+    steps.FoldStorage: (
+        "on a CPU, with a StoreAt or StoreRoot, where Halide can prove that so many positions are enough."
+    ),
     steps.In: "on a CPU, before other steps for the Func, if the consumer calls it.",
     steps.CloneIn: "as In.",
-    steps.Prefetch: "on a CPU, up to 1,024 steps ahead.",
+    steps.Prefetch: "on a CPU, up to 1,024 iterations ahead.",
     steps.ComputeWith: "for outputs whose loops from the outermost one down to this are the same.",
     steps.Bound: "with the number of points that the dimension has anyway.",
-    steps.BoundExtent: "with one point of an outer axis, whose loops are all around the Func.",
+    steps.BoundExtent: "with an extent of 1 for an outer axis, if all loops along this axis are outside of the Func.",
     steps.GpuBlocks: "on a GPU, for every output; at most three loops, outermost.",
     steps.GpuThreads: (
         "on a GPU, for loops of constant length just inside the blocks: at most 1,024 threads in all. "
-        "Where threads exchange values they are the ones that the mapping says."
+        "Where threads exchange values, the loops have to be those that the mapping's tiling gives to threads."
     ),
     steps.NeverPartition: "always.",
     steps.AlignStorage: "for a dimension of a Func that is no output, up to 1,024 elements.",

@@ -40,10 +40,11 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class Split(Step):
-    """Split loop `old` into `outer` and `inner` of `factor` steps.
+    """Split loop `old` into a loop `outer` around a loop `inner` of `factor` iterations.
 
-    Where `factor` does not divide the loop, its last steps are guarded by an `if`, or, with the `tail` "RoundUp", the
-    loop gets longer. Halide's other strategies compute something twice, or read and write out of bounds.
+    Where `factor` does not divide the loop, the iterations beyond its end are guarded by an `if`. The `tail` "RoundUp"
+    writes no guard, and is legal only where the factor divides. Halide's other strategies compute something twice, or
+    read and write out of bounds.
     """
 
     old: str
@@ -90,7 +91,7 @@ class Unroll(Step):
 
 @dataclass(frozen=True, repr=False)
 class Parallel(Step):
-    """Share the steps of loop `var` among torch's threads."""
+    """Share the iterations of loop `var` among torch's threads."""
 
     var: str
     update: int | None = None
@@ -105,8 +106,8 @@ class Atomic(Step):
 
 @dataclass(frozen=True, repr=False)
 class RFactor(Step):
-    """Turn loop `rvar` of the update into the pure variable `var` of a new Func `into` of partial results; or several
-    loops, of which both are tuples."""
+    """Turn loop `rvar` of the update into the pure variable `var` of a new Func `into` of partial results. For several
+    loops at once, `rvar` and `var` are tuples."""
 
     rvar: str | tuple[str, ...]
     var: str | tuple[str, ...]
@@ -145,8 +146,8 @@ class ComputeRoot(Step):
 
 @dataclass(frozen=True, repr=False)
 class StoreAt(Step):
-    """Keep the Func's storage for all of loop `var` of `consumer`, while it is computed further inside: what an earlier
-    step of that loop has computed is not computed again."""
+    """Keep the Func's storage for a whole iteration of loop `var` of `consumer`, while the Func is computed in loops
+    further inside: what an earlier iteration of those has computed is not computed again."""
 
     consumer: str
     var: str
@@ -154,7 +155,7 @@ class StoreAt(Step):
 
 @dataclass(frozen=True, repr=False)
 class StoreRoot(Step):
-    """The same outside of all loops."""
+    """As StoreAt, but keep the storage outside of all loops."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,7 +167,7 @@ class StoreIn(Step):
 
 @dataclass(frozen=True, repr=False)
 class FoldStorage(Step):
-    """Keep only `extent` lines along `var`, which take turns in the same storage."""
+    """Keep only `extent` positions along `var`, which take turns in the same storage."""
 
     var: str
     extent: int
@@ -190,8 +191,8 @@ class CloneIn(Step):
 
 @dataclass(frozen=True, repr=False)
 class Prefetch(Step):
-    """In loop `at`, fetch what the Func will read of `source`, an input or another Func, `offset` steps of loop `along`
-    later."""
+    """In loop `at`, fetch what the Func will read of `source`, an input or another Func, `offset` iterations of loop
+    `along` later."""
 
     source: str
     at: str
@@ -219,7 +220,7 @@ class Bound(Step):
 
 @dataclass(frozen=True, repr=False)
 class BoundExtent(Step):
-    """The Func is computed on `extent` points of `var`, wherever they start."""
+    """The Func is computed on `extent` points of `var`, wherever they begin."""
 
     var: str
     extent: int
@@ -227,7 +228,7 @@ class BoundExtent(Step):
 
 @dataclass(frozen=True, repr=False)
 class GpuBlocks(Step):
-    """Give each step of the loops `vars`, innermost first, to a block of threads."""
+    """Run each iteration of the loops `vars`, innermost first, in a block of threads of its own."""
 
     vars: tuple[str, ...]
     update: int | None = None
@@ -235,7 +236,7 @@ class GpuBlocks(Step):
 
 @dataclass(frozen=True, repr=False)
 class GpuThreads(Step):
-    """Give each step of the loops `vars`, innermost first, to a thread of its block."""
+    """Run each iteration of the loops `vars`, innermost first, in a thread of its own in the block."""
 
     vars: tuple[str, ...]
     update: int | None = None
@@ -243,7 +244,7 @@ class GpuThreads(Step):
 
 @dataclass(frozen=True, repr=False)
 class NeverPartition(Step):
-    """Write no second version of the body of loop `var` for the steps in which nothing has to be clamped or guarded."""
+    """Write the body of loop `var` once, without a second version for the iterations that need no clamp or guard."""
 
     var: str
     update: int | None = None
@@ -251,7 +252,7 @@ class NeverPartition(Step):
 
 @dataclass(frozen=True, repr=False)
 class AlignStorage(Step):
-    """Begin each line along `var` at a multiple of `alignment` elements."""
+    """Begin each row along `var` at a multiple of `alignment` elements."""
 
     var: str
     alignment: int
@@ -266,6 +267,6 @@ class ReorderStorage(Step):
 
 @dataclass(frozen=True, repr=False)
 class AllowRaceConditions(Step):
-    """Let steps of the update that write one place run in any order: which of them wins is left open."""
+    """Let iterations of the update that write one place run in any order: which of them wins is left open."""
 
     update: int | None = 0

@@ -38,7 +38,7 @@ INTERLEAVED = Knob(
     (False, True),
     "vectors across rows of a few elements, interleaved when they are stored",
 )
-TASK_WORK = Knob("parallel.task_work", (1_000, 4_000, 16_000, 64_000), "least operations of one parallel step")
+TASK_WORK = Knob("parallel.task_work", (1_000, 4_000, 16_000, 64_000), "least operations of one parallel iteration")
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class CpuKernel:
     @property
     def task_work(self) -> int:
         """The least number of operations of a parallel iteration."""
-        return self.choices.number(TASK_WORK, 16_000, "the call of a step takes some nanoseconds")
+        return self.choices.number(TASK_WORK, 16_000, "each parallel iteration is a call, of some nanoseconds")
 
 
 @dataclass(frozen=True)

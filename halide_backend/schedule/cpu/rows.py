@@ -40,7 +40,7 @@ def _unrolled(kernel: CpuKernel, stage: Stage, loop: Loop, vectors_of: str) -> l
     """Steps that compute several of the vectors of an output's `loop`, along `vectors_of`, together."""
     lanes = kernel.lanes(stage.bits)
     whole = -(-loop.extent // lanes) if is_short(kernel, loop, lanes) else 1
-    why = "all of a short row, which stays in registers" if whole > 1 else "LLVM unrolls as far as it pays"
+    why = "all of a short row, which stays in registers" if whole > 1 else "a vector at a time: the loop costs little"
     count = kernel.choices.number(UNROLL, whole, why)
     if count == 1:
         return []

@@ -12,7 +12,7 @@ STORED = Knob("stored.stores", (False, True), "keep a value that several uses sh
 
 def is_stored(kernel: CpuKernel, stage: Stage) -> bool:
     """Whether `stage` is computed once for all of its uses; old values of what is overwritten have to be."""
-    why = "its uses would repeat a function"
+    why = "each of its uses would compute it again"
     return stage.role is Role.PRESERVED or kernel.choices.flag(STORED, True, why, at=stage.name)
 
 

@@ -84,7 +84,7 @@ class _Lanes:
         """Split a long reduction into partial results; returns the rest, a reduction inside one of them."""
         partial = f"{func}_chunks"
         terms = -(-loop.extent // self._width(loop)) * math.prod(other.extent for other in others[:-1])
-        chunk = self._choices.number(CHUNK, 16_384, "64 KiB of float32, a core's share of L2", at=self._name)
+        chunk = self._choices.number(CHUNK, 16_384, "64 KiB of float32 fit into the L2 cache of a core", at=self._name)
         if loop.extent >= 2 * chunk:
             chunks, loop = self._split(func, loop, chunk)
         elif others and terms * others[-1].extent >= 2 * TERMS and others[-1].extent > 1:
