@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,8 @@ class Rows(nn.Module):
 
 
 def wanted(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """Results of `model` on a CPU, in float64."""
-    parameters = {name: each.detach().cpu().double() for name, each in model.named_parameters()}
-    return list(torch.func.functional_call(model, parameters, (x.cpu().double(),)))
+    """Results of `model` on a CPU, in float64; from a copy, as other threads call the model."""
+    return list(deepcopy(model).cpu().double()(x.cpu().double()))
 
 
 def check(found: Any, model: nn.Module, x: Tensor) -> None:
