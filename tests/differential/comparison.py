@@ -35,7 +35,8 @@ class Comparison:
 
 def compare(program: Program, got: list[torch.Tensor], expected: list[torch.Tensor]) -> Comparison:
     comparison = Comparison()
-    truth = unresolved = None
+    truth: list[torch.Tensor] | None = None
+    unresolved: dict[int, list[torch.Tensor]] = {}
     if len(got) != len(expected):
         comparison.problems.append(f"{len(got)} results instead of {len(expected)}")
         return comparison
@@ -56,9 +57,12 @@ def compare(program: Program, got: list[torch.Tensor], expected: list[torch.Tens
             wide = truth[number].to(eager.dtype)
             right = wrong & close(mine, wide)
             doubtful = wrong & ~right & (~close(eager, wide) | _no_worse(mine, eager, wide))
-            if bool((wrong & ~right & ~doubtful).any()):
-                unresolved = rounding.resolution(program, truth) if unresolved is None else unresolved
-                doubtful |= wrong & ~right & ((mine.double() - truth[number]).abs() <= unresolved[number])
+            for draws in rounding.DRAWS:
+                if not bool((wrong & ~right & ~doubtful).any()):
+                    break
+                if draws not in unresolved:
+                    unresolved[draws] = rounding.resolution(program, truth, draws)
+                doubtful |= wrong & ~right & ((mine.double() - truth[number]).abs() <= unresolved[draws][number])
             comparison.unproved += int(doubtful.sum())
             wrong = wrong & ~doubtful & ~right
         if bool(wrong.any()):

@@ -193,6 +193,27 @@ def program(a0):
     assert comparison.unproved > 400
 
 
+@pytest.mark.parametrize("times, found", [(1, False), (6, True)])
+def test_rounding_of_differences(times: float, found: bool) -> None:
+    """Equal rows less their rounded mean, which few draws move all the same way (seed 1021121), and six times that."""
+    from .comparison import compare
+    from .program import parse
+
+    program = parse(
+        """
+# a0: (17, 9000) bfloat16 normal expanded seed 3
+def program(a0):
+    v0 = a0.abs() + a0.abs() * 2
+    v1 = v0 - v0.mean(0, keepdim=True)
+    return v1,
+"""
+    )
+    x = program.inputs[0].make()
+    exact = 3 * x.float().abs()
+    got = (times * (exact - exact.bfloat16().float())).bfloat16()
+    assert bool(compare(program, [got, x], [torch.zeros_like(got), x]).problems) == found
+
+
 @pytest.mark.parametrize("error, found", [(1e-5, False), (1e-4, True)])
 def test_rounding_in_gradients(error: float, found: bool) -> None:
     """Element 99 of a gradient whose terms cancel (seed 942683), as far off as the mean of 65 rows explains, and more."""
