@@ -7,8 +7,9 @@ every operation's result moved up or down by half a unit in the last place of th
 Carlo arithmetic, D. S. Parker, 1997, with the ends of each interval: draws from within found too little in one of 5,000
 programs, seed 10378); what the results move by is what no comparison can resolve.
 
-Formulas of gradients are operations, too, which are seen where they are dispatched and not in the program. Which types
-they have there is known if the program has one floating-point type (seed 942683: a gradient of std over 65 rows).
+What one line of the program computes may be several operations, as are the formulas of gradients: they are seen where
+they are dispatched and not in the program. Which types they have there is known if the program has one floating-point
+type (seed 942683: a gradient of std over 65 rows).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from .program import Program
 #: where both move the same way, and of 8,976 differences 7 did so in six runs (seed 1021121).
 DRAWS = (6, 60)
 
+#: Operations that add up, as functions and as they are dispatched.
+_SUMS = frozenset((torch.sum, torch.Tensor.sum, torch.ops.aten.sum, torch.mean, torch.Tensor.mean, torch.ops.aten.mean))
+
 Function = Callable[..., tuple[torch.Tensor, ...]]
 
 
@@ -46,9 +50,9 @@ def resolution(program: Program, truth: list[torch.Tensor], draws: int) -> list[
     inputs = {made.dtype for tensor in program.inputs if (made := tensor.make()).is_floating_point()}
     dtypes = inputs.union(filter(None, types.found))
     for _ in range(draws):
-        if program.gradients and len(dtypes) == 1:
+        if len(dtypes) == 1:
             with _MovedEverywhere(*dtypes, generator):
-                results = outputs(program.wide_function(), _wide_arguments(program), gradients=True)
+                results = outputs(program.wide_function(), _wide_arguments(program), program.gradients)
         else:
             function = _under(_Moved(types.found, generator), program.wide_function())
             results = outputs(function, _wide_arguments(program), program.gradients)
@@ -84,30 +88,35 @@ class _Moved(TorchFunctionMode):
         dtype = next(self.dtypes, None)
         if dtype is None or not _is_new(result, args):
             return result
-        up = torch.randint(2, result.shape, generator=self.generator, dtype=torch.float64)
-        return result * (1 + (up - 0.5) * torch.finfo(dtype).eps)
+        return _moved(result, func, args, kwargs or {}, dtype, self.generator)
 
 
 class _MovedEverywhere(TorchDispatchMode):
-    """Moves the result of every operation, those of gradients among them, in a program of one floating-point type."""
+    """The same where operations are dispatched, those of gradients among them, in a program of one floating-point type."""
 
     def __init__(self, dtype: torch.dtype, generator: torch.Generator) -> None:
         super().__init__()
-        self.half_unit = torch.finfo(dtype).eps / 2
+        self.dtype = dtype
         self.generator = generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not _is_new(result, args):
             return result
-        error = self.half_unit * result.abs()
-        if func.overloadpacket in (torch.ops.aten.sum, torch.ops.aten.mean):
-            # As many roundings as a tree of additions has levels, each relative to what was added (N. J. Higham,
-            # Accuracy and Stability of Numerical Algorithms, 2002, section 4.2).
-            count = args[0].numel() / max(1, result.numel())
-            error = self.half_unit * math.ceil(math.log2(max(2, count))) * func(args[0].abs(), *args[1:])
-        up = torch.randint(2, result.shape, generator=self.generator, dtype=result.dtype)
-        return result + (2 * up - 1) * error
+        return _moved(result, func, args, kwargs or {}, self.dtype, self.generator)
+
+
+def _moved(result: Any, func: Any, args: Any, kwargs: Any, dtype: torch.dtype, generator: torch.Generator) -> Any:
+    """The `result` of `func` as far from it, up or down, as roundings of `dtype` may move it."""
+    error = torch.finfo(dtype).eps / 2 * result.abs()
+    if getattr(func, "overloadpacket", func) in _SUMS:
+        # As many roundings as a tree of additions has levels, each relative to what was added (N. J. Higham, Accuracy and
+        # Stability of Numerical Algorithms, 2002, section 4.2). Narrow types are added up as float32.
+        levels = math.ceil(math.log2(max(2, args[0].numel() / max(1, result.numel()))))
+        unit = torch.finfo(torch.promote_types(dtype, torch.float32)).eps / 2
+        error += levels * unit * func(args[0].double().abs(), *args[1:], **kwargs)
+    up = torch.randint(2, result.shape, generator=generator, dtype=torch.float64)
+    return result + (2 * up - 1) * error
 
 
 def _is_new(result: Any, args: Any) -> bool:

@@ -214,6 +214,31 @@ def program(a0):
     assert bool(compare(program, [got, x], [torch.zeros_like(got), x]).problems) == found
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("error, found", [(1.4e-5, False), (1e-2, True)])
+def test_rounding_of_a_sum_that_cancels(error: float, found: bool, dtype: str) -> None:
+    """The sum of all rows of layer_norm is 0 but for rounding, in any order of its 527 terms (seed 1030034); as the only
+    floating-point type of a program, and beside another one."""
+    from .comparison import compare
+    from .program import parse
+
+    program = parse(
+        f"""
+# a0: (31, 17) float32 normal contiguous seed 1418295099
+# a1: (3,) {dtype} normal contiguous seed 5
+def program(a0, a1):
+    v0 = F.layer_norm(a0 + a0.sum(dim=(0,)), (17,))
+    v1 = v0.sum(dim=(0, 1), keepdim=True)
+    v2 = a1 + 1
+    return v1, v2,
+"""
+    )
+    arguments = [tensor.make() for tensor in program.inputs]
+    expected = [*program.function()(*arguments), *arguments]
+    got = [expected[0] + error, *expected[1:]]
+    assert bool(compare(program, got, expected).problems) == found
+
+
 @pytest.mark.parametrize("error, found", [(1e-5, False), (1e-4, True)])
 def test_rounding_in_gradients(error: float, found: bool) -> None:
     """Element 99 of a gradient whose terms cancel (seed 942683), as far off as the mean of 65 rows explains, and more."""
