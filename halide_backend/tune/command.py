@@ -58,7 +58,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--output", default="halide-trials.jsonl", metavar="FILE", help="trials (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="go on from the trials that FILE holds")
     parser.add_argument(
-        "--schedules", default="", metavar="FILE", help="write what is faster than the rules to FILE, as schedules"
+        "--schedules",
+        default="",
+        metavar="FILE",
+        help="add what is faster than the rules to FILE, as schedules in the place of earlier ones of these kernels",
     )
     parser.add_argument("--report", default="", metavar="FILE", help="write a page about the session, as HTML")
     parser.add_argument(

@@ -26,15 +26,21 @@ class Kept:
     """
 
     def __init__(self, path: str = "") -> None:
-        """Prepare; `path` names a schedule file that is written anew with each entry, besides this machine's store."""
+        """Prepare; `path` names a schedule file that gets the entries, too, or is "" for none. What it
+        has for other kernels stays, but its comments are lost.
+
+        Raises:
+            ScheduleFileError: there is such a file, and it cannot be read.
+        """
         self.entries: list[ScheduleEntry] = []
         self._path = path
+        self._others()
 
     def keep(self, device: Device, found: Tuned) -> None:
         """Keep the best settings of a kernel on `device`.
 
         Raises:
-            ScheduleFileError: the file cannot be written.
+            ScheduleFileError: the file cannot be written, or what is in it by now cannot be read.
         """
         kernel = found.kernel
         plan = Space(kernel.program, device).kernel(found.settings).plan
@@ -44,7 +50,7 @@ class Kept:
         tuned_store().put(self.entries[-1])
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-            schedule_file.write(self._path, self.entries)
+            schedule_file.write(self._path, [*self._others(), *self.entries])
 
     def keep_rules(self, device: Device, found: Tuned) -> None:
         """Keep in this machine's store that nothing was faster than what the rules choose, now or later."""
@@ -52,6 +58,13 @@ class Kept:
         origin = f"tuned {_today()}, the rules stay after {len(found.trials)} trials"
         entry = ScheduleEntry(digest(program), "", sizes=size_class(program), origin=origin, name=found.kernel.name)
         tuned_store().put(_measured(entry, device, found))
+
+    def _others(self) -> list[ScheduleEntry]:
+        """What the file has for other kernels: from earlier sessions, or by hand."""
+        if not self._path or not Path(self._path).exists():
+            return []
+        own = {entry.identity for entry in self.entries}
+        return [entry for entry in schedule_file.read(self._path) if entry.identity not in own]
 
 
 def _measured(entry: ScheduleEntry, device: Device, found: Tuned) -> ScheduleEntry:

@@ -11,7 +11,7 @@ import pytest
 from bad_kernels import sabotaged
 
 from halide_backend.build.target import Target
-from halide_backend.errors import HalideBackendError, NothingToTune, TrialLogError
+from halide_backend.errors import HalideBackendError, NothingToTune, ScheduleFileError, TrialLogError
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device
 from halide_backend.schedules import schedule_file
@@ -222,6 +222,34 @@ def test_a_session_tunes_what_takes_most_time_first(
     assert all(dict(entry.knobs)["parallel.threads"] is False for entry in entries)
     # They are for what they were measured on.
     assert all(entry.threads == ThreadRange(1, 1) and entry.device == device.name for entry in entries)
+
+
+def test_a_second_session_adds_to_the_file(
+    row_sums: Made, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schedules of other kernels stay; that of a kernel which is tuned again is replaced."""
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path / "cache"))
+    file = tmp_path / "new.toml"
+    first, again, other = (TunableKernel(name, row_sums(64, n)) for name, n in (("a", 512), ("b", 512), ("c", 256)))
+    names = []
+    for kernel in (first, other, again):
+        with TrialLog(tmp_path / kernel.name) as log:
+            session(device, log).run(
+                [kernel], Search("hill-climb", 30), Watched(), partial(Kept(str(file)).keep, device)
+            )
+        names.append({entry.program: entry.name for entry in schedule_file.read(file)})
+    assert names == [
+        {first.digest: "a"},
+        {first.digest: "a", other.digest: "c"},
+        {first.digest: "b", other.digest: "c"},
+    ]
+
+
+def test_a_file_that_is_no_schedule_file_is_an_error_before_the_search(tmp_path: Path) -> None:
+    (tmp_path / "new.toml").write_text("schema = ")
+    with pytest.raises(ScheduleFileError, match="TOML"):
+        Kept(str(tmp_path / "new.toml"))
+    assert (tmp_path / "new.toml").read_text() == "schema = "
 
 
 def test_an_interrupted_session_keeps_the_best_so_far(row_sums: Made, device: Device, tmp_path: Path) -> None:
