@@ -443,3 +443,25 @@ def test_columns_of_outputs_with_different_inner_axes() -> None:
     assert all(map(torch.equal, got, function(x, y)))
     stats = halide_backend.stats()
     assert (stats["native_kernels"], stats["unfusing_reasons"]) == (1, {})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x / 8).tanh().sum(-1),
+        lambda x: torch.softmax(x.tanh(), -1),
+        lambda x: F.layer_norm(x.tanh(), x.shape[-1:]),
+        lambda x: (2 * x).argmax(-1),
+    ],
+    ids=["sum", "softmax", "layer_norm", "argmax"],
+)
+@pytest.mark.parametrize(
+    ("rows", "shape"),
+    [((1000,), (65, 1000)), ((3000,), (2000, 3000)), ((65, 1, 1000), (65, 40, 1000)), ((60, 100), (30, 60, 100))],
+    ids=str,
+)
+def test_reductions_of_expanded_rows(
+    function: Check, rows: tuple[int, ...], shape: tuple[int, ...], check: Check
+) -> None:
+    """Seed 1041609: what is the same in all rows was computed for each, so often that legality refused it."""
+    assert check(function, torch.randn(rows).expand(shape)).kernels == 1

@@ -41,7 +41,8 @@ def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices
     nest = next((nest for nest in nests if nest is not None), Nest(()))
     steps = list(nest.steps)
     for stage in graph.stages:
-        steps += _stage(kernel, stage, nest if stage.name in kernel.inside else Nest(()))
+        # What is the same along an outer axis is computed once, before the outputs.
+        steps += _stage(kernel, stage, nest if stage.name in kernel.inside - kernel.invariant else Nest(()))
     for stage in graph.outputs:
         if stage.role is Role.SCATTER:
             steps += scatter(kernel, stage)
@@ -54,7 +55,7 @@ def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if stage.role in (Role.SERIAL, Role.SNAPSHOT):
         return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
     if stage.role is Role.REDUCTION:
-        return _reduction(kernel, stage, nest if kernel.graph.outer else Nest(()))
+        return _reduction(kernel, stage, nest)
     if rows_of(kernel, stage):
         return function(kernel, stage, nest) if stage.shifted and stage.role is Role.SHARED else []
     if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None and is_stored(kernel, stage):

@@ -106,6 +106,13 @@ class CpuKernel:
         others = [stage for stage in self.graph.outputs if stage not in self.outputs]
         return self._needed_by(self.outputs) - self._needed_by(others)
 
+    @cached_property
+    def invariant(self) -> frozenset[str]:
+        """Reductions that are the same all along an outer axis, those of expanded operands, and what they need."""
+        reductions = [stage for stage in self.graph.stages if stage.role is Role.REDUCTION]
+        alike = [stage for stage in reductions if not all(has(stage, axis) for axis in self.graph.outer)]
+        return self._needed_by(alike).union(stage.name for stage in alike)
+
     def behind(self, stages: list[Stage]) -> list[Stage]:
         """The stages that `stages` need."""
         return [self.graph[name] for name in self._needed_by(stages)]
