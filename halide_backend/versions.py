@@ -49,6 +49,11 @@ def takes_march() -> bool:
     return hasattr(config.cpp, "march")
 
 
+def loads_packages_of_bytecode() -> bool:
+    """Whether torch writes whole models as FX graphs and finds a package's metadata by its library, as from 2.13 on."""
+    return _numbers(installed_version("torch") or "") >= (2, 13)
+
+
 def installed_version(distribution: str) -> str | None:
     """Version of an installed distribution, found without importing it; None if it is missing."""
     try:

@@ -12,11 +12,16 @@ from typing import Any
 
 import pytest
 
+from halide_backend import versions
+from halide_backend.errors import PackageError
 from halide_backend.packages.bytecode import library
 
 Run = Callable[..., dict[str, Any]]
 
-pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="builds the library of such packages, once, with g++")
+pytestmark = [
+    pytest.mark.skipif(not shutil.which("g++"), reason="builds the library of such packages, once, with g++"),
+    pytest.mark.skipif(not versions.loads_packages_of_bytecode(), reason="torch before 2.13: refused, see issue 18"),
+]
 
 #: A process from which no compiler can be started.
 NO_COMPILER = {"PATH": "", "CXX": "/nowhere/g++"}
@@ -96,6 +101,12 @@ def script(*parts: str) -> str:
 def built() -> Path:
     """The library, which a wheel would have, of these sources."""
     return library.library() if library.is_current() else library.build()
+
+
+def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed_version", {"torch": "2.12.1"}.get)
+    with pytest.raises(PackageError, match=r"2\.13 or newer"):
+        library.library()
 
 
 def test_packages_are_made_and_loaded_without_a_compiler(run: Run, tmp_path: Path) -> None:
@@ -234,7 +245,9 @@ def test_what_such_a_package_cannot_have_is_an_error_that_says_so(run: Run) -> N
         import halide_backend
         from halide_backend.capture.scheduling import HalideScheduling
         from halide_backend.errors import HalideBackendError, Unsupported
-        from halide_backend.packages.bytecode import library
+        from halide_backend import versions
+from halide_backend.errors import PackageError
+from halide_backend.packages.bytecode import library
         @torch.library.custom_op("test::twice", mutates_args=())
         def twice(x: torch.Tensor) -> torch.Tensor:
             return x * 2

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from halide_backend import versions
 from halide_backend.errors import PackageError
 from halide_backend.launch.model_runtime import runtime_functions
 from halide_backend.packages.bytecode.instructions import FORMAT
@@ -31,8 +32,14 @@ def library() -> Path:
     """The library for the installed torch.
 
     Raises:
-        PackageError: it was not built for this version of torch.
+        PackageError: it was not built for this version of torch, or cannot be.
     """
+    if not versions.loads_packages_of_bytecode():
+        raise PackageError(
+            "a package without a compiler needs torch 2.13 or newer",
+            where=f"torch {versions.installed_version('torch')}",
+            cure="Update torch, or make the package with torch._inductor.aoti_compile_and_package.",
+        )
     path = _path()
     if not path.is_file():
         import torch

@@ -1,6 +1,7 @@
 /* The library in a package that was made without a compiler: torch's container of models, around a model that is read
  * from the package's other files when it is loaded. It is built once for each minor version of torch (library.py). */
 #include <torch/csrc/inductor/aoti_runtime/model_container.h>
+#include <torch/headeronly/version.h>
 
 #include "../../launch/model_runtime.cpp"
 

@@ -278,7 +278,10 @@ Program::Program(Reader& reader, std::shared_ptr<const KernelImage> kernels) : k
 void Program::run(
     AtenTensorHandle* inputs, AtenTensorHandle* outputs, const std::vector<ConstantHandle>& constants) const {
   Frame frame{std::vector<RAIIAtenTensorHandle>(tensors_), std::vector<int64_t>(sizes_), constants};
-  for (size_t input = 0; input < inputs_; input++) frame.tensors.at(input) = RAIIAtenTensorHandle(inputs[input]);
+  /* It clears `inputs`: from torch 2.15 on the caller deletes what is left there. */
+  std::vector<RAIIAtenTensorHandle> given =
+      torch::aot_inductor::steal_from_raw_handles_to_raii_handles(inputs, inputs_);
+  std::move(given.begin(), given.end(), frame.tensors.begin());
   for (const Instruction& instruction : instructions_) instruction(frame);
   std::vector<RAIIAtenTensorHandle> results;
   for (int64_t number : outputs_) {
