@@ -58,7 +58,10 @@ def canonical(
     lengths = {axis.extent for axis in draft.axes}
     for number, symbol in enumerate(sizes):
         symbols[symbol] = SizeSymbol(f"n{number}", nonnegative=symbol in lengths or is_nonnegative(symbol))
-    data = {e: SizeSymbol(f"k{number}") for number, e in enumerate(_data(draft, frozenset(sizes)))}
+    data = {
+        e: SizeSymbol(f"k{number}", nonnegative=e.is_Symbol and is_nonnegative(e))
+        for number, e in enumerate(_data(draft, frozenset(sizes)))
+    }
     for symbol in (*sizes, *data):
         if not symbol.is_integer:
             raise Unsupported("size-not-integer", f"the size {symbol} is not an integer")

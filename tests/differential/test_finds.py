@@ -303,6 +303,22 @@ def program(a0):
     v3 = F.pad(v1, (3, 2), value=0)
     return v0, v1, v2, v3,
 """,
+    "a size that only values take, of unknown sign, by whose product nothing was divided (seed 1052007)": """
+# a0: (31, 3) float32 whole contiguous seed 1565863414
+# a1: (31, 3) float32 normal expanded seed 1935737717
+# with dynamic shapes
+def program(a0, a1):
+    v0 = a1.reshape((93,))
+    v1 = v0.reshape((1, 93))
+    v0[1:-1].copy_(v0[1:-1])
+    v5 = v0.min(dim=0, keepdim=False)[0]
+    v6 = v0.min(dim=0, keepdim=False)[1]
+    v7 = v5 != a1
+    v8 = v6.masked_fill(v7, 2)
+    v9 = v8[24:26:1]
+    v10 = torch.cat([a0, a1], 0)
+    return v1, v5, v7, v9, v10,
+""",
 }
 
 
@@ -310,6 +326,21 @@ def program(a0):
 def test_program(text: str) -> None:
     outcome = check_program(parse(text))
     assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})
+
+
+def test_memory_that_torch_lets_the_backward_pass_overwrite() -> None:
+    """Seed 1042868: a result of the forward pass lies in memory that it saves for the backward pass. torch's defect."""
+    text = """
+# a0: (16, 65) float64 normal contiguous seed 2001297511
+# with gradients
+def program(a0):
+    v0 = (a0.abs() + 0.5).pow(a0.clamp(-2, 2))
+    v2 = v0.repeat((1, 1))
+    v3 = (1 + v0.tanh() / 100).prod(dim=1, keepdim=False)
+    v7 = v2.permute((0, 1))
+    return v3, v7,
+"""
+    assert check_program(parse(text)).kind == "inductor"
 
 
 def test_why_fused_nodes_fell_apart() -> None:
