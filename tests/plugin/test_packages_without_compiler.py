@@ -245,9 +245,7 @@ def test_what_such_a_package_cannot_have_is_an_error_that_says_so(run: Run) -> N
         import halide_backend
         from halide_backend.capture.scheduling import HalideScheduling
         from halide_backend.errors import HalideBackendError, Unsupported
-        from halide_backend import versions
-from halide_backend.errors import PackageError
-from halide_backend.packages.bytecode import library
+        from halide_backend.packages.bytecode import library
         @torch.library.custom_op("test::twice", mutates_args=())
         def twice(x: torch.Tensor) -> torch.Tensor:
             return x * 2

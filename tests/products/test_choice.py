@@ -114,7 +114,8 @@ def test_a_calibration_is_forgotten_with_another_torch_or_processor(
     if changed == "torch":
         monkeypatch.setattr(calibration_store, "installed_version", lambda _: "0.0")
     else:
-        monkeypatch.setattr(Processor, "host", staticmethod(lambda: XEON))
+        other = replace(Processor.host(), name="another")
+        monkeypatch.setattr(Processor, "host", staticmethod(lambda: other))
     assert calibration_store.load(1) is None
 
 
