@@ -102,6 +102,22 @@ def test_an_index_that_is_checked_is_not_turned(check: Check) -> None:
     check(lambda table, i: table[i.t()] + i.t(), numbered((30,), torch.float32), index)
 
 
+def test_rows_that_gather_much_are_not_unrolled(check: Check, transpositions: list[Transposition]) -> None:
+    """A random program (seed 1072803): LLVM took 43 s for the sum of seven gathers in an unrolled tile of 8 x 8."""
+
+    def function(x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        count = sum(mask[:, :, i].long() for i in range(7))
+        shares = (x / count).unsqueeze(2) * mask
+        return (y.transpose(1, 2) + shares).permute(1, 2, 0).contiguous()
+
+    x, y = numbered((31, 33), torch.float32), numbered((31, 7, 33), torch.float32)
+    mask = numbered((31, 33, 7), torch.int64) % 3 != 0
+    mask[:, :, 0] = True
+    with config.patch(compile_time_limit=20.0):
+        check(function, x, y, mask)
+    assert [found.unrolled for found in transpositions] == [False]
+
+
 IMAGES = ((2, 8, 4, 4), (3, 40, 5, 9), (2, 32, 8, 8), (1, 17, 33, 30), (4, 64, 7, 7))
 
 

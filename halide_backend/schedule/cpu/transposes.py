@@ -51,8 +51,9 @@ def transposes(kernel: CpuKernel) -> Nest | None:
                 (f"{column}_v", f"{across}_u", f"{across}_t", f"{column}_t", f"{column}_o", *outer),
             ),
             Vectorize(stage.name, f"{column}_v"),
-            Unroll(stage.name, f"{across}_u"),
         ]
+        if turned.unrolled:
+            steps.append(Unroll(stage.name, f"{across}_u"))
         if kernel.parallel:
             steps.append(Parallel(stage.name, _outermost(kernel, turned, rows)))
     level = Level(parent.name, f"{across}_t")

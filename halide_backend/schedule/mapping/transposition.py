@@ -20,6 +20,10 @@ SIDE_LEAST, SIDE_LIMIT = 4, 16
 
 SIDE = Knob("transposes.side", (SIDE_LEAST, 8, SIDE_LIMIT), "side of the square tiles that are turned in registers")
 
+#: Gathers of an output whose rows are still unrolled. Each is `side` x `side` loads of single elements in an unrolled
+#: tile, among which LLVM looks for vectors: seven of them took 43 s to compile, and 0.3 s in a loop over the rows.
+_GATHERS = 3
+
 #: Bytes of a row of a tile that has tails: Halide writes its body four times, with either edge guarded or not.
 _ROW_BYTES = 32
 
@@ -27,12 +31,14 @@ _ROW_BYTES = 32
 @dataclass(frozen=True)
 class Transposition:
     """Outputs that are adjacent along axis `column` from operands that are so along axis `across`, in square tiles of
-    `side` x `side` elements. What is turned are operands, or the `results` of what is computed along `across`."""
+    `side` x `side` elements. What is turned are operands, or the `results` of what is computed along `across`. The rows
+    of an output's tile are `unrolled` or a loop."""
 
     column: str
     across: str
     side: int
     results: bool = False
+    unrolled: bool = True
 
 
 def transposition(
@@ -72,7 +78,19 @@ def transposition(
     else:
         why = f"rows of {_ROW_BYTES} bytes: Halide writes tiles with tails several times"
         side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
-    return Transposition(column, across, side, results), frozenset() if results else turned
+    unrolled = results or _gathers(program, column, turned) <= _GATHERS
+    return Transposition(column, across, side, results, unrolled), frozenset() if results else turned
+
+
+def _gathers(program: LoopProgram, column: str, turned: AbstractSet[int]) -> int:
+    """Loads whose elements are not adjacent along `column` and that are not turned either."""
+    return sum(
+        isinstance(value.attribute, Load)
+        and column in value.axes
+        and position not in turned
+        and not is_contiguous(value.attribute.index, column)
+        for position, value in enumerate(program.values)
+    )
 
 
 def _reduced_along(program: LoopProgram, across: str, column: str, turned: int) -> bool:
