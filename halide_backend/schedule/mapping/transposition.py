@@ -20,9 +20,9 @@ SIDE_LEAST, SIDE_LIMIT = 4, 16
 
 SIDE = Knob("transposes.side", (SIDE_LEAST, 8, SIDE_LIMIT), "side of the square tiles that are turned in registers")
 
-#: Gathers of a kernel that still unrolls the rows of its outputs' tiles: each is `side` x `side` loads of single elements
-#: then. Unrolled, LLVM took 43 s for nine gathers, 3.5 s for four and 0.3 s for three; 0.3 s for nine in a loop (random
-#: program 1072803).
+#: Gathers of a kernel that still unrolls the rows of its outputs' tiles: each is `side` x `side` loads of single
+#: elements then. Unrolled, LLVM took 43 s for nine gathers, 3.5 s for four and 0.3 s for three; 0.3 s for nine in a
+#: loop (random program 1072803).
 _GATHERS = 3
 
 #: Bytes of a row of a tile that has tails: Halide writes its body four times, with either edge guarded or not.
