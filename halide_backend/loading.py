@@ -17,7 +17,6 @@ from halide_backend.build.artifacts import Artifact, Build, get_or_batch, get_or
 from halide_backend.build.c_interface import c_function
 from halide_backend.build.entry_names import entry_name, named
 from halide_backend.build.loader import LoadedKernel, load_object
-from halide_backend.build.ptx.batching import JOINT
 from halide_backend.build.target import Target
 from halide_backend.device_type import CPU, device_type
 from halide_backend.errors import HalideBackendError
@@ -193,6 +192,8 @@ def _joined(
     pipelines: list[launcher.Pipeline], artifacts: list[Artifact], target: Target, name: str, notes: list[Note]
 ) -> list[launcher.Pipeline]:
     """The same pipelines, those that can as variants of one kernel."""
+    from halide_backend.build.ptx.batching import JOINT
+
     try:
         image, variants = get_or_batch(artifacts, target, name=name, limits=limits())
     except HalideBackendError as refusal:

@@ -14,11 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.fingerprint import key_fields
 from halide_backend.build.pool import WorkerPool
-from halide_backend.build.ptx.batching import batched, can_batch
-from halide_backend.build.ptx.completion import complete, extract
 from halide_backend.build.target import Target
 from kernels_cache import Key, Store, environment
 
@@ -128,6 +125,10 @@ def get_or_batch(
         HalideCompileError: the assembler refuses it.
         WorkerTimeout, WorkerCrashed: it took longer, or more memory, than the limits allow.
     """
+    from halide_backend.build.entry_names import with_placeholders
+    from halide_backend.build.ptx.batching import batched, can_batch
+    from halide_backend.build.ptx.completion import complete, extract
+
     limits = limits or Limits()
     threads = {artifact.object: artifact.manifest["threads"] for artifact in artifacts}
     modules = {image: complete(extract(image), name, target.capability, sizes) for image, sizes in threads.items()}

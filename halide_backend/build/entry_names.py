@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from halide_backend.build.ptx.instructions import Function, Module
+if TYPE_CHECKING:
+    from halide_backend.build.ptx.instructions import Function, Module
 
 #: Characters of a place holder, and the most that a name has.
 LENGTH = 160

@@ -92,9 +92,12 @@ def _divided(node: NodeLoops, own: Sequence[Stretch], *, everywhere: bool) -> li
     """What is left of a loop's stretch before the part of it that an index has as the remainder of a division."""
     found: list[Stretch] = []
     indices = [sympy.sympify(index) for index in node.body.indexing_exprs.values()]
+    divisions = set().union(*(index.atoms(FloorDiv, ModularIndexing) for index in indices))
+    if not divisions:
+        return []
     for number, (variable, (start, end)) in enumerate(zip(node.body.var_ranges, own)):
         across = number < len(node.iteration) and not _adjacent(indices, variable, node.body.var_ranges)
-        for part in set().union(*(index.atoms(FloorDiv, ModularIndexing) for index in indices)):
+        for part in divisions:
             divisor = part.args[1] if isinstance(part, FloorDiv) else part.args[1] * part.args[2]
             if part.args[0] != variable or not divisor.is_Integer:
                 continue

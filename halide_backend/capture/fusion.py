@@ -13,7 +13,6 @@ from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 from halide_backend.program.aliasing import old_values
 from halide_backend.refusals import Refusal
-from halide_backend.schedule.cuda.choose import one_tiling
 from halide_backend.schedule.device import Device, Gpu, device_of
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
             if snapshots:
                 return Refusal("fusion-over-snapshot", f"{len(snapshots)} loads of memory that is overwritten")
             if isinstance(device, Gpu):
+                from halide_backend.schedule.cuda.choose import one_tiling
+
                 one_tiling(program, device)
             if on_cuda and updates and any(old := old_values(capture(tuple(nodes), recordings).program)):
                 # The kernel would be refused, and its nodes compiled one by one.

@@ -16,7 +16,6 @@ from torch._inductor.codegen.wrapper import pexpr
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
 from torch._inductor.virtualized import V
 
-from halide_backend.capture import cpp_kernel
 from halide_backend.capture.bound_pipeline import BoundPipeline
 from halide_backend.capture.fx_wrapper import FxLaunchLine
 from halide_backend.capture.launch_line import LaunchLine
@@ -128,8 +127,13 @@ class KernelGroup:
         texts = [compilation.text for compilation in self.compilations]
         pipelines = [(text, tuple(map(arguments.index, each))) for text, each in zip(texts, bound)]
         device = self.nodes[0].get_device()
-        in_cpp = self._pipelines(bound, arguments) if V.graph.cpp_wrapper else []
-        types = cpp_kernel.types(len(arguments), in_cpp) if in_cpp else ()
+        in_cpp: list[BoundPipeline] = []
+        types: tuple[str, ...] = ()
+        if V.graph.cpp_wrapper:
+            from halide_backend.capture import cpp_kernel
+
+            in_cpp = self._pipelines(bound, arguments)
+            types = cpp_kernel.types(len(arguments), in_cpp)
         body = _call_text(pipelines, len(arguments), device, self.together, self._schedules_text(bound, arguments))
         known: str | None = wrapper.src_to_kernel.get(body)
         name = known or self._new_name()
@@ -207,6 +211,8 @@ class KernelGroup:
         if device_type(device).on_host or not V.graph.is_unspec_arg(memory):
             return name
         if V.graph.cpp_wrapper:
+            from halide_backend.capture import cpp_kernel
+
             return cpp_kernel.on_gpu(name, V.graph.get_dtype(memory), device)
         return f"torch.full((), {name}.item(), dtype={name}.dtype, device={str(device)!r})"
 

@@ -9,7 +9,6 @@ import torch
 from torch._inductor.codegen.wrapper import WrapperLine
 from torch._inductor.utils import IndentedBuffer
 
-from halide_backend.capture import cpp_kernel
 from halide_backend.device_type import CPU, device_type
 
 
@@ -30,6 +29,8 @@ class LaunchLine(WrapperLine):
     def codegen(self, code: IndentedBuffer) -> None:
         """Write the call: Inductor asks for it when all lines exist and memory is planned."""
         if self.types:
+            from halide_backend.capture import cpp_kernel
+
             # What has a tensor's pointer depends on the wrapper: a handle, or an array on the stack. Calls of C++
             # functions are what the wrapper has for the CPU.
             self.wrapper._generate_kernel_call_helper(

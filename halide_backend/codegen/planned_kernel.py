@@ -6,13 +6,9 @@ from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 
 from halide_backend.codegen.algorithm import Algorithm
-from halide_backend.codegen.cpu.builder import CpuKernelBuilder
-from halide_backend.codegen.cuda.builder import CudaKernelBuilder
 from halide_backend.codegen.kernel_text import render
 from halide_backend.errors import IllegalPlan, OldValueLost, Unsupported
 from halide_backend.program.loop_program import LoopProgram
-from halide_backend.schedule.cpu.choose import cpu_steps
-from halide_backend.schedule.cuda.choose import cuda_steps
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting
 from halide_backend.schedule.legality.check import check
@@ -83,11 +79,20 @@ def _checked(program: LoopProgram, algorithm: Algorithm, plan: Plan) -> PlannedK
 
 
 def _write(program: LoopProgram, mapping: Mapping) -> Algorithm:
-    builder = CpuKernelBuilder if mapping.tiling is None else CudaKernelBuilder
-    return builder(program, mapping).write()
+    if mapping.tiling is None:
+        from halide_backend.codegen.cpu.builder import CpuKernelBuilder
+
+        return CpuKernelBuilder(program, mapping).write()
+    from halide_backend.codegen.cuda.builder import CudaKernelBuilder
+
+    return CudaKernelBuilder(program, mapping).write()
 
 
 def _choose_steps(graph: StageGraph, mapping: Mapping, device: Device, choices: Choices) -> tuple[Step, ...]:
     if isinstance(device, Cpu):
+        from halide_backend.schedule.cpu.choose import cpu_steps
+
         return cpu_steps(graph, mapping, device, choices)
+    from halide_backend.schedule.cuda.choose import cuda_steps
+
     return cuda_steps(graph, mapping, device, choices)

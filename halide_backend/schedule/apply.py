@@ -35,8 +35,9 @@ def apply(
     _compare(funcs, graph)
     check(graph, steps, tiling)
     application = _Application(dict(funcs), {i.name(): i for i in inputs if isinstance(i, hl.ImageParam)})
+    take = application.take  # functools makes a function whenever it is asked for it
     for each in steps:
-        application.take(each)
+        take(each)
     return application.funcs
 
 

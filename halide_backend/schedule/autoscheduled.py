@@ -69,10 +69,8 @@ def _vectors_first(steps: Sequence[Step], graph: StageGraph) -> list[Step]:
     runs the loops inside of them once, with vectors, all the same. None where a step is illegal.
     """
     nests = Nests.of(graph, None)
-    directives = Directives(nests)
     try:
-        for number, step in enumerate(steps):
-            directives.follow(number, step)
+        Directives(nests).follow(steps)
     except IllegalPlan:
         return []
     found: list[Step] = []

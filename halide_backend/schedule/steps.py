@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Step:
     """One scheduling directive for the Func `func`."""
 
@@ -21,6 +21,12 @@ class Step:
 
     def __init_subclass__(cls) -> None:
         Step.kinds[cls.__name__] = cls
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with the directive's name under "step"."""
@@ -38,7 +44,7 @@ class Step:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Split(Step):
     """Split loop `old` into a loop `outer` around a loop `inner` of `factor` iterations.
 
@@ -55,7 +61,7 @@ class Split(Step):
     tail: str = "GuardWithIf"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Fuse(Step):
     """Make one loop `fused` of `inner` and `outer`."""
 
@@ -65,7 +71,7 @@ class Fuse(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Reorder(Step):
     """Nest the loops `order` as given, innermost first."""
 
@@ -73,7 +79,7 @@ class Reorder(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Vectorize(Step):
     """Run the whole loop `var` as one vector."""
 
@@ -81,7 +87,7 @@ class Vectorize(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Unroll(Step):
     """Unroll the whole loop `var`."""
 
@@ -89,7 +95,7 @@ class Unroll(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Parallel(Step):
     """Share the iterations of loop `var` among torch's threads."""
 
@@ -97,14 +103,14 @@ class Parallel(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Atomic(Step):
     """Allow the update to be vectorized over its RVars: its operator is associative."""
 
     update: int | None = 0
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class RFactor(Step):
     """Turn loop `rvar` of the update into the pure variable `var` of a new Func `into` of partial results. For several
     loops at once, `rvar` and `var` are tuples."""
@@ -126,12 +132,12 @@ class RFactor(Step):
         return tuple(zip(rvars, names, strict=True))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ComputeInline(Step):
     """Compute the Func anew wherever it is used; what Halide does without a step."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ComputeAt(Step):
     """Compute the Func inside loop `var` of `consumer`."""
 
@@ -139,12 +145,12 @@ class ComputeAt(Step):
     var: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ComputeRoot(Step):
     """Compute the whole Func before anything that uses it."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class StoreAt(Step):
     """Keep the Func's storage for a whole iteration of loop `var` of `consumer`, while the Func is computed in loops
     further inside: what an earlier iteration of those has computed is not computed again."""
@@ -153,19 +159,19 @@ class StoreAt(Step):
     var: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class StoreRoot(Step):
     """As StoreAt, but keep the storage outside of all loops."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class StoreIn(Step):
     """Keep the Func in the memory of this type, as Halide's `MemoryType` spells it."""
 
     memory: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class FoldStorage(Step):
     """Keep only `extent` positions along `var`, which take turns in the same storage."""
 
@@ -173,7 +179,7 @@ class FoldStorage(Step):
     extent: int
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class In(Step):
     """Let `consumer` read the Func through a new Func `into`, which copies it and can be scheduled by itself."""
 
@@ -181,7 +187,7 @@ class In(Step):
     into: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class CloneIn(Step):
     """Let `consumer` read a second Func `into` that computes the same and can be scheduled by itself."""
 
@@ -189,7 +195,7 @@ class CloneIn(Step):
     into: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Prefetch(Step):
     """In loop `at`, fetch what the Func will read of `source`, an input or another Func, `offset` iterations of loop
     `along` later."""
@@ -201,7 +207,7 @@ class Prefetch(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ComputeWith(Step):
     """Fuse the Func's loops with those of `parent`, from the outermost down to `var`."""
 
@@ -209,7 +215,7 @@ class ComputeWith(Step):
     var: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Bound(Step):
     """The Func is needed exactly on [minimum, minimum + extent) of `var`."""
 
@@ -218,7 +224,7 @@ class Bound(Step):
     extent: int
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class BoundExtent(Step):
     """The Func is computed on `extent` points of `var`, wherever they begin."""
 
@@ -226,7 +232,7 @@ class BoundExtent(Step):
     extent: int
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class GpuBlocks(Step):
     """Run each iteration of the loops `vars`, innermost first, in a block of threads of its own."""
 
@@ -234,7 +240,7 @@ class GpuBlocks(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class GpuThreads(Step):
     """Run each iteration of the loops `vars`, innermost first, in a thread of its own in the block."""
 
@@ -242,7 +248,7 @@ class GpuThreads(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class NeverPartition(Step):
     """Write the body of loop `var` once, without a second version for the iterations that need no clamp or guard."""
 
@@ -250,7 +256,7 @@ class NeverPartition(Step):
     update: int | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class AlignStorage(Step):
     """Begin each row along `var` at a multiple of `alignment` elements."""
 
@@ -258,14 +264,14 @@ class AlignStorage(Step):
     alignment: int
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ReorderStorage(Step):
     """Keep the Func's dimensions in memory in this `order`, the one along which adjacent elements lie first."""
 
     order: tuple[str, ...]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class AllowRaceConditions(Step):
     """Let iterations of the update that write one place run in any order: which of them wins is left open."""
 

@@ -150,7 +150,7 @@ def _tuned(program: LoopProgram, device: Device, sources: Sources) -> ScheduledK
     key = digest(program)
     stored = _stored(key, program, device, sources.threads)
     try:
-        known = packaged_schedules().get(key, ())
+        known = packaged_schedules(device.classes).get(key, ())
         packaged = _first_fitting((entry for entry in known if entry.is_for(device, sources.threads)), program)
     except HalideBackendError as error:
         usage.warn_once(error.where, f"tuned schedules of this package are left out: {error}")

@@ -14,13 +14,13 @@ from halide_backend.schedules.schedule_file import read
 FOLDER = Path(__file__).parent / "data"
 
 
-def packaged_schedules() -> Mapping[str, tuple[ScheduleEntry, ...]]:
-    """All entries by program, in order.
+def packaged_schedules(classes: tuple[str, ...] = ()) -> Mapping[str, tuple[ScheduleEntry, ...]]:
+    """Entries by program, in order: all, or those for devices of one of the `classes`, after which files are named.
 
     Raises:
         ScheduleFileError: a file is damaged.
     """
-    return _entries(FOLDER)
+    return _entries(FOLDER, classes)
 
 
 def packaged_state() -> str:
@@ -29,9 +29,11 @@ def packaged_state() -> str:
 
 
 @cache
-def _entries(folder: Path) -> Mapping[str, tuple[ScheduleEntry, ...]]:
+def _entries(folder: Path, classes: tuple[str, ...]) -> Mapping[str, tuple[ScheduleEntry, ...]]:
     found: dict[str, tuple[ScheduleEntry, ...]] = {}
     for path in sorted(folder.glob("*.toml")):
+        if classes and path.stem not in classes:
+            continue
         for entry in read(path):
             found[entry.program] = (*found.get(entry.program, ()), entry)
     return found

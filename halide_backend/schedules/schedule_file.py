@@ -21,11 +21,6 @@ from halide_backend.schedules.size_class import SizeRange
 from halide_backend.schedules.step_text import parse_step
 from halide_backend.schedules.thread_class import ThreadRange
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 #: Version of the format. 2 has `threads`, and classes of processors with a vendor; what 1 has means the same in it.
 SCHEMA = 2
 _READ = (1, 2)
@@ -76,6 +71,11 @@ def parse(content: bytes, where: str) -> tuple[ScheduleEntry, ...]:
     Raises:
         ScheduleFileError: see `read`.
     """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         text = content.decode()
         document = tomllib.loads(text)

@@ -49,6 +49,21 @@ def test_import_torch_gets_hardly_slower(run: Run) -> None:
     assert min(costs) < LIMIT
 
 
+def test_compiling_for_a_cpu_imports_what_is_for_a_gpu_no_more_than_the_cache_key_needs(run: Run) -> None:
+    found = run("""
+        import sys, torch
+        import halide_backend
+        compiled = torch.compile(lambda x: x.sin().sum(-1), options={"cpu_backend": "halide_backend"})
+        compiled(torch.rand(64, 64))
+        parts = ("halide_backend.schedule.cuda", "halide_backend.codegen.cuda", "halide_backend.build.ptx.")
+        ours = sorted(name for name in sys.modules if name.startswith(parts))
+        rules = "halide_backend.schedule.cpu.rows" in sys.modules
+        report(ours=ours, kernels=halide_backend.stats()["native_kernels"], rules=rules)
+    """)
+    assert found["ours"] == ["halide_backend.build.ptx.ptxas"]
+    assert (found["kernels"], found["rules"]) == (1, True)
+
+
 def test_inductor_registers_the_backend_and_the_hook_is_gone(run: Run) -> None:
     found = run("""
         import importlib.machinery, sys, torch, torch._inductor.compile_fx as module

@@ -171,3 +171,30 @@ def test_a_row_that_half_the_registers_hold_is_added_up_without_a_loop(
 
 def test_a_row_of_much_work_has_a_loop() -> None:
     assert not short_row_unrolls(100, 30, 64)
+
+
+@pytest.mark.parametrize(("rows", "grain"), [(1024, 4), (1023, 3), (1026, 3), (1021, 3)])
+def test_a_task_has_rows_that_divide_their_number_if_a_few_more_do(rows: int, grain: int) -> None:
+    output = Stage("out", Role.OUTPUT, loops(("x1", 128), ("x0", rows)), work=40, contiguous={"x1": 512})
+    schedule = steps_of(StageGraph((output,), ("x0",)), 64)
+    assert [s.factor for s in schedule if isinstance(s, Split) and s.outer == "x0_t"] == [grain]
+
+
+def test_a_long_formula_of_shared_values_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value is used by the next two, so that there are Fibonacci's numbers of ways to the output."""
+    names = [f"v{number}" for number in range(64)]
+    shared = [
+        Stage(name, Role.SHARED, loops(("x0", 4096)), calls=tuple(names[max(0, number - 2) : number]))
+        for number, name in enumerate(names)
+    ]
+    output = Stage("out", Role.OUTPUT, loops(("x0", 4096)), calls=tuple(names[-2:]), contiguous={"x0": 16_384})
+    asked, consumers = [], StageGraph.consumers
+
+    def counted(graph: StageGraph, name: str) -> tuple[Stage, ...]:
+        asked.append(name)
+        assert len(asked) < len(names) ** 3
+        return consumers(graph, name)
+
+    monkeypatch.setattr(StageGraph, "consumers", counted)
+    schedule = steps_of(StageGraph((*shared, output), ("x0",)), 64)
+    assert asked and {step.func for step in schedule if isinstance(step, ComputeAt)} == set(names)

@@ -35,6 +35,13 @@ def test_every_step_survives_json_and_text(kind: type[Step]) -> None:
     assert eval(repr(step), vars(steps)) == step
 
 
+def test_equal_steps_are_of_one_kind() -> None:
+    root, inline, again = steps.ComputeRoot("f"), steps.ComputeInline("f"), steps.ComputeRoot("f")
+    assert vars(root) == vars(inline) and root != inline and root == again
+    assert len({root, inline, again}) == 2
+    assert steps.Unroll("f", "x") != steps.Unroll("f", "y")
+
+
 def test_there_are_steps() -> None:
     assert {"Split", "Vectorize", "Parallel", "RFactor", "ComputeAt", "ComputeWith"} <= Step.kinds.keys()
 

@@ -44,6 +44,12 @@ def test_all_of_them_are_found_by_program() -> None:
     assert packaged_state() != ""
 
 
+def test_those_for_a_class_of_devices_are_those_that_say_so() -> None:
+    for device in DEVICES:
+        found = [entry for known in packaged_schedules((device, "sm_1")).values() for entry in known]
+        assert sorted(e.identity for e in found) == sorted(e.identity for e in entries() if e.device == device)
+
+
 def test_an_entry_says_what_it_gained_with_knobs_that_there_are() -> None:
     known = knobs()
     assert "parallel.threads" in known and "loads.hint" in known

@@ -10,17 +10,17 @@ from functools import cache
 from llvmlite import binding as llvm
 
 from halide_backend.build.llvm import riscv
-from halide_backend.build.llvm.ir_syntax import NAME
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 from halide_backend.build.target import Target
 from halide_backend.errors import LLVMCompileError
 
 #: Operations that LLVM may fuse; strict IR carries no other flags, so NaN, infinity and signed
 #: zero keep their meaning.
-_CONTRACTIBLE = re.compile(r"= (fadd|fmul|fsub|fneg) ")
+_CONTRACTIBLE = re.compile(rf"({NAME}) = (fadd|fmul|fsub|fneg) ")
 #: By what `with_contraction` knows a product with two powers of two, which are made of integers.
-_INTEGER_SUM = re.compile(rf"^ *({NAME}) = (?:add|sub) ")
-_BITCAST = re.compile(rf"^ *({NAME}) = bitcast [^%]*({NAME}) to ")
-_PRODUCT = re.compile(rf"^ *({NAME}) = fmul [^%]*({NAME}), ({NAME})\s*$")
+_INTEGER_SUM = re.compile(rf"^ *({NAME}) = (?:add|sub) ", re.MULTILINE)
+_BITCAST = re.compile(rf"^ *({NAME}) = bitcast [^%\n]*({NAME}) to ", re.MULTILINE)
+_PRODUCT = re.compile(rf"^ *({NAME}) = fmul [^%\n]*({NAME}), ({NAME}) *$", re.MULTILINE)
 #: LLVM writes no value where it is empty.
 _FEATURES = re.compile(
     r'"target-cpu"(?:="[^"]*")? "target-features"(?:="(?P<features>[^"]*)")?(?: "tune-cpu"(?:="[^"]*")?)?'
@@ -50,24 +50,22 @@ def with_contraction(ir: str) -> str:
     The last product of `times_power_of_two` is left alone, because it may overflow: exp(100) - inf is NaN, and of a
     product that is not rounded -inf would remain.
     """
-    sums: set[str] = set()  # integers, among them the bits of powers of two; and those as floats
-    powers: set[str] = set()
-    products: set[str] = set()
-    lines = []
-    for line in ir.splitlines(keepends=True):
-        scaled = False
-        if line.startswith("define"):
-            sums, powers, products = set(), set(), set()
-        elif found := _INTEGER_SUM.match(line):
-            sums.add(found[1])
-        elif (found := _BITCAST.match(line)) and found[2] in sums:
-            powers.add(found[1])
-        elif found := _PRODUCT.match(line):
-            name, left, right = found.groups()
-            products.add(name)
-            scaled = (left in products and right in powers) or (left in powers and right in products)
-        lines.append(line if scaled else _CONTRACTIBLE.sub(r"= \1 contract ", line))
-    return "".join(lines)
+
+    def in_function(function: re.Match[str]) -> str:
+        text = function[0]
+        casts = _BITCAST.findall(text)
+        # Integers, among them the bits of powers of two; and those as floats.
+        sums = set(_INTEGER_SUM.findall(text)) if casts else set()
+        powers = {name for name, bits in casts if bits in sums}
+        factors = {name: {left, right} for name, left, right in _PRODUCT.findall(text)} if powers else {}
+        scaled = {name for name, pair in factors.items() if pair & powers and pair & factors.keys()}
+
+        def contracted(match: re.Match[str]) -> str:
+            return match[0] if match[1] in scaled else f"{match[1]} = {match[2]} contract "
+
+        return _CONTRACTIBLE.sub(contracted, text)
+
+    return FUNCTION.sub(in_function, ir)
 
 
 def emit_object(ir: str, target: Target, name: str, *, promote: bool = False) -> bytes:

@@ -56,4 +56,6 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
 
         return _MASKED_STORE.sub(whole, text)
 
+    if "@llvm.masked.store." not in ir:
+        return ir, False
     return FUNCTION.sub(in_function, ir), number > 0

@@ -31,7 +31,8 @@ _REST = re.compile(rf"sub <\d+ x i32> ({NAME}), ({NAME})")
 _SHIFTED = {places: re.compile(rf"shl <\d+ x i32> ({NAME}), splat \(i32 {places}\)") for places in (22, 23)}
 _BITS = re.compile(rf"bitcast <\d+ x float> ({NAME}) to <\d+ x i32>")
 _FIRST_PRODUCT = re.compile(rf"fmul (?:contract )?<\d+ x float> ({NAME}), ({NAME})")
-_WHOLE = re.compile(rf"fadd (?:contract )?<\d+ x float> ({NAME}), splat \(float 0xC168000000000000\)")
+_BIAS = "splat (float 0xC168000000000000)"
+_WHOLE = re.compile(rf"fadd (?:contract )?<\d+ x float> ({NAME}), {re.escape(_BIAS)}")
 
 
 def with_scaled_products(ir: str, target: Target) -> str:
@@ -41,6 +42,8 @@ def with_scaled_products(ir: str, target: Target) -> str:
     declarations: set[str] = set()
 
     def in_function(function: re.Match[str]) -> str:
+        if _BIAS not in function[0]:
+            return function[0]
         values = {match["result"]: match["value"] for match in _DEFINITION.finditer(function[0])}
         # The float k, by the name of k + 1.5 * 2**23.
         wholes = {match[1]: name for name, value in values.items() if (match := _WHOLE.fullmatch(value))}

@@ -92,8 +92,10 @@ def _columns(lines: list[str]) -> Iterator[_Column]:
 
     block = 0
     for line, text in enumerate(lines):
-        block += bool(_LABEL.match(text))
-        if not (match := _SHUFFLE.match(text)):
+        if not text.startswith(" "):  # no instruction
+            block += bool(_LABEL.match(text))
+            continue
+        if "shufflevector" not in text or not (match := _SHUFFLE.match(text)):
             continue
         lanes, width = int(match["lanes"]), int(match["width"])
         operands = of(match["first"], lanes) + of(match["second"], lanes)

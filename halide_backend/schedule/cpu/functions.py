@@ -56,5 +56,11 @@ def function(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
 
 def rows_of(kernel: CpuKernel, stage: Stage) -> frozenset[str]:
     """The axes along which `stage`, or what needs it, is read at other coordinates than its own."""
-    users = kernel.graph.consumers(stage.name)
-    return frozenset(stage.shifted).union(*(rows_of(kernel, user) for user in users))
+    found, seen, stack = set(stage.shifted), {stage.name}, [stage]
+    while stack:
+        # Each once: from a value of a long formula there are thousands of ways to the outputs.
+        users = [user for user in kernel.graph.consumers(stack.pop().name) if user.name not in seen]
+        seen.update(user.name for user in users)
+        stack += users
+        found.update(*(user.shifted for user in users))
+    return frozenset(found)

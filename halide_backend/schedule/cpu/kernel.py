@@ -189,8 +189,12 @@ class CpuKernel:
         return bool(self.choices.choose(PARALLEL, self.work >= PARALLEL_WORK, why))
 
     def grain(self, extent: int, work: int) -> int:
-        """Iterations of one task, in a loop of `extent` iterations of `work` operations: enough to be worth a call."""
-        return min(max(1, self.task_work // max(work, 1)), max(1, extent // 16))
+        """Iterations of one task, in a loop of `extent` iterations of `work` operations: enough to be worth a call.
+
+        Where some more divide the extent, no task needs a guard for its end, and Halide compiles the loop's body once.
+        """
+        enough = min(max(1, self.task_work // max(work, 1)), max(1, extent // 16))
+        return next((count for count in range(enough, 2 * enough) if extent % count == 0), enough)
 
     @property
     def task_work(self) -> int:

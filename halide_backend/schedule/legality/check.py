@@ -27,9 +27,7 @@ def check(graph: StageGraph, steps: Sequence[Step], tiling: Tiling | None = None
         IllegalPlan: names the step and the reason.
     """
     listed, nests = list(steps), Nests.of(graph, tiling)
-    directives = Directives(nests)
-    for number, step in enumerate(listed):
-        directives.follow(number, step)
+    Directives(nests).follow(listed)
     check_places(nests, listed)
     check_old_values(nests)
     check_together(nests, listed)

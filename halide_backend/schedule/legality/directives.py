@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import singledispatchmethod
 
@@ -34,19 +35,21 @@ _PLAIN = (Role.INLINE, Role.SHARED, Role.STAGED_LOAD)
 class Directives(Reader):
     """Takes the steps of a kernel one after another, and refuses the first that names what is not there."""
 
-    def follow(self, number: int, each: step.Step) -> None:
-        """Apply step `number`.
+    def follow(self, steps: Sequence[step.Step]) -> None:
+        """Apply all steps.
 
         Raises:
-            IllegalPlan: it names what does not exist, contradicts an earlier one, or has an argument out of range.
+            IllegalPlan: one names what does not exist, contradicts an earlier one, or has an argument out of range.
         """
-        self.begin(number, each)
-        self.take(each)
-        self.nests.scheduled.add(each.func)
+        take = self.take  # functools makes a function whenever it is asked for it
+        for number, each in enumerate(steps):
+            self.begin(number, each)
+            take(each)
+            self.nests.scheduled.add(each.func)
 
     def _set(self, each: step.Step, nest: Nest, name: str, kind: Kind) -> NestLoop:
         place = self.serial(each, nest, name)
-        nest.loops[place] = replace(nest.loops[place], kind=kind)
+        nest.loops[place] = nest.loops[place]._replace(kind=kind)
         return nest.loops[place]
 
     def _written_out(self, each: step.Step, nest: Nest, name: str, kind: Kind) -> NestLoop:
@@ -73,7 +76,7 @@ class Directives(Reader):
         nest = self.nest(each)
         place = self.serial(each, nest, each.old)
         old = nest.loops[place]
-        rest = replace(nest, loops=[loop for loop in nest.loops if loop is not old])
+        rest = Nest(nest.stage, nest.update, [loop for loop in nest.loops if loop is not old])
         self.new(each, rest, each.outer, each.inner, rvar=old.reduces)
         factor = self.integer(each, each.factor, 1, old.extent + MOST_PADDING, "the factor")
         if each.tail == "RoundUp":
@@ -81,8 +84,8 @@ class Directives(Reader):
         elif each.tail != "GuardWithIf":
             why = "every other tail computes something twice, or reads and writes out of bounds"
             refuse(self.number, each, f"the tail is {each.tail!r}: {why}", 'use "GuardWithIf"')
-        outer = replace(old, name=each.outer, extent=-(-old.extent // factor), part=True)
-        nest.loops[place : place + 1] = [replace(old, name=each.inner, extent=factor, fixed=True, part=True), outer]
+        outer = old._replace(name=each.outer, extent=-(-old.extent // factor), part=True)
+        nest.loops[place : place + 1] = [old._replace(name=each.inner, extent=factor, fixed=True, part=True), outer]
 
     def _round_up(self, each: step.Split, nest: Nest, old: NestLoop) -> None:
         if nest.stage.role not in _PLAIN or nest.update is not None or old.reduces:
@@ -100,7 +103,7 @@ class Directives(Reader):
             refuse(self.number, each, "a Var is fused with another Var, an RVar with another RVar")
         if inner.reduces and nest.stage.role is not Role.REDUCTION:
             refuse(self.number, each, "the order of these steps decides the result")
-        rest = replace(nest, loops=[loop for loop in nest.loops if loop not in (inner, outer)])
+        rest = Nest(nest.stage, nest.update, [loop for loop in nest.loops if loop not in (inner, outer)])
         self.new(each, rest, each.fused, rvar=inner.reduces)
         extent = inner.extent * outer.extent
         if extent >= 1 << 31:
@@ -198,7 +201,7 @@ class Directives(Reader):
             if not nest.loops[self.place(each, nest, name)].reduces:
                 refuse(self.number, each, f"{name!r} is no loop of a reduction")
         self.new(each, self.nests.nests[each.func, None], *pairs.values())
-        made = [replace(loop, name=pairs.get(loop.name, loop.name), kind=Kind.SERIAL) for loop in nest.loops]
+        made = [loop._replace(name=pairs.get(loop.name, loop.name), kind=Kind.SERIAL) for loop in nest.loops]
         # Halide puts the new Vars outside of all other loops.
         made.sort(key=lambda loop: loop.name in pairs.values())
         created = tuple(_as_loop(loop) for loop in made if loop.name in pairs.values())
@@ -325,7 +328,7 @@ class Directives(Reader):
             refuse(self.number, each, "a thread needs one point of the axes that blocks and threads share out")
         for nest in self.nests.of_func(each.func):
             whole = [
-                replace(old, extent=each.extent, fixed=True) if old.name == each.var else old for old in nest.loops
+                old._replace(extent=each.extent, fixed=True) if old.name == each.var else old for old in nest.loops
             ]
             nest.loops = whole
 

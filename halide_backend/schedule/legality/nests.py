@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import Step
@@ -25,8 +26,7 @@ class Kind(Enum):
     THREADS = "shared out among threads"
 
 
-@dataclass(frozen=True)
-class NestLoop:
+class NestLoop(NamedTuple):
     """One loop of a nest: `axes` are those of the program that it runs along, `part` says that it is a piece of one.
 
     `extent` is `TYPICAL`, or follows from that, unless it is `fixed`.
@@ -65,7 +65,10 @@ class Nest:
 
     def find(self, name: str) -> int | None:
         """The place of the loop `name`, counted from the innermost one."""
-        return next((k for k, loop in enumerate(self.loops) if loop.name == name), None)
+        for k, loop in enumerate(self.loops):
+            if loop.name == name:
+                return k
+        return None
 
 
 @dataclass
@@ -196,7 +199,7 @@ class Nests:
 
 def points(stage: Stage) -> int:
     """Points of its whole iteration space, updates included."""
-    return math.prod(_loop(loop).extent for loop in (*stage.loops, *stage.updates))
+    return math.prod(loop.extent if loop.fixed else TYPICAL for loop in (*stage.loops, *stage.updates))
 
 
 def has_update(stage: Stage) -> bool:

@@ -95,8 +95,10 @@ def _check_repetition(nests: Nests, stage: Stage, place: Place) -> None:
     if not all([loop.fixed for loop in outside] + [loop.fixed for loop in (*stage.loops, *stage.updates)]):
         return  # How often is known when the kernel is called.
     again = math.prod(loop.extent for loop in outside)
+    if again <= 1:
+        return
     whole = sum(points(other) for other in nests.stages.values())
-    if again > 1 and again * points(stage) > max(REPEATED_POINTS, REPEATS * whole):
+    if again * points(stage) > max(REPEATED_POINTS, REPEATS * whole):
         refuse(place.number, place.step, f"its {points(stage)} points would be computed {again} times")
 
 

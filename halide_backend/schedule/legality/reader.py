@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from halide_backend.schedule import steps as step
@@ -29,6 +30,12 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
+@cache
+def _fields(kind: type[step.Step]) -> list[tuple[str, str, Callable[[Any], bool]]]:
+    """The names of a step's fields, their annotations, and whether a value is what those say."""
+    return [(f.name, str(f.type), _FITS[str(f.type)]) for f in fields(kind)]
+
+
 class Reader:
     """Finds what steps name in `nests`; every method refuses the step `each`, whose turn it is, where it is absent."""
 
@@ -43,10 +50,10 @@ class Reader:
         self.number = number
         if not isinstance(each, step.Step):
             refuse(number, each, "it is no step", f"use one of {', '.join(sorted(step.Step.kinds))}")
-        for f in fields(each):
-            value = getattr(each, f.name)
-            if not _FITS[str(f.type)](value):
-                refuse(number, each, f"{f.name} is {value!r}", f"it has to be: {f.type}")
+        for name, annotation, fits in _fields(type(each)):  # type: ignore[arg-type]  # mypy asks the class for a hash
+            value = getattr(each, name)
+            if not fits(value):
+                refuse(number, each, f"{name} is {value!r}", f"it has to be: {annotation}")
         self.stage(each, each.func)
 
     def funcs(self) -> str:
