@@ -105,8 +105,9 @@ def get_or_compile(
             return Build(key.digest, known, asked_before=True)
         store = _store(environment.directory(), environment.shared())
         pool = worker_pool(limits.workers)
+        # The length of a text says about how long it takes to compile.
         future = pool.threads.submit(
-            lambda: _stored_or_built(store, pool, key, text, target, name, limits, c_interface)
+            lambda: _stored_or_built(store, pool, key, text, target, name, limits, c_interface), len(text)
         )
         _memory.artifacts[key.digest] = future
     return Build(key.digest, future)

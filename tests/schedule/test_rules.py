@@ -198,3 +198,11 @@ def test_a_long_formula_of_shared_values_is_looked_through_once(monkeypatch: pyt
     monkeypatch.setattr(StageGraph, "consumers", counted)
     schedule = steps_of(StageGraph((*shared, output), ("x0",)), 64)
     assert asked and {step.func for step in schedule if isinstance(step, ComputeAt)} == set(names)
+
+
+@pytest.mark.parametrize(("work", "unrolled"), [(10, True), (100, False)])
+def test_rows_are_unrolled_with_what_is_inlined_into_them_in_mind(work: int, unrolled: bool) -> None:
+    inlined = Stage("inlined", Role.INLINE, loops(("x2", 16), ("x1", 16), ("x0", 512)), work=work)
+    output = Stage("out", Role.OUTPUT, inlined.loops, calls=("inlined",), contiguous={"x2": 64})
+    schedule = steps_of(StageGraph((inlined, output), ("x0", "x1", "x2")), 64)
+    assert (Unroll("out", "x1_u") in schedule) is unrolled

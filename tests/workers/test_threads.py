@@ -23,6 +23,16 @@ def test_as_many_at_a_time_as_there_are_threads() -> None:
     assert sorted(future.result(10) for future in futures) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
+def test_the_largest_of_those_that_wait_comes_first_and_equal_ones_in_order() -> None:
+    threads = DaemonThreads(1, "sizes")
+    begin, ran = threading.Event(), []
+    first = threads.submit(lambda: begin.wait(10))
+    futures = [threads.submit(lambda name=name: ran.append(name), size) for name, size in zip("abcde", (1, 3, 2, 3, 0))]
+    begin.set()
+    assert first.result(10) and [future.result(10) for future in futures] == [None] * 5
+    assert ran == ["b", "d", "c", "a", "e"]
+
+
 def test_nothing_is_started_before_it_is_needed() -> None:
     threads = DaemonThreads(3, "lazy")
     assert _running("lazy") == []

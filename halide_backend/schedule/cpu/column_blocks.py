@@ -54,7 +54,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     steps: list[Step] = []
     rows = [axis for axis in others[-1:] if axis != tasks.axis]
     # Outputs with other loops than each other's could not be computed together.
-    few = [_few(stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
+    few = [_few(kernel, stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
     few_vectors, few_rows = map(min, zip(*few))
     for stage in kernel.outputs:
         inner = [loop.name for loop in stage.loops if loop.axis not in outer]
@@ -99,11 +99,11 @@ def _streamed(kernel: CpuKernel, others: list[str]) -> bool:
     )
 
 
-def _few(stage: Stage, column: Loop, block: int, lanes: int, rows: list[str]) -> tuple[int, int]:
+def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, rows: list[str]) -> tuple[int, int]:
     """How many vectors of a row and rows, along the first axis of `rows`, are computed without a loop: all if they are
     few. What rows share is then computed before them, and each load of a copy has a stride of its own, by which
     processors fetch ahead."""
-    vectors, most = block // lanes, min(_FEW, max(1, _FEW_WORK // max(1, stage.work)))
+    vectors, most = block // lanes, min(_FEW, max(1, _FEW_WORK // max(1, kernel.inlined_work(stage))))
     if not column.fixed or column.extent % block or vectors > most:
         return 1, 1
     extents = [loop.extent for loop in stage.loops if loop.axis in rows and loop.fixed]

@@ -182,6 +182,16 @@ class CpuKernel:
         """Estimate of the kernel's arithmetic operations."""
         return self.graph.work
 
+    def inlined_work(self, stage: Stage) -> int:
+        """Estimate of the operations of one point of `stage`, and of the values that are inlined into it."""
+        inlined = {each.name: each for each in self.graph.stages if each.role is Role.INLINE}
+        work, stack = stage.work, [stage]
+        while stack:
+            calls = [inlined.pop(call) for call in stack.pop().calls if call in inlined]
+            work += sum(each.work for each in calls)
+            stack += calls
+        return work
+
     @property
     def parallel(self) -> bool:
         """Whether loops are shared among threads."""
