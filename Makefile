@@ -40,6 +40,7 @@ reference: $(READY)  ## write the generated pages of docs/ again
 	$(BIN)/python -m halide_backend.inspection.refusals_page docs/reference/refusals.md
 	$(BIN)/python -m halide_backend.inspection.records_page docs/reference/records.md
 	$(BIN)/python -m halide_backend.inspection.steps_page docs/reference/schedule-steps.md
+	$(BIN)/python -m halide_backend.inspection.knobs_page docs/reference/schedule-knobs.md
 	$(BIN)/python -m halide_backend.inspection.one_kernel_page docs/design/one-kernel.md
 
 matrix:  ## run the tests on every supported torch (2.11, 2.13, 2.15)
