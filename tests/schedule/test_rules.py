@@ -11,7 +11,7 @@ from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import ComputeAt, Parallel, RFactor, Split, Step, Unroll, Vectorize
+from halide_backend.schedule.steps import ComputeAt, NeverPartition, Parallel, RFactor, Split, Step, Unroll, Vectorize
 
 
 def loops(*extents: tuple[str, int]) -> tuple[Loop, ...]:
@@ -43,6 +43,15 @@ def test_a_column_sum_is_vectorized_along_its_columns() -> None:
     assert Vectorize("total", "x0_v", update=0) in schedule
     lanes = [s for s in schedule if isinstance(s, RFactor) and s.var == "lane"]
     assert not lanes
+
+
+@pytest.mark.parametrize("partition", [True, False])
+def test_the_end_of_a_row_is_apart_as_requested(partition: bool) -> None:
+    output = Stage("out", Role.OUTPUT, loops(("x1", 1000), ("x0", 64)), contiguous={"x1": 4000})
+    graph = StageGraph((output,), ("x0",))
+    schedule = cpu_steps(graph, Mapping(), Cpu(64), Choices({"rows.partition": partition}))
+    assert (NeverPartition("out", "x1_o") in schedule) is not partition
+    assert partition is True or schedule != steps_of(graph, 64)
 
 
 def test_little_work_stays_serial() -> None:

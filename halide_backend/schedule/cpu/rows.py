@@ -7,9 +7,12 @@ import math
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, is_short, loop_along, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage
-from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step, Unroll
+from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
 
 UNROLL = Knob("rows.unroll", (1, 2, 4), "vectors of a row of an output that are computed together")
+PARTITION = Knob(
+    "rows.partition", (False, True), "vectors that lie within a row are a loop of their own, without a guard"
+)
 
 
 def rows(kernel: CpuKernel) -> Nest:
@@ -26,6 +29,8 @@ def rows(kernel: CpuKernel) -> Nest:
             steps += vector.steps
             unrolled = _unrolled(kernel, stage, inner[0], vector.loops[1])
             steps += unrolled
+            if not kernel.choices.flag(PARTITION, True, "a guard in each iteration costs more than a second loop"):
+                steps.append(NeverPartition(stage.name, vector.loops[1]))
             order += [vector.loops[0], *([f"{vector.loops[1]}_u"] if unrolled else []), vector.loops[1]]
             order += [loop.name for loop in inner[1:]]
         cut = tasks.cut(stage.name, reversed(outer))

@@ -25,6 +25,9 @@ from halide_backend.schedule.tiling import Tiling, TilingKind
 ELEMENTS = Knob("scatters.elements", (1, 2, 4), "adjacent numbers that a thread adds to memory in one instruction")
 THREADS = Knob("scatters.threads", (32, 64, 128, 256, 512), "threads of a block")
 PARTS = Knob("scatters.steps", (1, 2, 4, 8), "iterations of a thread, all unrolled")
+PARTITION = Knob(
+    "scatters.partition", (False, True), "blocks that lie within the output have code of their own, without a guard"
+)
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
@@ -51,8 +54,11 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     """The points of the output in any order, several of those that move little for one thread."""
     stage = kernel.parent
     element, part, thread, block = stage.updates
-    # LLVM would join the versions of full and last blocks again, and part the additions that are one instruction.
-    once = (NeverPartition(stage.name, block.name, update=0),) if element.extent > 1 else ()
+    why = "LLVM would join both versions again, and part the additions that are one instruction"
+    apart = kernel.choices.flag(
+        PARTITION, element.extent == 1, why if element.extent > 1 else "no guard in most blocks"
+    )
+    once = () if apart else (NeverPartition(stage.name, block.name, update=0),)
     return (
         AllowRaceConditions(stage.name),
         Unroll(stage.name, element.name, update=0),

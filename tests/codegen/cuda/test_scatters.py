@@ -35,6 +35,19 @@ def test_no_barrier_between_steps(rows: int, needs_intrinsics: None) -> None:
     assert torch.equal(found, add_columns(into, index, x))
 
 
+@pytest.mark.parametrize("partition", [True, False])
+def test_the_last_block_has_code_of_its_own_as_requested(partition: bool, needs_intrinsics: None) -> None:
+    index, x, into = torch.arange(40) * 7 % 13, torch.randint(50, (63, 40)).float(), torch.zeros(63, 13)
+    program = programs_of(add_columns, (into, index, x))[-1]
+    knobs = {"scatters.steps": 4, "scatters.threads": 32, "scatters.partition": partition}
+    kernel = CudaKernel(plan_kernel(program, device_of(TARGET), knobs).text)
+    adds = len(re.findall(r"red\.\S*add\.f32", kernel.code))
+    assert adds > 4 if partition else adds == 4
+    found = into.clone()
+    kernel.on_tensors(index, x, found)
+    assert torch.equal(found, add_columns(into, index, x))
+
+
 def test_an_addition_to_a_scalar(needs_intrinsics: None) -> None:
     """There is no axis of which neighbours could lie next to each other."""
     x, index, source = (torch.tensor(value) for value in (1.5, 0, 2.25))
