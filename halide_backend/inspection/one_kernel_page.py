@@ -96,7 +96,8 @@ it calls. The rules that choose a schedule look at the stages alone.
 The second half of a plan is a list of steps, each one of Halide's scheduling directives
 ([steps](../reference/schedule-steps.md)). The rules in `schedule/cpu/` choose them. The contiguous axis is the one
 along a row, so rows are distributed over threads, everything else is computed inside the loop over rows, and reductions
-are split into vector lanes. What a rule decides by a number or a yes or no is a knob; the value that the knob has in
+are split into vector lanes. What a rule decides by a number or a yes or no is a
+[knob](../reference/schedule-knobs.md); the value that the knob has in
 this plan, and the reason, are a choice. A name after `@` is that of the Func which the choice is for. Left out below
 are the steps of `max_0`, which begin as those of `sum_0` do, and the tree that adds up the 64 lanes of `sum_0`: the
 same `Split` and `RFactor` with 16 and with 4.

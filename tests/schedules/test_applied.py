@@ -92,7 +92,7 @@ def test_order_of_precedence(
         return schedule.rpartition(": ")[2]
 
     os.makedirs("package")
-    write("package/a.toml", [replace(serial(entry), origin="by package")])
+    write(f"package/{entry.device}.toml", [replace(serial(entry), origin="by package")])
     assert origin() == "by package"
     tuned_store().put(replace(serial(entry), origin="by store"))
     assert origin() == "by store"
