@@ -8,7 +8,7 @@ import sympy
 
 from halide_backend.codegen.index_text import index_text
 from halide_backend.program.dtypes import NARROW_FLOATS
-from halide_backend.program.index import sizes_of
+from halide_backend.program.index import expanded, sizes_of
 from halide_backend.program.loop_program import Indirect, Load, LoopProgram, Number, Value
 from halide_backend.program.operation_names import LOOPS
 
@@ -61,7 +61,7 @@ def element_text(program: LoopProgram, value: Value, load: Load) -> str:
         terms = [f"hl.clamp(hl.likely({index_text(c.index)}), 0, {c.extent - 1})*{c.stride}" for c in load.coordinates]
         text = " + ".join(terms)
     elif masked:
-        last = index_text(sympy.expand(sympy.sympify(buffer.extent) - 1))
+        last = index_text(expanded(sympy.sympify(buffer.extent) - 1))
         text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
     else:
         text = index_text(load.index)

@@ -7,10 +7,10 @@ from functools import lru_cache
 import sympy
 
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import AxisSymbol, FloorDiv, Mod
+from halide_backend.program.index import AxisSymbol, FloorDiv, Mod, expanded
 
-#: Accesses whose answers are kept: rules that are tried ask for each again and again, and sympy expands its index.
-#: Planning the kernels of tests/golden took 1.8 ms each for a GPU, at most 5.1; now 1.6, at most 4.0.
+#: Accesses whose answers are kept, since each rule that is tried asks for them again. benchmarks/planning_time.py
+#: measures what planning takes.
 _KEPT = 4096
 
 #: Bits of a word, and of the widest memory instruction.
@@ -24,8 +24,7 @@ ADDED_AT_ONCE = {"float32": 2, "float16": 4, "bfloat16": 4}
 def is_contiguous(index: sympy.Expr, name: str) -> bool:
     """Whether `index` steps by one element along the axis `name`."""
     symbol = AxisSymbol(name)
-    rest = sympy.expand(index - symbol)
-    return symbol in index.free_symbols and symbol not in rest.free_symbols
+    return symbol in index.free_symbols and symbol not in expanded(index - symbol).free_symbols
 
 
 def runs_along(index: sympy.Expr, name: str) -> bool:
@@ -49,10 +48,10 @@ def in_chunks(index: sympy.Expr, name: str, elements: int) -> sympy.Expr:
     symbol, chunk = AxisSymbol(name), AxisSymbol(f"{name}_c")
 
     def chunks(whole: sympy.Expr, part: sympy.Expr) -> sympy.Expr | None:
-        rest = sympy.expand(whole - symbol)
+        rest = expanded(whole - symbol)
         factors = [term.as_coeff_Mul()[0] for term in (*sympy.Add.make_args(rest), part)]
         aligned = all(factor.is_Integer and factor % elements == 0 for factor in factors)
-        return None if symbol in rest.free_symbols or not aligned else sympy.expand(chunk + rest / elements)
+        return None if symbol in rest.free_symbols or not aligned else expanded(chunk + rest / elements)
 
     def quotient(whole: sympy.Expr, part: sympy.Expr) -> sympy.Expr:
         number = chunks(whole, part)
@@ -62,7 +61,7 @@ def in_chunks(index: sympy.Expr, name: str, elements: int) -> sympy.Expr:
         number = chunks(whole, part)
         return Mod(whole, part) if number is None else elements * (Mod(number, part / elements) - chunk) + symbol
 
-    return index.replace(FloorDiv, quotient).replace(Mod, remainder)
+    return index.replace(FloorDiv, quotient).replace(Mod, remainder) if index.has(FloorDiv, Mod) else index
 
 
 def words_of(dtype: str, elements: int) -> int:
@@ -83,7 +82,7 @@ def first_word(index: sympy.Expr, name: str, dtype: str, elements: int) -> sympy
     if not words or not is_contiguous(index, name):
         return None
     symbol, chunk = AxisSymbol(name), AxisSymbol(f"{name}_c")
-    start = sympy.expand((index - symbol + elements * chunk) * ELEMENT[dtype][1])
+    start = expanded((index - symbol + elements * chunk) * ELEMENT[dtype][1])
     step = min(words * WORD, VECTOR)
     terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(start)]
     if not all(factor.is_Integer and factor % step == 0 for factor, _ in terms):

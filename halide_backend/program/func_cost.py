@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import sympy
-
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import expanded
 from halide_backend.program.loop_program import Axis, Load, LoopProgram, Value
 from halide_backend.program.operation_names import MATHEMATICS
 
@@ -61,7 +60,7 @@ def _count_load(found: Definition, program: LoopProgram, value: Value, load: Loa
     for name in value.axes:
         size *= axes[name].hint
     found.traffic += size
-    index = sympy.expand(load.index)
+    index = expanded(load.index)
     steps = {symbol.name: index.coeff(symbol) for symbol in index.free_symbols if symbol.name in value.axes}
     for name in (name for name, step in steps.items() if step == 1):
         found.contiguous[name] = found.contiguous.get(name, 0) + size

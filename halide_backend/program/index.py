@@ -6,6 +6,7 @@ means and prints the same in every version of sympy and torch.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -112,6 +113,22 @@ class Select(_Integer):
 
     def _eval_is_nonnegative(self) -> bool | None:
         return True if all(argument.is_nonnegative for argument in self.args[1:]) else None
+
+
+#: Expressions whose expanded forms are kept: the rules and checks of a kernel ask for the same ones.
+_KEPT = 4096
+
+
+@lru_cache(_KEPT)
+def expanded(expression: sympy.Expr) -> sympy.Expr:
+    """`expression` with sums multiplied out, which is what `sympy.expand` takes long to find nothing to do for."""
+    return sympy.expand(expression) if _multiplies_sums(expression) else expression
+
+
+def _multiplies_sums(expression: sympy.Basic) -> bool:
+    if expression.is_Pow or (expression.is_Mul and any(factor.is_Add for factor in expression.args)):
+        return True
+    return any(_multiplies_sums(argument) for argument in expression.args)
 
 
 def axes_of(index: sympy.Expr) -> frozenset[str]:

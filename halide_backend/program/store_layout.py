@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import sympy
 
-from halide_backend.program.loop_program import Extent, LoopProgram, Store
+from halide_backend.program.index import expanded
+from halide_backend.program.loop_program import Axis, Extent, LoopProgram, Store
+
+#: Layouts that are kept: mapping, rules and text of a kernel ask for those of the same stores.
+_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -29,15 +34,21 @@ class OutputLayout:
 
 def output_layout(store: Store, program: LoopProgram) -> OutputLayout:
     """An N-d box of memory if the index is one, else a scatter."""
-    index = sympy.expand(store.index)
+    extent = next(buffer.extent for buffer in program.outputs if buffer.name == store.buffer)
+    return _layout(store, extent, program.axes)
+
+
+@lru_cache(_KEPT)
+def _layout(store: Store, extent: Extent, loop_axes: tuple[Axis, ...]) -> OutputLayout:
+    index = expanded(store.index)
     axes = {axis.symbol: axis for axis in store.nest.iteration}
     coefficients = {symbol: index.coeff(symbol) for symbol in axes}
-    rest = sympy.expand(index - sum(c * s for s, c in coefficients.items()))
+    rest = expanded(index - sum(c * s for s, c in coefficients.items()))
     if store.mode is None and rest.is_Integer and not store.nest.reduction:
-        hints = {axis.symbol: axis.hint for axis in program.axes}
+        hints = {axis.symbol: axis.hint for axis in loop_axes}
         dims = sorted(
             ((_number(coefficients[symbol]), axis) for symbol, axis in axes.items()),
-            key=lambda dim: (_size_hint(dim[0], program), hints[dim[1].symbol]),
+            key=lambda dim: (_size_hint(dim[0], loop_axes), hints[dim[1].symbol]),
         )
         if _is_box([(stride, axis.extent) for stride, axis in dims]):
             return OutputLayout(
@@ -45,18 +56,18 @@ def output_layout(store: Store, program: LoopProgram) -> OutputLayout:
                 tuple((axis.extent, stride) for stride, axis in dims),
                 int(rest),
             )
-    return _scatter(store, index, program)
+    return _scatter(store, index, extent)
 
 
 def _number(expression: sympy.Expr) -> Extent:
     return int(expression) if expression.is_Integer else expression
 
 
-def _size_hint(stride: Extent, program: LoopProgram) -> int:
+def _size_hint(stride: Extent, axes: tuple[Axis, ...]) -> int:
     """A typical value of a stride: where its sizes are extents of axes, these have hints."""
     if isinstance(stride, int):
         return stride
-    known = {axis.extent: axis.hint for axis in program.axes if axis.extent in stride.free_symbols}
+    known = {axis.extent: axis.hint for axis in axes if axis.extent in stride.free_symbols}
     hinted = stride.xreplace({symbol: sympy.Integer(known.get(symbol, 64)) for symbol in stride.free_symbols})
     return int(hinted) if hinted.is_Integer else 64
 
@@ -68,19 +79,18 @@ def _is_box(dims: list[tuple[Extent, Extent]]) -> bool:
     """
     reach: Extent = 1
     for stride, extent in dims:
-        beyond = sympy.expand(stride - sympy.sympify(reach))
+        beyond = expanded(stride - sympy.sympify(reach))
         if not (beyond.is_nonnegative or (beyond.is_Integer and beyond >= 0)):
             return False
-        reach = sympy.expand(sympy.sympify(stride) * extent)
+        reach = expanded(sympy.sympify(stride) * extent)
     return True
 
 
-def _scatter(store: Store, index: sympy.Expr, program: LoopProgram) -> OutputLayout:
-    extent = next(buffer.extent for buffer in program.outputs if buffer.name == store.buffer)
+def _scatter(store: Store, index: sympy.Expr, extent: Extent) -> OutputLayout:
     for axis in reversed(store.nest.iteration):
         # A column: the index is stride-1 in this axis and everything else moves by whole rows of it.
-        others = sympy.expand(index - axis.symbol)
-        rows = sympy.expand(others / axis.extent)
+        others = expanded(index - axis.symbol)
+        rows = expanded(others / axis.extent)
         whole = all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(rows))
         static = isinstance(extent, int) and isinstance(axis.extent, int)
         if static and axis.symbol not in others.free_symbols and whole and extent % axis.extent == 0:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import sympy
-
+from halide_backend.program.index import expanded
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Store, Value
 from halide_backend.program.store_layout import OutputLayout
 
@@ -48,7 +47,7 @@ def _along(value: Value, load: Load, inner: str, extents: Mapping[str, int]) -> 
     """The axis along which `load` is adjacent, "" if it is no transposed operand of a store along `inner`."""
     if value.operands or inner not in value.axes:
         return ""
-    index = sympy.expand(load.index)
+    index = expanded(load.index)
     by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
     strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
     if inner not in strides or strides[inner] in (0, 1, -1):

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-import sympy
-
 from halide_backend.codegen.algorithm import CUDA_LIBRARY
 from halide_backend.codegen.call_text import call_text, multiple_text, tuple_text
 from halide_backend.codegen.cuda.axes import WORD, TiledAxes
@@ -28,7 +26,7 @@ from halide_backend.codegen.value_text import converted, value_text
 from halide_backend.kernel_library.arguments import Output, known
 from halide_backend.program.checks import Sink, sinks_of_checks
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import values_of
+from halide_backend.program.index import expanded, values_of
 from halide_backend.program.loop_program import Buffer, Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.program.precision import constants, rounded_indices
 from halide_backend.program.store_layout import OutputLayout
@@ -126,7 +124,7 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         self.known[read] = name = self.unique_name(load.buffer)
         # In units, because Halide looks for a factor to prove that an access is aligned.
         unit = load.unit
-        at = index_text(sympy.expand(load.first / unit))
+        at = index_text(expanded(load.first / unit))
         word = WORD
         if load.last is not None:
             # Where no element is inside all threads read one place, not what others will need.

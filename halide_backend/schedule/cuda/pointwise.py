@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import sympy
-
 from halide_backend.program.access import VECTOR as VECTOR_BITS
 from halide_backend.program.access import WORD, first_word
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import AxisSymbol, axes_of
+from halide_backend.program.index import AxisSymbol, axes_of, expanded
 from halide_backend.program.loop_program import Load, LoopProgram
 from halide_backend.schedule.cuda.alone import PART, POINT, THREAD, compute_together, give_to_threads
 from halide_backend.schedule.cuda.facts import Facts
@@ -86,7 +84,7 @@ def _coalesced(facts: Facts, along: str, whole: int) -> tuple[int, str]:
     of a warp move what is adjacent with each instruction, as long as the narrowest are two words."""
     symbol, steps = AxisSymbol(along), []
     for dtype, index in accesses(facts.program):
-        step = sympy.expand(index).coeff(symbol)
+        step = expanded(index).coeff(symbol)
         if axes_of(index) == set(facts.outer) and step.is_Integer and 1 <= step <= _MOST_STEPS:
             steps.append((ELEMENT[dtype][1] // 8, int(step) * ELEMENT[dtype][1] // 8))
     elements, why = whole, "one vector of the narrowest numbers, or two words, or one"

@@ -9,7 +9,7 @@ import sympy
 from halide_backend.program.access import VECTOR, WORD, first_word, words_of
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import ceil_div, is_multiple
-from halide_backend.program.index import AxisSymbol
+from halide_backend.program.index import AxisSymbol, expanded
 from halide_backend.program.loop_program import Buffer, Extent, Load, LoopProgram, Value
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.tiling import Tiling
@@ -102,7 +102,7 @@ class VectorAccess:
         begin within a unit, or run backwards. A unit with any element that no mask leaves out lies in the buffer."""
         tiling = self._tiling
         symbol = AxisSymbol(tiling.chunk)
-        index = sympy.expand(load.index)
+        index = expanded(load.index)
         step, constant = index.coeff(symbol), index.as_coeff_Add()[0]
         in_unit = unit // ELEMENT[buffer.dtype][1]
         if (
@@ -115,14 +115,14 @@ class VectorAccess:
         back = -min(int(step), 0) * (tiling.elements - 1)
         skip = int(constant - back) % in_unit
         chunks = step * (symbol - tiling.elements * AxisSymbol(f"{tiling.chunk}_c"))
-        first = sympy.expand(index - chunks - back - skip)
+        first = expanded(index - chunks - back - skip)
         factors = [term.as_coeff_Mul()[0] for term in sympy.Add.make_args(first)]
         if symbol in first.free_symbols or not all(f.is_Integer and f % in_unit == 0 for f in factors):
             return None
         units, words = (skip + abs(int(step)) * (tiling.elements - 1)) // in_unit + 1, unit // WORD
         if unit == WORD and units > tiling.elements:
             return None
-        first = sympy.expand(first * words / in_unit)
+        first = expanded(first * words / in_unit)
         found = VectorLoad(buffer.name, tiling.chunk, first, units * words, words, None, int(step), skip + back)
         if not masked:
             return found
