@@ -30,6 +30,8 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
     What lies there is loaded, and kept in the lanes that are masked out. That is the same to the one thread which can
     see the array.
     """
+    if "@llvm.masked.store." not in ir:
+        return ir, False
     number = 0
 
     def in_function(function: re.Match[str]) -> str:
@@ -56,6 +58,4 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
 
         return _MASKED_STORE.sub(whole, text)
 
-    if "@llvm.masked.store." not in ir:
-        return ir, False
     return FUNCTION.sub(in_function, ir), number > 0

@@ -29,7 +29,7 @@ def rows(kernel: CpuKernel) -> Nest:
             steps += vector.steps
             unrolled = _unrolled(kernel, stage, inner[0], vector.loops[1])
             steps += unrolled
-            if not kernel.choices.flag(PARTITION, True, "Halide's default; without, rows of 1000 took as long"):
+            if not kernel.choices.flag(PARTITION, True, "as Halide does"):
                 steps.append(NeverPartition(stage.name, vector.loops[1]))
             order += [vector.loops[0], *([f"{vector.loops[1]}_u"] if unrolled else []), vector.loops[1]]
             order += [loop.name for loop in inner[1:]]

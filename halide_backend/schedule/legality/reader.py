@@ -50,7 +50,7 @@ class Reader:
         self.number = number
         if not isinstance(each, step.Step):
             refuse(number, each, "it is no step", f"use one of {', '.join(sorted(step.Step.kinds))}")
-        for name, annotation, fits in _fields(type(each)):  # type: ignore[arg-type]  # mypy asks the class for a hash
+        for name, annotation, fits in _fields(type(each)):  # type: ignore[arg-type]  # mypy takes Step's __hash__ for its class's
             value = getattr(each, name)
             if not fits(value):
                 refuse(number, each, f"{name} is {value!r}", f"it has to be: {annotation}")
