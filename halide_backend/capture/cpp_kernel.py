@@ -92,17 +92,25 @@ static inline int32_t halide_backend_gpu_choice() {
 #endif
 """
 
-#: What is needed for a GPU besides: the stream that is current, and memory there for a scalar tensor on the CPU. Its
-#: value goes as an argument of the driver's, so that a CUDA graph can record it.
+#: What is needed for a GPU besides: the stream that is current.
 _GPU = """
 #ifndef HALIDE_BACKEND_GPU
 #define HALIDE_BACKEND_GPU
-#include <cstring>
 static inline void* halide_backend_stream(int32_t device) {
   void* stream = nullptr;
   AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
   return stream;
 }
+#endif
+"""
+
+#: Memory on the GPU for a scalar tensor on the CPU. Its value goes as an argument of the driver's, so that a CUDA graph
+#: can record it. Only where there is such a scalar: who reads a wrapper, or counts its allocations as torch's own tests
+#: do, should not find one that is never made.
+_SCALAR = """
+#ifndef HALIDE_BACKEND_SCALAR
+#define HALIDE_BACKEND_SCALAR
+#include <cstring>
 template <typename Tensor>
 static inline torch::aot_inductor::RAIIAtenTensorHandle halide_backend_on_gpu(
     const Tensor& scalar, int32_t dtype, int32_t bytes, int32_t device, void* stream) {
@@ -155,6 +163,8 @@ def stream(device: torch.device) -> str:
 def on_gpu(scalar: str, dtype: torch.dtype, device: torch.device) -> str:
     """A tensor on the GPU with the value that the tensor `scalar`, on the CPU and without dimensions, has now."""
     wrapper = V.graph.wrapper_code
+    if _SCALAR not in wrapper.header.getvalue():
+        wrapper.header.splice(_SCALAR)
     index = "this->device_idx_" if V.graph.aot_mode else device.index
     where = f"{wrapper.codegen_dtype(dtype)}, {dtype.itemsize}, {index}, {stream(device)}"
     return f"halide_backend_on_gpu({scalar}, {where})"

@@ -78,7 +78,8 @@ def test_the_wrapper_compiles(function, arguments, in_package: bool, tmp_path: P
 
 def test_a_package_has_images_and_hidden_functions(tmp_path: Path) -> None:
     """Its object defines the C functions, the modules and the images, and asks for nothing of this package's."""
-    _, kernels = cuda_graphs.cpp_of(two_kernels, TWO, "halide_backend", in_package=True)
+    wrapper, kernels = cuda_graphs.cpp_of(two_kernels, TWO, "halide_backend", in_package=True)
+    assert "halide_backend_on_gpu" not in wrapper
     lines = subprocess.run(
         ["readelf", "-sW", compiled(kernels, tmp_path, syntax_only=False)], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -113,6 +114,7 @@ def test_a_scalar_on_the_cpu_is_an_argument_of_the_drivers(in_package: bool, dev
     wrapper, _ = cuda_graphs.cpp_of(scaled, SCALED, "halide_backend", in_package)
     calls = re.findall(r"halide_backend_on_gpu\((\w+), cached_torch_dtype_(\w+), (\d), ([^)]*\)?)\)", wrapper)
     assert calls == [("arg1_1", "float64", "8", device), ("arg2_1", "int64", "8", device)]
+    assert wrapper.count("RAIIAtenTensorHandle halide_backend_on_gpu(") == 1
 
 
 def images_of(object_file: bytes) -> list[str]:
