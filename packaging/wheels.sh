@@ -5,6 +5,7 @@
 #
 #   packaging/wheels.sh                             into dist/, every Python in PATH and in ~/.pyenv/versions
 #   packaging/wheels.sh /tmp/dist python3.12        into /tmp/dist, one Python
+#   ARCHITECTURE=aarch64 packaging/wheels.sh        for 64-bit ARM, with Debian's g++-aarch64-linux-gnu
 #
 # A wheel is for one minor version of Python: the extension for CUDA kernels is made with pybind11, which has no stable ABI.
 set -euo pipefail
@@ -12,6 +13,7 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:-$here/dist}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
+architecture=${ARCHITECTURE:-$(uname -m)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -35,11 +37,28 @@ sdist=$(ls -t "$out"/halide_backend-*.tar.gz | head -1)
 
 export CFLAGS="-include $here/packaging/glibc_2_28.h ${CFLAGS:-}"
 export LDFLAGS="-Wl,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0 -Wl,--as-needed ${LDFLAGS:-}"
+platform=manylinux_2_28_$architecture
+tag=()
+if [[ $architecture != $(uname -m) ]]; then
+  # Everything but the compiler is this machine's: Python's and Halide's headers are the same for all 64-bit processors.
+  export CC=$architecture-linux-gnu-gcc CXX=$architecture-linux-gnu-g++
+  export LDSHARED="$CC -shared" LDCXXSHARED="$CXX -shared"
+  platform=auto
+  tag=(--config-settings "--build-option=--plat-name=linux_$architecture")
+  # In the place of Halide's library, of which an extension needs the name.
+  "$CC" -shared -x c /dev/null -Wl,-soname,libHalide.so -o "$work/libHalide.so"
+  LDFLAGS="-L$work $LDFLAGS -Wl,--no-as-needed"
+fi
 for python in "${pythons[@]}"; do
   echo "== $("$python" --version)"
   rm -rf "$work/raw"
-  "$python" -m pip wheel -q --no-deps --no-cache-dir --wheel-dir "$work/raw" "$sdist"
-  # Halide's library is that of the package `halide`, which is loaded first.
-  auditwheel repair --plat "manylinux_2_28_$(uname -m)" --exclude 'libHalide.so*' --wheel-dir "$out" "$work"/raw/*.whl
+  if ((${#tag[@]})); then
+    SETUPTOOLS_EXT_SUFFIX=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+    export SETUPTOOLS_EXT_SUFFIX=${SETUPTOOLS_EXT_SUFFIX/$(uname -m)/$architecture}
+  fi
+  "$python" -m pip wheel -q --no-deps --no-cache-dir "${tag[@]}" --wheel-dir "$work/raw" "$sdist"
+  # Halide's library is that of the package `halide`, which is loaded first. auditwheel takes no name of another platform,
+  # and finds the oldest that fits.
+  auditwheel repair --plat "$platform" --exclude 'libHalide.so*' --wheel-dir "$out" "$work"/raw/*.whl
 done
 twine check --strict "$out"/halide_backend-*

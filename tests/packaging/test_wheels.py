@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from halide_backend.build import elf
+
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
@@ -38,6 +40,20 @@ def interpreter(minor: int) -> str:
     return next(starts, "")
 
 
+def built(folder: Path, base: str, **settings: str) -> tuple[Path, Path, str]:
+    """The wheel and the source archive that the script makes in `folder` for one Python, and what it prints."""
+    done = subprocess.run(
+        ["bash", ROOT / "packaging/wheels.sh", folder, base],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist, done.stdout
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not shutil.which("g++"), reason="builds extensions with g++")
 @pytest.mark.parametrize("minor", [10, 11, 12, 13])
@@ -46,18 +62,10 @@ def test_a_wheel_is_built_checked_and_runs_in_a_clean_environment(tmp_path: Path
     base = interpreter(minor)
     if not base:
         pytest.skip(f"there is no Python 3.{minor} on this machine")
-    built = subprocess.run(
-        ["bash", ROOT / "packaging/wheels.sh", tmp_path / "dist", base],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
+    wheel, sdist, said = built(tmp_path / "dist", base)
     tag = f"cp3{minor}"
     assert re.fullmatch(rf"halide_backend-[\d.]+-{tag}-{tag}-(\w+\.)?manylinux_2_28_\w+\.whl", wheel.name)
-    checked = re.sub(r"\s|\x1b\[\d+m", "", built.stdout)  # twine breaks lines and likes colours
+    checked = re.sub(r"\s|\x1b\[\d+m", "", said)  # twine breaks lines and likes colours
     assert f"{wheel.name}:PASSED" in checked and f"{sdist.name}:PASSED" in checked
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
@@ -84,3 +92,18 @@ def test_a_wheel_is_built_checked_and_runs_in_a_clean_environment(tmp_path: Path
         assert done.returncode == 0, done.stdout + done.stderr
         if command[0] == python:
             assert re.search(r"^native [1-9]", done.stdout, re.M)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-g++"), reason="needs Debian's g++-aarch64-linux-gnu")
+def test_a_wheel_for_arm_has_extensions_for_it(tmp_path: Path) -> None:
+    """tests/cross runs such an extension."""
+    wheel, _, _ = built(tmp_path, sys.executable, ARCHITECTURE="aarch64")
+    platform = re.search(r"manylinux_2_(\d+)_aarch64\.whl", wheel.name)
+    assert platform and int(platform[1]) <= 28
+    with zipfile.ZipFile(wheel) as files:
+        libraries = {name.partition(".")[0]: name for name in files.namelist() if name.endswith(".so")}
+        machines = {elf.machine(files.read(name)) for name in libraries.values()}
+    extensions = {"halide_backend/launch/_native", "halide_backend/kernel_library/cuda/_intrinsics"}
+    assert set(libraries) == extensions and machines == {elf.AARCH64}
+    assert all(name.endswith("-aarch64-linux-gnu.so") for name in libraries.values())
