@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from halide_backend import versions
 from halide_backend.build import elf
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,21 @@ def f(x):
     return torch.softmax(torch.sin(x) * 2, -1).sum(0)
 x = torch.randn(50, 70)
 torch.testing.assert_close(torch.compile(f, backend="halide_backend")(x), f(x))
+print("native", halide_backend.stats()["native_kernels"])
+"""
+
+PACKAGE = """
+import os, shutil, torch
+import halide_backend
+assert "site-packages" in halide_backend.__file__, halide_backend.__file__
+assert shutil.which("g++") is None and "CXX" not in os.environ
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.GELU(), torch.nn.LayerNorm(32)).eval()
+x = torch.randn(8, 64)
+with torch.no_grad():
+    halide_backend.package_without_compiler(torch.export.export(model, (x,)), "model.pt2")
+    wanted = model.double()(x.double()).float()
+torch.testing.assert_close(torch._inductor.aoti_load_package("model.pt2")(x), wanted, rtol=1e-5, atol=1e-6)
 print("native", halide_backend.stats()["native_kernels"])
 """
 
@@ -62,7 +78,10 @@ def test_a_wheel_is_built_checked_and_runs_in_a_clean_environment(tmp_path: Path
     base = interpreter(minor)
     if not base:
         pytest.skip(f"there is no Python 3.{minor} on this machine")
-    wheel, sdist, said = built(tmp_path / "dist", base)
+    version = torch.__version__.partition("+")[0]
+    # Those of other versions of torch are built the same way, and take a minute.
+    packages = minor == sys.version_info.minor and versions.loads_packages_of_bytecode()
+    wheel, sdist, said = built(tmp_path / "dist", base, TORCH=version if packages else "")
     tag = f"cp3{minor}"
     assert re.fullmatch(rf"halide_backend-[\d.]+-{tag}-{tag}-(\w+\.)?manylinux_2_28_\w+\.whl", wheel.name)
     checked = re.sub(r"\s|\x1b\[\d+m", "", said)  # twine breaks lines and likes colours
@@ -70,24 +89,25 @@ def test_a_wheel_is_built_checked_and_runs_in_a_clean_environment(tmp_path: Path
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
     assert "halide_backend/launch/model_runtime.cpp" in names and "halide_backend/py.typed" in names
+    libraries = [name for name in names if name.startswith("halide_backend/packages/bytecode/model-")]
+    assert len(libraries) == packages, libraries
     assert not [
         name for name in names if name.startswith("tests") or name.endswith((".c", ".h")) or "libHalide" in name
     ]
 
     python = tmp_path / "clean/bin/python"
+    foreign = ("PYTHON", "TORCH", "HALIDE_BACK", "CXX")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     subprocess.run([base, "-m", "venv", tmp_path / "clean"], check=True)
-    version = torch.__version__.partition("+")[0]
-    subprocess.run([python, "-m", "pip", "install", "-q", wheel, f"torch=={version}"], check=True)
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TORCH", "HALIDE_BACK"))
-    }
+    subprocess.run([python, "-m", "pip", "install", "-q", wheel, f"torch=={version}"], env=kept, check=True)
     environment = {
         **kept,
         "PATH": str(python.parent),
         "HALIDE_BACKEND_CACHE_DIR": str(tmp_path / "kernels"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
     }
-    for command in ([python, "-c", PROGRAM], [python.with_name("halide-backend"), "doctor"]):
+    programs = (PROGRAM, PACKAGE) if packages else (PROGRAM,)
+    for command in (*([python, "-c", text] for text in programs), [python.with_name("halide-backend"), "doctor"]):
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         if command[0] == python:

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bytecode.hpp"
@@ -16,9 +15,9 @@ class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {
     int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status;
-    if (file < 0 || fstat(file, &status)) fail("this package has no " + path);
-    size_ = static_cast<size_t>(status.st_size);
+    off_t size = file < 0 ? -1 : lseek(file, 0, SEEK_END);
+    if (size < 0) fail("this package has no " + path);
+    size_ = static_cast<size_t>(size);
     void* memory = size_ ? mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0) : nullptr;
     close(file);
     if (memory == MAP_FAILED) fail("cannot map " + path);
