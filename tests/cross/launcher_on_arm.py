@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from debian import Debian
 from elsewhere import MACHINES
 
 from halide_backend import config, loading
@@ -91,29 +91,10 @@ print(result)
 
 
 def debian_python(folder: Path) -> str:
-    """Unpack Debian's Python for ARM into `folder`; its version, "3.11" for example.
-
-    Raises:
-        OSError, subprocess.SubprocessError: it cannot be had here.
-    """
-    (folder / "lists/partial").mkdir(parents=True)
-    (folder / "cache/archives/partial").mkdir(parents=True)
-    (folder / "status").touch()
-    # The system's own apt knows nothing of it.
-    state = {"Dir::State": folder, "Dir::State::status": folder / "status", "Dir::Cache": folder / "cache"}
-    settings = {"APT::Architecture": "arm64", "APT::Architectures": "arm64", "APT::Sandbox::User": "root", **state}
-    options = [option for name, value in settings.items() for option in ("-o", f"{name}={value}")]
-
-    def apt(program: str, *words: str) -> str:
-        command = [program, "-qq", *options, *words]
-        return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=120).stdout
-
-    apt("apt-get", "update")
-    (said,) = (line for line in apt("apt-cache", "show", "python3-minimal").splitlines() if line.startswith("Version:"))
-    version = ".".join(said.split()[1].split(".")[:2])
-    apt("apt-get", "download", *(package.format(version) for package in PACKAGES), *LIBRARIES)
-    for package in folder.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, folder / "root"], check=True)
+    """Unpack Debian's Python for ARM into `folder`; its version, "3.11" for example."""
+    debian = Debian(folder, "arm64")
+    version = debian.version("python3-minimal")
+    debian.unpack(*(package.format(version) for package in PACKAGES), *LIBRARIES)
     return version
 
 
@@ -204,5 +185,4 @@ class LauncherOnArm:
 
 def missing() -> str:
     """What is not installed here, in words; "" if nothing is."""
-    tools = [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]
-    return ARM.missing or (f"needs {' and '.join(tools)}, for Debian's Python" if tools else "")
+    return ARM.missing or Debian.missing()
