@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,12 @@ from halide_backend.tune.trial_log import Recorded
 #: chance.
 _LEAST_GAIN, _LEAST_TRIALS = 1.03, 12
 
-#: Near the best: this part of its gain. Seeds of each strategy.
-NEAR, SEEDS = 0.95, 10
+#: Near the best: this part of its gain. Seeds of each strategy; random search, against which all others are held, takes
+#: so many times as many, because its trials vary most and cost least.
+NEAR, SEEDS, _BY_CHANCE = 0.95, 10, 10
+
+#: Draws of kernels with replacement, for an interval of 95 %.
+_DRAWS, _OUTSIDE = 2000, 0.05
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,23 @@ class Comparison:
         """Mean of all programs."""
         return statistics.fmean(self.trials.values())
 
+    def against(self, other: Comparison, programs: Sequence[str] = ()) -> float:
+        """Its trials over those of `other`, of the same `programs`, or of all."""
+        chosen = programs or tuple(self.trials)
+        return sum(self.trials[each] for each in chosen) / sum(other.trials[each] for each in chosen)
+
+    def interval(self, other: Comparison) -> tuple[float, float]:
+        """Of `against`, by the bootstrap: how far it depends on which kernels were recorded. The same every time."""
+        source, programs = random.Random(0), sorted(self.trials)
+        ratios = sorted(self.against(other, source.choices(programs, k=len(programs))) for _ in range(_DRAWS))
+        outside = round(_DRAWS * _OUTSIDE / 2)
+        return ratios[outside], ratios[-1 - outside]
+
+    @property
+    def held_back(self) -> tuple[str, ...]:
+        """The half of the programs, by digest, that no constant of a strategy was chosen by."""
+        return tuple(digest for digest in self.trials if int(digest[:8], 16) % 2 == 0)
+
 
 def run(source: str, *, seed: int = 0) -> int:
     """Print the comparison on the log `source`.
@@ -49,11 +71,14 @@ def run(source: str, *, seed: int = 0) -> int:
         TrialLogError: it cannot be read. NothingToTune: no kernel of it has enough trials.
     """
     found = compare(trial_log.read(Path(source)), seed=seed)
-    chance = next(each.mean for each in found if each.strategy == "random")
-    rows = [(each.strategy, f"{each.mean:.1f}", f"{each.mean / chance:.2f}") for each in found]
+    chance = next(each for each in found if each.strategy == "random")
+    rows = [(each.strategy, f"{each.mean:.1f}", *_ratios(each, chance)) for each in found]
     kernels = len(found[0].trials)
-    print(f"{kernels} kernels, {SEEDS} seeds each: trials until {NEAR:.0%} of the best certain gain")
-    print(terminal.table(("strategy", "trials", "against\nrandom"), rows, "lrr"))
+    print(
+        f"{kernels} kernels, {SEEDS} seeds each, {SEEDS * _BY_CHANCE} of random search: trials until {NEAR:.0%} of the "
+        "best certain gain"
+    )
+    print(terminal.table(("strategy", "trials", "against\nrandom", "95 %\ninterval", "held\nback"), rows, "lrrrr"))
     for name in STRATEGIES:
         if all(each.strategy != name for each in found):
             print(f"{name} needs a package: pip install 'halide-backend[tune]'", file=sys.stderr)
@@ -77,15 +102,22 @@ def compare(recorded: Recorded, *, seed: int = 0, seeds: int = SEEDS) -> list[Co
         )
     found = []
     for name in STRATEGIES:
+        count = seeds * _BY_CHANCE if name == "random" else seeds
         try:
             needed = {
-                digest: statistics.fmean(_needed(name, recorded, digest, known, seed + k) for k in range(seeds))
+                digest: statistics.fmean(_needed(name, recorded, digest, known, seed + k) for k in range(count))
                 for digest in programs
             }
         except MissingExtra:
             continue
         found.append(Comparison(name, needed))
     return found
+
+
+def _ratios(each: Comparison, chance: Comparison) -> tuple[str, str, str]:
+    low, high = each.interval(chance)
+    held_back = f"{each.against(chance, each.held_back):.2f}" if each.held_back else ""
+    return f"{each.against(chance):.2f}", f"{low:.2f} to {high:.2f}", held_back
 
 
 def _trials(recorded: Recorded, digest: str) -> list[Trial]:

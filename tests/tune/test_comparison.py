@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from recorded_trials import trials
@@ -14,6 +15,7 @@ from halide_backend.errors import NothingToTune
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.serialization import digest
 from halide_backend.tune import comparison
+from halide_backend.tune.search.features import program_features
 from halide_backend.tune.search.names import STRATEGIES
 from halide_backend.tune.trial_log import Recorded, TrialLog
 
@@ -70,6 +72,37 @@ def test_the_command_prints_a_table(row_sums: Made, tmp_path: Path, capsys: pyte
             log.trial(trial)
     assert cli.main(["tune", str(path), "--compare-strategies", "--seed", "3"]) == 0
     printed = capsys.readouterr().out
-    assert "1 kernels, 10 seeds each" in printed and "hill-climb" in printed
-    (row,) = [line.split() for line in printed.splitlines() if line.startswith("random")]
-    assert row[2] == "1.00"
+    assert "1 kernels, 10 seeds each, 100 of random search" in printed and "hill-climb" in printed
+    (row,) = [line.split() for line in printed.splitlines() if line.startswith("random ")]
+    assert row[2:6] == ["1.00", "1.00", "to", "1.00"]
+
+
+def test_a_strategy_is_held_against_another_on_the_same_programs() -> None:
+    programs = [f"{number:08x}" for number in range(8)]
+    chance = comparison.Comparison("random", dict.fromkeys(programs, 10.0))
+    found = comparison.Comparison("model", {digest: 2.0 + 6.0 * (digest == programs[7]) for digest in programs})
+    assert found.against(chance) == pytest.approx(0.275)
+    assert found.held_back == tuple(programs[::2]) and found.against(chance, found.held_back) == pytest.approx(0.2)
+    low, high = found.interval(chance)
+    # One kernel of eight decides: it is drawn three times or more in 7 % of draws, and not at all in 34 %.
+    assert low == pytest.approx(0.2) and 0.4 <= high <= 0.51
+    assert (low, high) == found.interval(chance)
+
+
+def test_a_strategy_knows_the_trials_of_all_other_programs_and_none_of_this_one(
+    row_sums: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = recorded(one := row_sums(64, 512), other := row_sums(128, 256))
+    made, seen = comparison.strategy, list[tuple[object, set[str]]]()
+
+    def strategy(name: str, features: object, others: Any, **options: Any) -> Any:
+        seen.append((features, {trial.program for known in others for trial in known.trials}))
+        assert [known.features for known in others] != [features]
+        return made(name, features, others, **options)
+
+    monkeypatch.setattr(comparison, "strategy", strategy)
+    comparison.compare(log, seeds=1)
+    others = {digest(one): digest(other), digest(other): digest(one)}
+    for program in (one, other):
+        mine = [known for features, known in seen if features == program_features(program)]
+        assert mine and all(known == {others[digest(program)]} for known in mine)

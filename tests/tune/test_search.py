@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from recorded_trials import KNOBS, search, trials
@@ -13,7 +14,7 @@ from halide_backend.errors import MissingExtra
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import Device
 from halide_backend.tune.recorded_space import RecordedSpace
-from halide_backend.tune.search.features import distance, program_features, setting_features
+from halide_backend.tune.search.features import coordinates, distance, program_features, setting_features
 from halide_backend.tune.search.history import History
 from halide_backend.tune.search.names import STRATEGIES
 from halide_backend.tune.search.strategies import strategy
@@ -89,6 +90,45 @@ def test_a_model_learns_from_other_programs(row_sums: Made) -> None:
     assert max(space.trials[settings].gain for settings in proposed[:4]) >= 1.4
 
 
+def test_a_model_finds_out_that_other_programs_mislead(row_sums: Made) -> None:
+    program, other = row_sums(64, 512), row_sums(128, 256)
+    # Elsewhere everything is the other way round: what is best here was worst there.
+    reversed_ = [replace(trial, gain=1 / trial.gain) if trial.measured else trial for trial in trials(other)]
+    known = [Known(program_features(other), reversed_)]
+
+    def needed_with(others: list[Known], seed: int) -> int:
+        space = RecordedSpace(trials(program))
+        history = History(space)
+        made = strategy("model", program_features(program), others, seed=seed, warm=False)
+        made.told(space.trials[RULES])
+        return len(search(made, history, space.trials, 120, 1.5))
+
+    misled = statistics.fmean(needed_with(known, seed) for seed in range(4))
+    chance = statistics.fmean(needed("random", program, seed) for seed in range(8))
+    assert misled < chance
+    # A program that is as this one leads there at once.
+    assert needed_with([Known(program_features(other), trials(other))], 0) <= 3 < misled
+
+
+def test_a_model_leaves_what_fails(row_sums: Made) -> None:
+    program = row_sums()
+    space = RecordedSpace(trials(program))
+    history = History(space)
+    made = strategy("model", program_features(program), seed=0)
+    made.told(space.trials[RULES])
+    broken = 0
+    for _ in range(20):
+        settings = made.propose(history)
+        assert settings is not None
+        fails = dict(space.chosen(settings))["transposes.side"] == 16
+        broken += fails
+        trial = replace(space.trials[settings], outcome=Outcome.WRONG, gain=0.0) if fails else space.trials[settings]
+        history.add(trial)
+        made.told(trial)
+    # A third of all settings.
+    assert broken <= 4
+
+
 def test_a_warm_start_begins_with_what_was_best_elsewhere(row_sums: Made, device: Device) -> None:
     program = row_sums()
     best = (("parallel.threads", False), ("vector_reduction.accumulators@sum_0", 8))
@@ -135,6 +175,7 @@ def test_features_are_those_of_the_program_and_the_settings(row_sums: Made) -> N
     assert distance(small, small) == 0 < distance(small, large)
     chosen = (("a.b@f", 3), ("a.b@g", 15), ("a.c", True), ("a.d", "cache"))
     assert setting_features(chosen) == {"departing": 0.0, "a.b": 3.0, "a.c": 1.0, "a.d = cache": 1.0}
+    assert coordinates(chosen) == {"a.b@f": 2.0, "a.b@g": 4.0, "a.c": 1.0, "a.d = cache": 0.0}
     rules = (("a.b@f", 3), ("a.b@g", 3), ("a.c", False), ("a.d", "read only"))
     assert setting_features(chosen, rules) == {
         "departing": 3.0,

@@ -56,6 +56,15 @@ def setting_features(chosen: Settings, rules: Settings = ()) -> Features:
     return {"departing": float(departing)} | {name: sum(values) / len(values) for name, values in found.items()}
 
 
+def coordinates(chosen: Settings) -> Features:
+    """Of what all knobs are set to: a number for each knob, the same for all settings of one program; a word has a
+    coordinate of its own."""
+    return {
+        f"{key} = {setting}" if isinstance(setting, str) else key: 0.0 if isinstance(setting, str) else _number(setting)
+        for key, setting in chosen
+    }
+
+
 def distance(one: Features, other: Features) -> float:
     """How different two programs are; 0 if they have the same features."""
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in one.keys() | other.keys())
