@@ -342,7 +342,7 @@ def error(traceback: str) -> str:
         number for number, line in enumerate(lines) if re.match(r"[\w.]*(Error|Exception|Exit|Failed|\w+):", line)
     ]
     said = "\n".join(lines[raised[-1] if raised else -1 :])
-    return re.sub(r"/tmp/\S+", "FILE", said)[:1000]
+    return re.sub(r"/\S+/site-packages", "site-packages", re.sub(r"/tmp/\S+", "FILE", said))[:1000]
 
 
 if __name__ == "__main__":
