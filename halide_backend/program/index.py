@@ -121,7 +121,7 @@ _KEPT = 4096
 
 @lru_cache(_KEPT)
 def expanded(expression: sympy.Expr) -> sympy.Expr:
-    """`expression` with sums multiplied out, which is what `sympy.expand` takes long to find nothing to do for."""
+    """`expression` with products of sums multiplied out: `sympy.expand`, which is not asked where there are none."""
     return sympy.expand(expression) if _multiplies_sums(expression) else expression
 
 

@@ -15,7 +15,7 @@ class Debian:
     """
 
     def __init__(self, folder: Path, architecture: str, suite: str | None = None) -> None:
-        self.root = folder / "root"
+        self.root = folder / "system"
         self._folder = folder
         settings = {"Dir::State": folder, "Dir::State::status": folder / "status", "Dir::Cache": folder / "cache"}
         if suite:

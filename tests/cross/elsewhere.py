@@ -129,6 +129,17 @@ MACHINES = {
 }
 
 
+@contextmanager
+def launched_by(load_kernel: Callable[..., Any], machine: Machine) -> Iterator[None]:
+    """Within, kernels are compiled for `machine`, and what `load_kernel` returns launches them."""
+    with (
+        config.patch(target=machine.target),
+        mock.patch.object(Target, "check_runs_here", lambda target: None),
+        mock.patch.object(loading, "load_kernel", load_kernel),
+    ):
+        yield
+
+
 class Elsewhere:
     """A process on `machine`, and how many launches it has had."""
 
@@ -154,11 +165,7 @@ class Elsewhere:
     @contextmanager
     def launched(self) -> Iterator[None]:
         """Within, kernels that are compiled run there."""
-        with (
-            config.patch(target=self.machine.target),
-            mock.patch.object(Target, "check_runs_here", lambda target: None),
-            mock.patch.object(loading, "load_kernel", self._load_kernel),
-        ):
+        with launched_by(self._load_kernel, self.machine):
             yield
 
     def _load_kernel(

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from debian import Debian
-from elsewhere import MACHINES
+from elsewhere import MACHINES, launched_by
 
-from halide_backend import config, loading
 from halide_backend.build import elf
 from halide_backend.build.artifacts import get_or_compile
 from halide_backend.build.target import Target
@@ -104,25 +102,21 @@ class LauncherOnArm:
     def __init__(self, folder: Path, version: str, sources: Sequence[str]) -> None:
         self.launches: list[set[str]] = []
         self._folder = folder
-        self._root = folder / "debian/root/usr"
+        self._root = folder / "debian/system/usr"
         self._numbers = itertools.count()
         include = ["-isystem", str(self._root / "include"), "-I", str(self._root / f"include/python{version}")]
         flags = ["-O2", "-std=c11", "-fvisibility=hidden", "-shared", "-fPIC", *include]
         self._compile("gcc", *flags, *(str(ROOT / source) for source in sources), "-ldl", "-o", "_native.so")
         (folder / "program.py").write_text(PROGRAM)
         # The C library, and OpenMP, are the cross compiler's.
-        search = f"LD_LIBRARY_PATH={self._root}/lib/aarch64-linux-gnu:{folder}/debian/root/lib/aarch64-linux-gnu"
+        search = f"LD_LIBRARY_PATH={self._root}/lib/aarch64-linux-gnu:{folder}/debian/system/lib/aarch64-linux-gnu"
         variables = ["-E", search, "-E", f"PYTHONHOME={self._root}"]
         self._command = [*ARM.command(*variables, str(self._root / f"bin/python{version}")), "-S", "program.py"]
 
     @contextmanager
     def launched(self) -> Iterator[None]:
         """Within, kernels that are compiled are launched there."""
-        with (
-            config.patch(target=ARM.target),
-            mock.patch.object(Target, "check_runs_here", lambda target: None),
-            mock.patch.object(loading, "load_kernel", self._load_kernel),
-        ):
+        with launched_by(self._load_kernel, ARM):
             yield
 
     def _load_kernel(
