@@ -318,6 +318,60 @@ report(error=max(largest_error(model(x), Small()(x)) for _ in range(3)), on_stac
     assert found["on_stack"]
 
 
+def test_values_printed_around_a_kernel(run: Run) -> None:
+    """`aot_inductor.debug_intermediate_value_printer` knows this backend's kernels: what PyTorch's own
+    test_aoti_debug_printer_cpp_kernel asks of Inductor's kernel, whose name it looks for. Nothing is printed around
+    kernels that `filtered_kernel_names` leaves out."""
+    found = run(
+        MODELS
+        + """
+import subprocess
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x * torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * 3)
+def printed(**settings):
+    settings["aot_inductor.debug_intermediate_value_printer"] = "2"
+    package("scaled.pt2", Scaled(), (torch.ones(4, 4),), **settings)
+    load = "import torch; torch._inductor.aoti_load_package('scaled.pt2')(torch.ones(4, 4))"
+    return subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True).stdout
+report(printed=printed(), other=printed(**{"aot_inductor.filtered_kernel_names": "another_kernel"}))
+""",
+        **NO_PROBES,
+    )
+    titles = re.findall(r"\[  ((?:before|after)_launch - \S+ - \w+?)\d+", found["printed"])
+    assert titles == [
+        f"{when}_launch - halide_fused_mul_sqrt_0 - {what}" for when in ("before", "after") for what in ("arg", "buf")
+    ]
+    before, after = found["printed"].split("after_launch - halide_fused_mul_sqrt_0 - buf0")
+    assert "Mean value: 3.4641" in after and "Mean value: 3.4641" not in before
+    assert "_launch" not in found["other"] and "aoti_model_inputs" in found["other"]
+
+
+def test_a_kernel_that_is_called_twice_is_defined_once(run: Run) -> None:
+    """PyTorch's own test_reuse_kernel asks it of Triton's kernel, whose name it looks for."""
+    found = run(
+        MODELS
+        + CHECKS
+        + """
+import zipfile
+class Sines(nn.Module):
+    def forward(self, x, y):
+        a = torch.sin(x)
+        b = a @ y
+        return b @ torch.sin(b)
+x, y = torch.randn(87, 87), torch.randn(87, 87)
+name = package("sines.pt2", Sines(), (x, y))
+with zipfile.ZipFile(name) as files:
+    source = next(files.read(n).decode() for n in files.namelist() if n.endswith(".wrapper.cpp"))
+report(error=largest_error([torch._inductor.aoti_load_package(name)(x, y)], [Sines()(x, y)]),
+       defined=source.count("static inline void halide_fused_"), called=source.count(" halide_fused_sin_0((void*)"))
+""",
+        **NO_PROBES,
+    )
+    assert found["error"] < 1e-5
+    assert (found["defined"], found["called"]) == (1, 2)
+
+
 def assert_hidden(package: Path, folder: Path) -> None:
     """The model's library exports torch's entry points and nothing of kernels and runtime."""
     with zipfile.ZipFile(package) as files:
