@@ -103,6 +103,8 @@ def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
     # Out of range is undefined in C; these are the steps of torch's own conversion, as x86 executes them.
     if target in ("int8", "int16"):
         return hl.cast(kind, _truncated(value, 32))
+    if target == "uint8" and value.type() == hl.Float(32):
+        return _low_byte(value)
     if target.startswith("uint"):
         return hl.cast(kind, _truncated(value, 64))
     return _truncated(value, kind.bits())
@@ -116,6 +118,19 @@ def _truncated(value: hl.Expr, bits: int) -> hl.Expr:
     """
     kind = hl.Int(bits)
     return hl.select(is_nan(value), kind.min(), hl.cast(kind, _of_any_size(kind, value)))
+
+
+def _low_byte(value: hl.Expr) -> hl.Expr:
+    """A float32 as an int64 of which the lowest byte remains, by way of an int32 except on CUDA.
+
+    AVX2 has no vector instruction for int64. From 2^31 on a float32 is a multiple of 256, and what does not fit into
+    an int64 either gives its smallest, whose lowest byte is 0, too; on CUDA it may be the largest.
+    """
+    fits = hl.abs(value) < hl.f32(2**31)
+    narrow = hl.select(fits, hl.cast(hl.Int(32), _of_any_size(hl.Int(32), value)), hl.i32(0))
+    wide = _truncated(value, 64)
+    on_cuda = hl.target_has_feature(hl.TargetFeature.CUDA)
+    return hl.select(on_cuda, hl.cast(hl.UInt(8), wide), hl.cast(hl.UInt(8), narrow))
 
 
 def _of_any_size(kind: hl.Type, value: hl.Expr) -> hl.Expr:

@@ -280,6 +280,21 @@ def test_conversions(source: torch.dtype) -> None:
             assert got.tolist() == expected.tolist(), (source, target)
 
 
+@pytest.mark.parametrize("source", FLOATS, ids=name_of)
+def test_floats_that_do_not_fit_into_a_byte(source: torch.dtype) -> None:
+    """Their lowest byte as an int64, of which the smallest stands for what does not fit there either."""
+    near = [base + step for base in (2.0**31, -(2.0**31)) for step in (-384.0, -128.0, -1.0, 0.0, 1.0, 256.0)]
+    large = [2.0**32 + 512, 2.0**62, 2.0**63, -(2.0**63), 2.0**64, 1e30, -1e30, math.inf, -math.inf, math.nan]
+    small = [-0.9, -1.0, -1.5, -255.5, -257.0, 255.9, 256.0, 257.9, 40000.0, -40000.0, 8388609.0, -8388611.0]
+    values = torch.tensor([*near, *large, *small] * 3, dtype=torch.float64).to(source)
+    builder = Builder((values.numel(),))
+    builder.store(builder.value("to_dtype", torch.uint8, [builder.load(source)]), torch.uint8)
+    in_64_bits = [
+        0 if not math.isfinite(v) or not -(2.0**63) <= v < 2.0**63 else int(v) % 256 for v in values.double().tolist()
+    ]
+    assert builder.run(values)[0].tolist() == in_64_bits
+
+
 @pytest.mark.parametrize("level", ["", "sse41"])
 @pytest.mark.parametrize("target", [torch.float16, torch.bfloat16], ids=name_of)
 def test_rounding_to_16_bits(target: torch.dtype, level: str) -> None:
