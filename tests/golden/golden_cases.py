@@ -120,6 +120,9 @@ CASES = (
     Case("positions", lambda x: x + torch.arange(64) * 3_000_000_000, floats((50, 64))),
     # rows
     Case("softmax", lambda x: torch.softmax(x, -1), floats((64, 1000)), (*_BOTH, "cpu-avx2")),
+    Case("softmax_of_quotients", lambda x: torch.softmax(x / 0.7, -1), floats((64, 1000)), ("cpu",)),
+    Case("sums_of_channels", lambda x: x.amax((1, 2), keepdim=True) - x.sum(2), floats((40, 4, 900)), ("cpu",)),
+    Case("column_sum_odd", lambda x: x.sum(0), halves((300, 37)), ("cpu",)),
     Case("softmax_long", lambda x: torch.softmax(x, -1), floats((4, 8192))),
     Case("softmax_longest", lambda x: torch.softmax(x, -1), floats((2, 100_003))),
     Case("softmax_short", lambda x: torch.softmax(x, -1), halves((64, 3, 32))),

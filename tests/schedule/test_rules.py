@@ -11,7 +11,19 @@ from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import ComputeAt, NeverPartition, Parallel, RFactor, Split, Step, Unroll, Vectorize
+from halide_backend.schedule.steps import (
+    AlignStorage,
+    ComputeAt,
+    NeverPartition,
+    Parallel,
+    Reorder,
+    ReorderStorage,
+    RFactor,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
 
 
 def loops(*extents: tuple[str, int]) -> tuple[Loop, ...]:
@@ -43,6 +55,51 @@ def test_a_column_sum_is_vectorized_along_its_columns() -> None:
     assert Vectorize("total", "x0_v", update=0) in schedule
     lanes = [s for s in schedule if isinstance(s, RFactor) and s.var == "lane"]
     assert not lanes
+
+
+def channels(count: int, *, outer: tuple[str, ...]) -> StageGraph:
+    """Sums of 1000 adjacent elements for `count` channels of each of 64 groups."""
+    over = Loop("r_0$x", 1000, "x2")
+    both = (("x1", count), ("x0", 64))
+    operand = Stage("operand", Role.INLINE, loops(("x2", 1000), *both), contiguous={"x2": 4000 * 64 * count})
+    total = Stage("total", Role.REDUCTION, loops(*both), calls=("operand",), updates=(over,), operator="sum")
+    output = Stage("out", Role.OUTPUT, loops(*both), calls=("total",), contiguous={"x1": 256 * count})
+    return StageGraph((operand, total, output), outer)
+
+
+def test_lanes_of_several_results_lie_side_by_side() -> None:
+    """They lay `count` elements apart: a vector was stored element by element."""
+    schedule = steps_of(channels(4, outer=("x0",)), 64)
+    orders = {step.func: step.order for step in schedule if isinstance(step, ReorderStorage)}
+    added = {step.into for step in schedule if isinstance(step, RFactor)}
+    assert len(added) >= 3 and set(orders) == added
+    assert all(order[0].startswith("lane") and {"x0", "x1"} < set(order) for order in orders.values())
+
+
+def test_lanes_of_one_result_need_no_order() -> None:
+    assert not [s for s in steps_of(channels(4, outer=("x0", "x1")), 64) if isinstance(s, ReorderStorage)]
+
+
+def columns_of(rows: int, columns: int) -> StageGraph:
+    """The largest of each column of 64 matrices."""
+    over = Loop("r_0$x", rows, "x2")
+    both = (("x1", columns), ("x0", 64))
+    size = 256 * rows * columns
+    operand = Stage("operand", Role.INLINE, loops(both[0], ("x2", rows), both[1]), contiguous={"x1": size})
+    total = Stage("total", Role.REDUCTION, loops(*both), calls=("operand",), updates=(over,), operator="max")
+    output = Stage("out", Role.OUTPUT, loops(*both), calls=("total",), contiguous={"x1": 256 * columns})
+    return StageGraph((operand, total, output), ("x0", "x1"))
+
+
+@pytest.mark.parametrize(("rows", "columns", "block"), [(24, 1024, 64), (24, 1021, 64), (1000, 1024, 1024)])
+def test_accumulators_of_columns_stay_in_registers(rows: int, columns: int, block: int) -> None:
+    """Four vectors of them inside the loop over rows; a block has no more where all of its rows fit into L1."""
+    schedule = steps_of(columns_of(rows, columns), 64)
+    assert Split("total", "x1_o", "x1_o", "x1_u", 4, update=0) in schedule
+    assert Unroll("total", "x1_u", update=0) in schedule
+    assert Reorder("total", ("x1_v", "x1_u", "r_0$x", "x1_o", "x0"), update=0) in schedule
+    assert Split("out", "x1", "x1_b", "x1_i", block) in schedule
+    assert (AlignStorage("total", "x1", 16) in schedule) is (columns % 16 > 0)
 
 
 @pytest.mark.parametrize("partition", [True, False])
@@ -115,6 +172,17 @@ def test_an_axis_of_whole_tiles_is_one_of_whole_squares_of_them(
     steps = cpu_steps(StageGraph((staged, out), ("x0", "x1")), mapping, Cpu(64), Choices())
     found = {s.old: s.factor for s in steps if isinstance(s, Split) and s.outer.endswith("_o")}
     assert (found["x0"], found["x1"]) == factors
+
+
+def test_tiles_of_one_line_of_the_operand_follow_each_other() -> None:
+    """Where no edge is guarded. Along the output one tile at a time is written: the operand's rows may share few places
+    of a cache."""
+    tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), Loop("x1", 1, "x1"), Loop("x0", 1, "x0"))
+    out = Stage("out", Role.OUTPUT, loops(("x1", 64), ("x0", 64)), calls=("staged",))
+    graph = StageGraph((Stage("staged", Role.STAGED_LOAD, tile), out), ("x0", "x1"))
+    steps = cpu_steps(graph, Mapping(transposition=Transposition("x1", "x0", 8)), Cpu(64), Choices())
+    found = {s.old: s.factor for s in steps if isinstance(s, Split) and s.outer.endswith("_o")}
+    assert (found["x0"], found["x1"]) == (16, 8)
 
 
 def heads(columns: int, work: int = 1, *, fixed: bool = True) -> StageGraph:

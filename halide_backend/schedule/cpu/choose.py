@@ -77,6 +77,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         lanes=lanes,
         short=level is not None and all(is_short(kernel, loop, lanes) for loop in stage.updates),
         at=(level.parent, level.var) if level else None,
+        several=any(level is None or loop.axis not in kernel.graph.outer for loop in stage.loops),
         parallel=level is None and kernel.parallel,
         choices=kernel.choices,
     )

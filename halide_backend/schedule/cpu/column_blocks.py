@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.column_reductions import has_parts
+from halide_backend.schedule.cpu.column_reductions import HELD, has_parts
 from halide_backend.schedule.cpu.kernel import (
     MOST_COMPUTED,
     PARALLEL_WORK,
@@ -16,6 +16,7 @@ from halide_backend.schedule.cpu.kernel import (
     Level,
     Nest,
     Tasks,
+    has,
     loop_along,
     same_loops,
     vectors,
@@ -145,12 +146,17 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
     """A loop around the blocks that threads share, or that over the blocks."""
     if not kernel.parallel:
         return Tasks()
-    around = others[:-1] if kernel.across else others
-    shared = next((axis for axis in around if loop_along(kernel.parent, axis).extent >= 4), None)
-    if shared is None:
+    shared = _shared_axis(kernel, others)
+    if not shared:
         return Tasks(f"{column}_b")
     extent = loop_along(kernel.parent, shared).extent
     return Tasks(shared, kernel.grain(extent, kernel.work // extent))
+
+
+def _shared_axis(kernel: CpuKernel, others: list[str]) -> str:
+    """The outermost axis around the blocks that is long enough for threads to share, "" if there is none."""
+    around = others[:-1] if kernel.across else others
+    return next((axis for axis in around if loop_along(kernel.parent, axis).extent >= 4), "")
 
 
 def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, streamed: bool) -> int:
@@ -167,11 +173,21 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         each = max(1, kernel.work // (extent * points))
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces and not streamed:
-        most = kernel.device.l1_bytes // 32
-        why = f"wide enough to read rows in runs, {most} float32 accumulators fill an eighth of L1"
-        enough = max(wanted, extent // _BLOCKS)
-        wanted = kernel.choices.number(
-            COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why
-        )
+        alone = kernel.parallel and not _shared_axis(kernel, others)
+        wanted = _block_with_accumulators(kernel, column, wanted, 1 if alone else HELD * lanes)
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
     return max(lanes, -(-min(wanted, most) // lanes) * lanes)
+
+
+def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least: int) -> int:
+    """Columns of a block in which reductions run down the columns: at least `least`, of which registers hold the
+    accumulators, and no more where several passes over all rows of so many columns find them in the cache."""
+    reductions = [stage for stage in kernel.graph.stages if stage.role is Role.REDUCTION and has(stage, column)]
+    rows = max((math.prod(loop.extent for loop in stage.updates) for stage in reductions), default=0)
+    if least > 1 and 0 < rows * least * 4 <= kernel.device.l1_bytes // 2:
+        why = f"as many accumulators as registers hold; {rows} rows of them are half of L1, or less"
+        return kernel.choices.number(COLUMNS, least, why)
+    most = kernel.device.l1_bytes // 32
+    why = f"wide enough to read rows in runs, {most} float32 accumulators fill an eighth of L1"
+    enough = max(wanted, loop_along(kernel.parent, column).extent // _BLOCKS, least)
+    return kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why)

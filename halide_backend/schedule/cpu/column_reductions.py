@@ -14,6 +14,7 @@ from halide_backend.schedule.cpu.vector_reductions import RUNNING_TERMS
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import (
+    AlignStorage,
     ComputeAt,
     ComputeRoot,
     Fuse,
@@ -23,6 +24,7 @@ from halide_backend.schedule.steps import (
     RFactor,
     Split,
     Step,
+    Unroll,
 )
 
 PARTS = Knob(
@@ -33,6 +35,11 @@ PARTS = Knob(
 
 #: The Var that RFactor adds to those of the Func before, by the end of a Func's name.
 _ADDED = {"parts": "part", "blocks": "block", "chunks": "chunk"}
+
+REGISTERS = Knob("column_reductions.registers", (1, 2, 4, 8), "vectors of columns whose accumulators stay in registers")
+
+#: Vectors of columns whose accumulators stay in registers: as many additions as run at a time, of 4 cycles each.
+HELD = 4
 
 #: Parts of the rows: as many as threads of most machines, and more work in each than in adding up all of them.
 _PARTS = 16
@@ -64,6 +71,7 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None, beside:
     cascade, loops_of = _cascade(func, stage.operator, updates)
     steps += cascade
     serial |= {name: (*loops, *outer) for name, loops in loops_of.items()}
+    reading = next(reversed(loops_of))
     lanes = kernel.lanes(stage.bits)
     width = column.extent * (beside.extent if beside else 1)
     wide = width >= lanes // 2
@@ -74,12 +82,30 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None, beside:
         if beside:
             steps.append(ReorderStorage(name, dimensions))
             steps += [Fuse(name, column.name, beside.name, along, update) for update in (None, 0)]
+        elif wide and width % lanes:
+            # Whole vectors of accumulators: what masked stores write stays in memory (build/llvm/partial_vectors.py).
+            steps.append(AlignStorage(name, column.name, lanes))
         for update in (None, 0):
             vector = vectors(name, along, width, lanes, update) if wide else Cut((), (along,))
             steps += vector.steps
-            if update is not None:
-                steps.append(Reorder(name, (*vector.loops, *around), update=0))
+            if update is None:
+                continue
+            held = _held(kernel, stage, -(-width // lanes)) if name == reading else 1
+            if held > 1:
+                (inner, several), rows_read = vector.loops, loops_of[name]
+                together = f"{along}_u"
+                steps += [Split(name, several, several, together, held, update), Unroll(name, together, update)]
+                order = (inner, together, *rows_read, several, *around[len(rows_read) :])
+            else:
+                order = (*vector.loops, *around)
+            steps.append(Reorder(name, order, update))
     return steps
+
+
+def _held(kernel: CpuKernel, stage: Stage, available: int) -> int:
+    """Vectors of columns whose accumulators stay in registers while all rows are read, of those that are available."""
+    why = "as many additions as run at a time; in the cache, an accumulator would be loaded and stored for each element"
+    return max(1, min(available, kernel.choices.number(REGISTERS, HELD, why, at=stage.name)))
 
 
 def has_parts(kernel: CpuKernel, stage: Stage) -> bool:

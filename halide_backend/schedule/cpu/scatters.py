@@ -29,7 +29,9 @@ def scatter(kernel: CpuKernel, stage: Stage) -> list[Step]:
     if columns[0].extent < 4:
         return []
     column, lanes = columns[0], kernel.lanes(stage.bits)
-    block = max(lanes, -(-column.extent // 4 // 16) * 16)
+    # 512 float32 are half a page, which caches fetch ahead; but as many blocks as a few threads share.
+    blocks = min(max(column.extent // 512, 2), 4)
+    block = max(lanes, -(-column.extent // blocks // 16) * 16)
     vector = vectors(stage.name, f"{column.name}_i", block, lanes, update=0)
     updates = tuple(loop.name for loop in stage.updates)
     steps: list[Step] = [

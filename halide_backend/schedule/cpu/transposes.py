@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, loop_along
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Role
@@ -35,8 +35,7 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     column, across, side = turned.column, turned.across, turned.side
     parent = kernel.parent
     funcs = [stage for stage in kernel.graph.stages if stage.role is Role.STAGED_LOAD]
-    tiles = _tiles(kernel, turned, max(stage.bits for stage in funcs))
-    rows, columns = (_points(kernel, axis, side, tiles) for axis in (across, column))
+    rows, columns = _rectangle(kernel, turned, max(stage.bits for stage in funcs))
     # In the order of the parent's memory for all of them: their loops are fused.
     outer = [f"{across}_o" if loop.axis == across else loop.name for loop in parent.loops if loop.axis != column]
     steps: list[Step] = []
@@ -73,24 +72,30 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     return Nest(tuple(steps), Level(parent.name, f"{across}_o") if turned.results else level)
 
 
-def _points(kernel: CpuKernel, axis: str, side: int, tiles: int) -> int:
-    """Points of `axis` in a square of tiles. An axis of whole tiles is read without a guard, and is one of whole
-    squares, too: at most `tiles` tiles, which is a power of two."""
-    loop = next(loop for loop in kernel.parent.loops if loop.axis == axis)
-    if loop.fixed and loop.extent % side == 0:
-        return side * math.gcd(loop.extent // side, tiles)
-    return side * tiles
+def _whole(kernel: CpuKernel, axis: str, side: int) -> bool:
+    """Whether `axis` is one of whole tiles, which is read without a guard."""
+    loop = loop_along(kernel.parent, axis)
+    return loop.fixed and loop.extent % side == 0
 
 
-def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> int:
-    """Tiles of a square of tiles along each side, for elements of `bits` bits."""
-    ends = [loop for loop in kernel.parent.loops if loop.axis in (turned.column, turned.across)]
-    if all(loop.fixed and loop.extent % turned.side == 0 for loop in ends):
-        why = "rows that lie a power of two apart share few places of a cache"
-        return kernel.choices.number(TILES, 1, why)
-    # Where tails are guarded, Halide also needs this loop inside the parallel one, to make a copy without guards.
-    line = max(2, min(4, _LINE * 8 // (turned.side * bits)))
-    return kernel.choices.number(TILES, line, "the tiles of one cache line, which is then read once")
+def _rectangle(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, int]:
+    """Points along `across` and along `column` that are written one tile after another, of elements of `bits` bits."""
+    side = turned.side
+    line = max(2, min(4, _LINE * 8 // (side * bits)))
+    tiles = kernel.choices.number(TILES, line, "the tiles of one cache line, which is then read once")
+    if all(_whole(kernel, axis, side) for axis in (turned.column, turned.across)):
+        # Of the operand, no more rows than a tile has: where they lie a power of two apart they share few places of a
+        # cache. A loop of whole tiles is one of whole rectangles, too.
+        return side * math.gcd(loop_along(kernel.parent, turned.across).extent // side, tiles), side
+    # Where tails are guarded, Halide also needs the loop along `column` inside the parallel one, to make a copy without
+    # guards.
+    rows, columns = (
+        side * math.gcd(loop_along(kernel.parent, axis).extent // side, tiles)
+        if _whole(kernel, axis, side)
+        else side * tiles
+        for axis in (turned.across, turned.column)
+    )
+    return rows, columns
 
 
 def _outermost(kernel: CpuKernel, turned: Transposition, rows: int) -> str:

@@ -12,6 +12,7 @@ from halide_backend.schedule.steps import (
     ComputeRoot,
     Parallel,
     Reorder,
+    ReorderStorage,
     RFactor,
     Split,
     Step,
@@ -39,14 +40,23 @@ _HORIZONTAL = frozenset({"min", "max"})
 
 
 def reduce_in_lanes(
-    stage: Stage, *, along: str, lanes: int, short: bool, at: tuple[str, str] | None, parallel: bool, choices: Choices
+    stage: Stage,
+    *,
+    along: str,
+    lanes: int,
+    short: bool,
+    at: tuple[str, str] | None,
+    several: bool,
+    parallel: bool,
+    choices: Choices,
 ) -> list[Step]:
     """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`, without a loop if it is `short`.
 
-    `at` is the (consumer, variable) inside which it is computed, None for before everything else; `parallel` shares
-    the partial results of a long reduction among threads.
+    `at` is the (consumer, variable) inside which it is computed, None for before everything else; `several` says that
+    there is more than one result of it there; `parallel` shares the partial results of a long reduction among threads.
     """
-    return _Lanes(stage, along, lanes, short, at, parallel, choices).steps
+    found = _Lanes(stage, along, lanes, short, at, parallel, choices)
+    return [*found.steps, *found.storage] if several else found.steps
 
 
 class _Lanes:
@@ -66,6 +76,7 @@ class _Lanes:
         self.lanes = lanes
         self._choices, self._name = choices, stage.name
         self.operator = stage.operator
+        self._dimensions = {stage.name: tuple(loop.name for loop in stage.loops)}
         self._place(stage.name)
         loop = next(loop for loop in stage.updates if loop.axis == along)
         if loop.extent < _SHORTEST:
@@ -76,6 +87,21 @@ class _Lanes:
             return
         func, loop, others = self._chunks(stage.name, loop, others, parallel)
         self._accumulate(func, loop, others)
+
+    @property
+    def storage(self) -> list[Step]:
+        """Steps that put the lanes of a vector side by side; Halide stores a dimension that RFactor adds outermost."""
+        return [
+            ReorderStorage(func, (lane, *(other for other in dimensions if other != lane)))
+            for func, dimensions in self._dimensions.items()
+            for lane in [next((name for name in dimensions if name.startswith("lane")), "")]
+            if lane and len(dimensions) > 1
+        ]
+
+    def _factor(self, func: str, rvar: str, var: str, intermediate: str) -> Step:
+        """The step that makes `intermediate` of `func`, with a result for each step of `rvar`."""
+        self._dimensions[intermediate] = (*self._dimensions[func], var)
+        return RFactor(func, rvar, var, intermediate)
 
     def _place(self, func: str) -> None:
         self.steps.append(ComputeAt(func, *self.at) if self.at else ComputeRoot(func))
@@ -92,7 +118,7 @@ class _Lanes:
             others = [*others[:-1], rows]
         else:
             return func, loop, others
-        self.steps.append(RFactor(func, chunks.name, "chunk", partial))
+        self.steps.append(self._factor(func, chunks.name, "chunk", partial))
         if chunks.extent >= self.lanes:
             # The parts are themselves many: they are added up in lanes as well.
             self._accumulate(func, chunks, [])
@@ -131,7 +157,7 @@ class _Lanes:
         lanes = f"{func}_lanes"
         self.steps += [
             Split(func, loop.name, outer, inner, width, update=0),
-            RFactor(func, inner, "lane", lanes),
+            self._factor(func, inner, "lane", lanes),
         ]
         self._place(lanes)
         steps = Loop(outer, -(-loop.extent // width), loop.axis)
@@ -151,7 +177,7 @@ class _Lanes:
             pieces, piece = self._split(func, longest, max(1, RUNNING_TERMS * longest.extent // terms))
             parts = f"{func}_parts"
             self.steps += [
-                RFactor(func, pieces.name, f"part{parts.count('_parts')}", parts),
+                self._factor(func, pieces.name, f"part{parts.count('_parts')}", parts),
                 ComputeAt(parts, func, pieces.name),
             ]
             self._cascade(parts, width, [piece if loop is longest else loop for loop in serial])
@@ -189,7 +215,7 @@ class _Lanes:
             part = f"{func}_tree{number}"
             self.steps += [
                 Split(func, rvar, outer, inner, narrow, update=0),
-                RFactor(func, inner, f"lane{number}", part),
+                self._factor(func, inner, f"lane{number}", part),
             ]
             self._place(part)
             self.steps += [

@@ -14,6 +14,10 @@ _FUNCTIONS = MATHEMATICS | COMPOSED
 #: A subexpression of fewer operations is cheaper to compute twice than to store.
 _WORTH_SHARING = 8
 
+#: Operations of which a vector takes as long as of eight additions: a division of 16 float32 holds its unit for 10
+#: (Zen 4) to 16 cycles (Sapphire Rapids), by Fog, Instruction tables.
+_DIVISIONS = frozenset({"fmod", "reciprocal", "remainder", "rsqrt", "sqrt", "truediv"})
+
 #: Operations of one expression, each counted as often as it is written: Halide's definition of a Func walks through all
 #: of them. A maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
 _LONGEST_EXPRESSION = 1000
@@ -87,12 +91,17 @@ def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]
 
 
 def _work(program: LoopProgram) -> list[int]:
-    """Operations behind each value, up to the reductions it reads; shared operands count once for each use."""
+    """Operations behind each value, up to the reductions it reads; shared operands count once for each use.
+
+    Divisions of what depends on fewer axes than others, a mean of each row, are few.
+    """
+    most = max((len(value.axes) for value in program.values), default=0)
     work: list[int] = []
     for value in program.values:
         if isinstance(value.attribute, Reduction) or value.operation in ("constant", "index"):
             work.append(0)
             continue
-        own = _WORTH_SHARING if value.operation in _FUNCTIONS else 1
+        divides = value.operation in _DIVISIONS and len(value.axes) == most
+        own = _WORTH_SHARING if value.operation in _FUNCTIONS or divides else 1
         work.append(min(own + sum(work[operand] for operand in value.operands), 1000))
     return work
