@@ -13,7 +13,8 @@ from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 from halide_backend.program.aliasing import old_values
 from halide_backend.refusals import Refusal
-from halide_backend.schedule.device import Device, Gpu, device_of
+from halide_backend.schedule.device import Cpu, Device, Gpu, device_of
+from halide_backend.schedule.mapping.tuples import is_one_tuple
 
 if TYPE_CHECKING:
     from torch._inductor.scheduler import BaseSchedulerNode
@@ -55,7 +56,7 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
                 return None  # What follows a sum of everything would be a launch for a single number.
     except Unsupported as error:
         return error.refusal
-    if not recording.outer:
+    if not recording.outer and not (isinstance(device, Cpu) and is_one_tuple(recording.finish(()).program, device)):
         return Refusal("fusion-without-common-outer-axis", "no outermost axis is common to all loops")
     if recording.scatters_reductions and not on_cuda:
         return Refusal(

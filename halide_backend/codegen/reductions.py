@@ -56,6 +56,41 @@ def reduce_alone(
     return define_reduction(builder, stage, kind, f"reductions.initial({kind!r}, {element})", element), stage.name
 
 
+def write_tuple(builder: KernelBuilder[Any], positions: Sequence[int]) -> None:
+    """Write the Func that reduces to all of the values `positions`, which have the same loops, and their texts."""
+    values = [builder.program.values[position] for position in positions]
+    reductions = [value.attribute for value in values if isinstance(value.attribute, Reduction)]
+    kinds = [reduction.kind for reduction in reductions]
+    operands = [value.operands[0] for value in values]
+    axes = {axis.name for axis in reductions[0].axes} | builder.program.values[operands[0]].axes
+    loops = builder.axes.loops(axes)
+    encoded = [builder.encode(kind, o, loops, f"t{o}", [o]) for kind, o in zip(kinds, operands)]
+    _, updates, places = builder.rdom(axis.name for axis in reductions[0].axes)
+    arguments = [places.get(loop.name, loop.name) for loop in loops]
+    elements = [f"hl.Expr({call_text(func, arguments)})" for func in encoded]
+    name = builder.unique_name("reductions")
+    stage = Stage(
+        name,
+        Role.REDUCTION,
+        tuple(builder.axes.loops(values[0].axes)),
+        calls=tuple(dict.fromkeys(encoded)),
+        updates=updates,
+        operator=" ".join(_OPERATORS.get(kind, kind) for kind in kinds),
+        bits=builder.stage(encoded[0]).bits,
+    )
+    own = call_text(name, [loop.name for loop in stage.loops])
+    start = [f"reductions.initial({kind!r}, {element})" for kind, element in zip(kinds, elements)]
+    step = [
+        f"reductions.combine({kind!r}, hl.Expr({own}[{k}]), ops.opaque({element}))"
+        for k, (kind, element) in enumerate(zip(kinds, elements))
+    ]
+    builder.lines += [f'{name} = hl.Func("{name}")', *(f"{own} = hl.Tuple([{', '.join(e)}])" for e in (start, step))]
+    builder.stages.append(stage)
+    for k, (position, kind, operand) in enumerate(zip(positions, kinds, operands)):
+        builder.calls[position] = name
+        builder.lines.append(f"t{position} = reductions.decode({kind!r}, t{operand}.type(), hl.Expr({own}[{k}]))")
+
+
 def reduction_stage(
     builder: KernelBuilder[Any], name: str, kind: str, operand: str, loops: Sequence[Loop], updates: Sequence[Loop]
 ) -> Stage:

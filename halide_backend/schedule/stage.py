@@ -68,13 +68,13 @@ def rvar(rdom: str, dimension: int) -> str:
 class Stage:
     """One Func: its pure `loops` and, for a reduction or scatter, the `updates` loops of its RDom, innermost first.
 
-    `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), `bits` the width of its
-    elements, `gathers` whether its load has an index that is data, `shifted` the axes along which it is read at other
-    coordinates than its own, so that it may have more points than its loops say, `reads` how many elements an output
-    loads for one step of a thread other than through Funcs of words, `work` an estimate of arithmetic operations for
-    one point, `contiguous` the bytes that the memory accesses of its definition touch with stride 1 along each axis,
-    `traffic` the bytes they touch in all, `runs` those where steps along a second axis are as long as all of a first
-    one, by both.
+    `calls` are the Funcs in its definition. `operator` is the reduction's ("sum", "max", ...), of a Tuple of values
+    those of all with spaces in between, `bits` the width of its elements, `gathers` whether its load has an index that
+    is data, `shifted` the axes along which it is read at other coordinates than its own, so that it may have more
+    points than its loops say, `reads` how many elements an output loads for one step of a thread other than through
+    Funcs of words, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
+    accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all, `runs` those
+    where steps along a second axis are as long as all of a first one, by both.
     """
 
     name: str
@@ -100,6 +100,11 @@ class Stage:
             if value != getattr(Stage, name):
                 parts.append(f"{name}={value!r}")
         return f"Stage({', '.join(parts)})"
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operator of each value of a reduction."""
+        return tuple(self.operator.split())
 
     @property
     def points(self) -> int:

@@ -122,6 +122,8 @@ CASES = (
     Case("softmax", lambda x: torch.softmax(x, -1), floats((64, 1000)), (*_BOTH, "cpu-avx2")),
     Case("softmax_of_quotients", lambda x: torch.softmax(x / 0.7, -1), floats((64, 1000)), ("cpu",)),
     Case("sums_of_channels", lambda x: x.amax((1, 2), keepdim=True) - x.sum(2), floats((40, 4, 900)), ("cpu",)),
+    Case("extremes_of_all", lambda x: (x.amin(), x.amax()), floats((300, 301)), ("cpu",)),
+    Case("column_statistics", lambda x: torch.var_mean(x, 0), floats((4096, 256)), ("cpu",)),
     Case("column_sum_odd", lambda x: x.sum(0), halves((300, 37)), ("cpu",)),
     Case("softmax_long", lambda x: torch.softmax(x, -1), floats((4, 8192))),
     Case("softmax_longest", lambda x: torch.softmax(x, -1), floats((2, 100_003))),

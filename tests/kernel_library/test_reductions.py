@@ -55,7 +55,9 @@ def values(shape: tuple[int, ...], dtype: torch.dtype, special: bool, seed: int)
     return made.to(dtype)
 
 
-def run_all(x: torch.Tensor, over: tuple[int, ...], kinds: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def run_all(
+    x: torch.Tensor, over: tuple[int, ...], kinds: tuple[str, ...], knobs: dict[str, Any] | None = None
+) -> dict[str, torch.Tensor]:
     """All reductions in one kernel, as Inductor would fuse them."""
     builder = Builder(tuple(x.shape))
     dtype = x.dtype
@@ -76,7 +78,7 @@ def run_all(x: torch.Tensor, over: tuple[int, ...], kinds: tuple[str, ...]) -> d
             operand = builder.value("to_dtype", torch.int64, [load])
         place = position if kind.startswith("arg") else None
         builder.store(builder.value("reduction", out, [operand], Reduction(kind, axes, place)), out)
-    return dict(zip(kinds, builder.run(x)))
+    return dict(zip(kinds, builder.run(x, knobs=knobs)))
 
 
 def expected(kind: str, x: torch.Tensor, over: tuple[int, ...]) -> torch.Tensor:
@@ -127,6 +129,19 @@ def test_other_dtypes(dtype: torch.dtype, form: str) -> None:
         for kind in kinds:
             if kind == "prod" and dtype in (torch.float16, torch.bfloat16):
                 continue  # the products underflow these types; float32 shows the same code
+            assert_right(kind, got[kind], x, over)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=name_of)
+def test_several_in_one_loop(dtype: torch.dtype, form: str) -> None:
+    """Sum and extremes are values of one Func; the argmax between them is none."""
+    kinds = ("sum", "max", "argmax", "min")
+    for extent in (*FEW, 70_000 if form == "full" else 700):
+        shape, over = FORMS[form][0](extent), FORMS[form][1]
+        x = values(shape, dtype, extent > 7, extent)
+        got = run_all(x, over, kinds, {"reductions.tuples": True})
+        for kind in kinds:
             assert_right(kind, got[kind], x, over)
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from halide_backend.schedule.cpu.kernel import MOST_COMPUTED, CpuKernel, Cut, Level, vectors
-from halide_backend.schedule.cpu.vector_reductions import RUNNING_TERMS
+from halide_backend.schedule.cpu.vector_reductions import ROUNDS, RUNNING_TERMS
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import (
@@ -68,7 +68,7 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None, beside:
         outer += ("part",)
     else:
         func, updates = stage.name, stage.updates
-    cascade, loops_of = _cascade(func, stage.operator, updates)
+    cascade, loops_of = _cascade(func, stage.operators, updates)
     steps += cascade
     serial |= {name: (*loops, *outer) for name, loops in loops_of.items()}
     reading = next(reversed(loops_of))
@@ -133,13 +133,15 @@ def _cut(loops: tuple[Loop, ...], name: str, size: int) -> tuple[Loop, ...]:
     return tuple(Loop(name, size, loop.axis) if loop is longest else loop for loop in loops)
 
 
-def _cascade(func: str, operator: str, updates: Sequence[Loop]) -> tuple[list[Step], dict[str, tuple[str, ...]]]:
+def _cascade(
+    func: str, operators: Sequence[str], updates: Sequence[Loop]
+) -> tuple[list[Step], dict[str, tuple[str, ...]]]:
     """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
     round away. Returns the Funcs that result and the loops over rows of each one's update, innermost first."""
     names = tuple(loop.name for loop in updates)
     rows = _longest(updates)
     others = math.prod(loop.extent for loop in updates if loop is not rows)
-    if operator not in ("sum", "prod") or rows.extent * others < 2 * RUNNING_TERMS:
+    if ROUNDS.isdisjoint(operators) or rows.extent * others < 2 * RUNNING_TERMS:
         return [], {func: names}
     total, blocks, chunks = func, f"{func}_blocks", f"{func}_chunks"
     chunk, inner = f"{rows.name}_c", f"{rows.name}_i"

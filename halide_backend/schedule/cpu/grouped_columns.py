@@ -44,7 +44,7 @@ def _fits(kernel: CpuKernel, stage: Stage, group: str) -> bool:
     rows = max((loop.extent for loop in stage.updates if loop not in columns), default=1)
     beside = [loop for loop in stage.loops if loop.axis == group]
     return (
-        stage.operator in _OPERATORS
+        _OPERATORS.issuperset(stage.operators)
         and len(columns) == len(beside) == 1
         and columns[0].fixed
         and beside[0].fixed

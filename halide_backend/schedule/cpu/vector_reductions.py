@@ -24,6 +24,9 @@ VECTORS = Knob("vector_reduction.accumulators", (1, 2, 4, 8), "vectors of accumu
 UNROLL = Knob("vector_reduction.unroll", (False, True), "add up a short row without a loop")
 CHUNK = Knob("vector_reduction.partial", (4_096, 16_384, 65_536), "elements of one partial result, which threads share")
 
+#: Operators that round: what they add up is cut into pieces.
+ROUNDS = frozenset({"sum", "prod"})
+
 #: Terms of one accumulator in a partial result, as many as in a chunk of 64 accumulators.
 TERMS = 256
 
@@ -75,7 +78,7 @@ class _Lanes:
         self.short = short
         self.lanes = lanes
         self._choices, self._name = choices, stage.name
-        self.operator = stage.operator
+        self.operators = stage.operators
         self._dimensions = {stage.name: tuple(loop.name for loop in stage.loops)}
         self._place(stage.name)
         loop = next(loop for loop in stage.updates if loop.axis == along)
@@ -83,7 +86,7 @@ class _Lanes:
             # A short loop has no room for accumulators, and one accumulator alone rounds as often as there are terms.
             loop = max(stage.updates, key=lambda other: other.extent)
         others = [other for other in stage.updates if other is not loop]
-        if self.operator == "xor_sum":
+        if self.operators == ("xor_sum",):
             return
         func, loop, others = self._chunks(stage.name, loop, others, parallel)
         self._accumulate(func, loop, others)
@@ -173,7 +176,7 @@ class _Lanes:
         take what those add up."""
         terms = math.prod(loop.extent for loop in serial)
         longest = max(serial, key=lambda loop: loop.extent)
-        if self.operator in ("sum", "prod") and terms >= 2 * RUNNING_TERMS:
+        if not ROUNDS.isdisjoint(self.operators) and terms >= 2 * RUNNING_TERMS:
             pieces, piece = self._split(func, longest, max(1, RUNNING_TERMS * longest.extent // terms))
             parts = f"{func}_parts"
             self.steps += [
@@ -204,7 +207,7 @@ class _Lanes:
 
     def _combine(self, func: str, rvar: str, width: int) -> None:
         """The accumulators of `width` lanes become one value, in steps of a tree."""
-        if self.operator in _HORIZONTAL:
+        if len(self.operators) == 1 and self.operators[0] in _HORIZONTAL:
             self.steps += [Atomic(func), Vectorize(func, rvar, update=0)]
             return
         number = 0

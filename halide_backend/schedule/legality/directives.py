@@ -187,7 +187,7 @@ class Directives(Reader):
     def _(self, each: step.RFactor) -> None:
         self.only_on(each, gpu=False)
         nest, stage = self.nest(each), self.nests.stages[each.func]
-        if each.update != 0 or stage.operator not in _ASSOCIATIVE:
+        if each.update != 0 or not stage.operators or not _ASSOCIATIVE.issuperset(stage.operators):
             refuse(self.number, each, "the order of the steps of this update decides the result")
         try:
             pairs = dict(each.pairs)

@@ -25,7 +25,8 @@ def check_mapping(program: LoopProgram, device: Device, mapping: Mapping, knobs:
     """Check `mapping` for `program`, which has been prepared for `device`.
 
     It may give further values Funcs, and on a CPU say which of them are worth storing; Funcs that the rules find
-    necessary stay, with their roles, and tiling and transposition are those of the rules for these settings of `knobs`.
+    necessary stay, with their roles, and tiling, transposition and tuples are those of the rules for these settings of
+    `knobs`.
 
     Raises:
         IllegalPlan: it does not fit.
@@ -44,6 +45,8 @@ def check_mapping(program: LoopProgram, device: Device, mapping: Mapping, knobs:
         _refuse("tiling", f"it is not the one of this program, {rules.tiling}", "choose another by knobs")
     if mapping.transposition != rules.transposition:
         _refuse("transposition", f"it is not the one of this program, {rules.transposition}", "choose it by knobs")
+    if mapping.tuples != rules.tuples:
+        _refuse("tuples", f"they are not those of this program, {rules.tuples}", "choose them by knobs")
     if isinstance(device, Cpu):
         return
     if extra := set(mapping.divisions) - set(rules.divisions):

@@ -10,6 +10,7 @@ from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.materialise import repeated_operands, shared_values
 from halide_backend.schedule.mapping.transposition import transposition
+from halide_backend.schedule.mapping.tuples import tuples
 from halide_backend.schedule.stage import Role
 
 
@@ -42,4 +43,4 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
 
     roles = ((position, role(position)) for position in range(len(program.values)))
     funcs = tuple((position, found) for position, found in roles if found is not None)
-    return Mapping(funcs, transposition=turned)
+    return Mapping(funcs, transposition=turned, tuples=tuples(program, device, choices))

@@ -18,9 +18,10 @@ class Mapping:
 
     `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
     use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `transposition` is how a CPU
-    turns transposed operands, if there are any. `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as
-    PTX spells it, `divisions` the forms of its quotients (`division.py`), `registers` how many registers a thread may
-    have (`registers.py`), `rule` the name of the rule for CUDA that made the tiling and chooses the steps.
+    turns transposed operands, if there are any, `tuples` are the positions of reductions that share a Func there.
+    `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its
+    quotients (`division.py`), `registers` how many registers a thread may have (`registers.py`), `rule` the name of the
+    rule for CUDA that made the tiling and chooses the steps.
     """
 
     funcs: tuple[tuple[int, Role], ...] = ()
@@ -30,6 +31,7 @@ class Mapping:
     registers: str | float = "auto"
     rule: str = ""
     transposition: Transposition | None = None
+    tuples: tuple[tuple[int, ...], ...] = ()
 
     @property
     def roles(self) -> dict[int, Role]:
@@ -41,6 +43,8 @@ class Mapping:
         found: dict[str, Any] = {"funcs": {str(position): role.value for position, role in self.funcs}}
         if self.transposition is not None:
             found["transposition"] = asdict(self.transposition)
+        if self.tuples:
+            found["tuples"] = [list(group) for group in self.tuples]
         if self.tiling is not None:
             found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
             found["rule"] = self.rule
@@ -63,7 +67,8 @@ class Mapping:
             registers = document.get("registers", "auto")
             if tiling is None:
                 turned = document.get("transposition")
-                return Mapping(funcs, transposition=Transposition(**turned) if turned else None)
+                tuples = tuple(tuple(map(int, group)) for group in document.get("tuples", ()))
+                return Mapping(funcs, transposition=Transposition(**turned) if turned else None, tuples=tuples)
             return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers, document["rule"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise IllegalPlan(f"not a mapping: {error!r}", where="mapping", cure="dump the plan again") from error

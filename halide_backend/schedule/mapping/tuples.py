@@ -1,0 +1,96 @@
+"""Reductions of the same elements on a CPU: one Func with a Tuple of values reads them once."""
+
+from __future__ import annotations
+
+import math
+
+from halide_backend.program.access import is_contiguous
+from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Value
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices, Knob
+
+TUPLES = Knob("reductions.tuples", (False, True), "reduce the same elements to several values in one loop")
+
+#: Reductions that need one pass; argmin and argmax have a second one.
+_KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
+
+#: Bytes of a cache line.
+_LINE = 64
+
+#: Registers for each value of a Tuple: four vectors of accumulators, and as many of operands.
+_REGISTERS = 8
+
+
+def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[int, ...], ...]:
+    """Positions of the reductions that are computed together: over the same axes, of elements that a load has in common
+    and that are more than half of L1, none needing another."""
+    groups = _candidates(program, device.vector_registers // _REGISTERS)
+    if not groups:
+        return ()
+    most = device.l1_bytes // 2
+    long = tuple(group for group in groups if _bytes(program, group[0]) > most)
+    why = f"a second pass over more than {most} bytes of an operand would not find them in L1"
+    return (long or tuple(groups)) if choices.flag(TUPLES, bool(long), why) else ()
+
+
+def is_one_tuple(program: LoopProgram, device: Cpu) -> bool:
+    """Whether all reductions of `program` are computed together, if nothing else is asked for."""
+    reductions = {number for number, value in enumerate(program.values) if isinstance(value.attribute, Reduction)}
+    return [set(group) for group in tuples(program, device, Choices())] == [reductions]
+
+
+def _candidates(program: LoopProgram, most: int) -> list[tuple[int, ...]]:
+    """Groups of two to `most` reductions that could be computed together."""
+    values = program.values
+    # Those with as many reductions behind them one after another need neither each other nor, as groups, go in circles.
+    behind: list[int] = []
+    loads: list[frozenset[str]] = []
+    open_groups: dict[object, list[list[int]]] = {}
+    for position, value in enumerate(values):
+        reduces = [isinstance(values[operand].attribute, Reduction) for operand in value.operands]
+        behind.append(max((behind[o] + through for o, through in zip(value.operands, reduces)), default=0))
+        inherited = [loads[o] for o, through in zip(value.operands, reduces) if not through]
+        own = {value.attribute.buffer} if isinstance(value.attribute, Load) else set()
+        loads.append(frozenset(own).union(*inherited))
+        reduction = value.attribute
+        if not isinstance(reduction, Reduction) or reduction.kind not in _KINDS:
+            continue
+        operand = values[value.operands[0]]
+        groups = open_groups.setdefault((reduction.axes, value.axes, operand.axes, _bits(operand), behind[-1]), [])
+        for group in groups:
+            if len(group) < most and all(loads[position] & loads[other] for other in group):
+                group.append(position)
+                break
+        else:
+            groups.append([position])
+    return [tuple(group) for groups in open_groups.values() for group in groups if len(group) > 1]
+
+
+def _bits(value: Value) -> int:
+    return 32 if value.dtype in NARROW_FLOATS else ELEMENT[value.dtype][1]
+
+
+def _bytes(program: LoopProgram, position: int) -> int:
+    """Bytes of memory that a reduction reads for one of its results, of typical extents: across memory, whole lines."""
+    value = program.values[position]
+    reduction = value.attribute
+    assert isinstance(reduction, Reduction)
+    steps = math.prod(axis.hint for axis in reduction.axes)
+    along = any(
+        is_contiguous(load.index, axis.name) for load in _loads(program, value.operands[0]) for axis in reduction.axes
+    )
+    return steps * (_bits(program.values[value.operands[0]]) // 8 if along else _LINE)
+
+
+def _loads(program: LoopProgram, position: int) -> list[Load]:
+    """The loads behind a value, up to reductions."""
+    found, stack, seen = [], [position], {position}
+    while stack:
+        value = program.values[stack.pop()]
+        if isinstance(value.attribute, Load):
+            found.append(value.attribute)
+        if not isinstance(value.attribute, Reduction):
+            stack += [operand for operand in value.operands if operand not in seen]
+            seen.update(value.operands)
+    return found

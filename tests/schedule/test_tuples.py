@@ -1,0 +1,129 @@
+"""Which reductions are values of one Func on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.errors import IllegalPlan
+from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.tuples import is_one_tuple, tuples
+from halide_backend.schedule.plan import Plan
+from halide_backend.schedule.steps import Atomic, ComputeRoot
+
+DEVICE = Cpu(64)
+ROWS = Axis("x0", 8, 8)
+
+
+def program(kinds: Sequence[str], elements: int, *, across: bool = False, dtypes: Sequence[str] = ()) -> LoopProgram:
+    """A reduction of each of `kinds` over all of `elements`, adjacent or (`across`) a row apart."""
+    along = Axis("x1", elements, elements)
+    index = along.symbol * 8 + ROWS.symbol if across else along.symbol
+    outer = (ROWS,) if across else ()
+    size = elements * (8 if across else 1)
+    values: list[Value] = []
+    stores, outputs = [], []
+
+    def add(operation: str, dtype: str, operands: tuple[int, ...] = (), attribute: object = None) -> int:
+        values.append(Value.of(operation, dtype, operands, attribute, values))
+        return len(values) - 1
+
+    load = add("load", "float32", (), Load("in_ptr0", index))
+    for number, kind in enumerate(kinds):
+        dtype = dtypes[number] if dtypes else "float32"
+        operand = load if dtype == "float32" else add("to_dtype", dtype, (load,))
+        found = add("reduction", dtype, (operand,), Reduction(kind, (along,), along.symbol if "arg" in kind else None))
+        outputs.append(Buffer(f"out_ptr{number}", dtype, 8 if across else 1, 1 + number))
+        stores.append(Store(f"out_ptr{number}", ROWS.symbol if across else index * 0, found, Nest(outer)))
+    source = Buffer("in_ptr0", "float32", size, 0)
+    return LoopProgram(
+        inputs=(source,),
+        outputs=tuple(outputs),
+        values=tuple(values),
+        stores=tuple(stores),
+        checks=(),
+        outer=outer,
+        sizes=(),
+    )
+
+
+def chosen(made: LoopProgram, **knobs: bool) -> tuple[tuple[int, ...], ...]:
+    return tuples(made, DEVICE, Choices({name.replace("__", "."): setting for name, setting in knobs.items()}))
+
+
+def test_long_ones_are_together() -> None:
+    """A second pass over 16 KB finds them in L1, of 32 KB; across memory each element is a cache line."""
+    assert chosen(program(["sum", "max"], 4096)) == ()
+    assert chosen(program(["sum", "max"], 4097)) == ((1, 2),)
+    assert chosen(program(["sum", "max"], 256, across=True)) == ()
+    assert chosen(program(["sum", "max"], 257, across=True)) == ((1, 2),)
+
+
+def test_as_requested() -> None:
+    assert chosen(program(["sum", "max"], 8), reductions__tuples=True) == ((1, 2),)
+    assert chosen(program(["sum", "max"], 100_000), reductions__tuples=False) == ()
+
+
+def test_accumulators_of_one_width_with_one_pass() -> None:
+    """argmax has a second pass, and the lanes of a vector are of one width."""
+    assert chosen(program(["max", "argmax", "min"], 100_000)) == ((1, 3),)
+    mixed = program(["sum", "sum", "max"], 100_000, dtypes=["float32", "float64", "float32"])
+    assert chosen(mixed) == ((1, 4),)
+
+
+def test_as_many_as_registers_hold() -> None:
+    made = program(["sum", "max", "min", "prod", "sum"], 100_000)
+    assert chosen(made) == ((1, 2, 3, 4),)
+    assert tuples(made, Cpu(32), Choices()) == ((1, 2), (3, 4))
+
+
+def test_a_reduction_of_another_comes_later() -> None:
+    """The sum of differences from a mean is no part of the mean's loop; with the sum of their squares it is."""
+    made = program(["sum"], 100_000)
+    (load, total), over = made.values, made.values[1].attribute
+    assert isinstance(over, Reduction)
+    values = [load, total]
+    for operation, operands, attribute in (
+        ("sub", (0, 1), None), ("mul", (2, 2), None), ("reduction", (2,), over), ("reduction", (3,), over),
+    ):  # fmt: skip
+        values.append(Value.of(operation, "float32", operands, attribute, values))
+    store = made.stores[0]
+    made = replace(
+        made,
+        values=tuple(values),
+        outputs=tuple(Buffer(f"out_ptr{k}", "float32", 1, 1 + k) for k in range(3)),
+        stores=tuple(replace(store, buffer=f"out_ptr{k}", value=value) for k, value in enumerate((1, 4, 5))),
+    )
+    assert chosen(made) == ((4, 5),)
+    assert not is_one_tuple(made, DEVICE)
+
+
+def test_kernels_of_one_tuple() -> None:
+    assert is_one_tuple(program(["min", "max"], 100_000), DEVICE)
+    assert not is_one_tuple(program(["min", "max"], 100), DEVICE)
+    assert not is_one_tuple(program(["max"], 100_000), DEVICE)
+
+
+def test_a_plan_keeps_them() -> None:
+    made = program(["min", "max"], 100_000)
+    plan = plan_kernel(made, DEVICE).plan
+    assert plan.mapping.tuples == ((1, 2),)
+    assert Plan.from_json(plan.to_json()).mapping == plan.mapping
+    assert Mapping.from_json(Mapping().to_json()) == Mapping()
+    with pytest.raises(IllegalPlan, match="not those of this program"):
+        plan_kernel(made, DEVICE, plan=replace(plan, mapping=replace(plan.mapping, tuples=())))
+
+
+def test_no_horizontal_instruction_reduces_them() -> None:
+    """Halide has none for a Tuple."""
+    made = program(["min", "max"], 100_000)
+    plan = plan_kernel(made, DEVICE).plan
+    steps = (ComputeRoot("reductions_0"), Atomic("reductions_0"))
+    with pytest.raises(IllegalPlan, match="order of the steps"):
+        plan_kernel(made, DEVICE, plan=replace(plan, steps=steps))
