@@ -14,9 +14,11 @@ from functools import cached_property
 
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 
-#: The comparison that is rarely true: with `LARGE_ANGLE_32` of kernel_library/mathematics/angle.py.
+#: What is rarely true: the comparison with `LARGE_ANGLE_32` of kernel_library/mathematics/angle.py, and that a float32
+#: is denormal (build/llvm/bfloat16_conversions.py).
 _RARE = re.compile(
-    rf"^ *(?P<mask>{NAME}) = fcmp ogt <(?P<lanes>\d+) x float> {NAME}, splat \(float 0x4130000000000000\)$",
+    rf"^ *(?P<mask>{NAME}) = (?:fcmp ogt |call <\d+ x i1> @llvm\.x86\.avx512\.fpclass\.ps\.\d+\()"
+    rf"<(?P<lanes>\d+) x float> {NAME}, (?:splat \(float 0x4130000000000000\)|i32 32\))$",
     re.MULTILINE,
 )
 _SELECT = re.compile(

@@ -1,0 +1,133 @@
+"""float32 to bfloat16 by the instruction of AVX-512 BF16, `vcvtneps2bf16`, where no element is denormal.
+
+The instruction rounds to nearest even and makes NaNs quiet, as the integer operations of kernel_library/conversions.py
+do, but takes denormal numbers for zeros. So both are there, and a select between them, of which
+build/llvm/rare_ranges.py makes a branch: denormal numbers are rare.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.target import Target
+
+#: Halide's feature that stands for AVX-512 BF16 (`_REQUIRES` in build/target.py).
+_FEATURE = "avx512_zen4"
+
+#: Lanes of a vector -> what the names of its instructions end in.
+_BITS = {8: 256, 16: 512}
+
+#: Conversions of one function, each of which becomes a basic block of its own: finding them takes time by the square of
+#: their number, 0.03 s for 32 alone.
+_MOST = 32
+
+_DEFINITION = re.compile(rf"^(?P<indent> *)(?P<result>{NAME}) = (?P<value>.*)$", re.MULTILINE)
+# What is made of a rounded float32, whose upper half is the lower one of a word: an element, or a float32 again.
+_ELEMENT = re.compile(rf"trunc (?:nuw )?<(?:8|16) x i32> ({NAME}) to <(?:8|16) x i16>")
+_AGAIN = re.compile(rf"shl (?:nuw )?<(?:8|16) x i32> ({NAME}), splat \(i32 16\)")
+_CHOICE = re.compile(rf"select <(?P<lanes>8|16) x i1> ({NAME}), <\d+ x i32> ({NAME}), <\d+ x i32> ({NAME})")
+_IS_NUMBER = re.compile(rf"fcmp ord <\d+ x float> ({NAME}), zeroinitializer")
+_UPPER = re.compile(rf"lshr <\d+ x i32> ({NAME}), splat \(i32 16\)")
+_QUIET = re.compile(rf"or (?:disjoint )?<\d+ x i32> ({NAME}), splat \(i32 64\)")
+_SUM = re.compile(rf"add (?:nuw |nsw )*<\d+ x i32> ({NAME}), ({NAME})")
+_LAST = re.compile(rf"and <\d+ x i32> ({NAME}), splat \(i32 1\)")
+_BELOW_HALF = re.compile(rf"add (?:nuw |nsw )*<\d+ x i32> ({NAME}), splat \(i32 32767\)")
+_WORDS = re.compile(rf"bitcast <\d+ x float> ({NAME}) to <\d+ x i32>")
+
+
+def with_bfloat16_instructions(ir: str, target: Target) -> str:
+    """LLVM IR that computes the same with fewer instructions, if `target` has AVX-512 BF16."""
+    if _FEATURE not in target.halide.split("-"):
+        return ir
+    declarations: set[str] = set()
+
+    def in_function(function: re.Match[str]) -> str:
+        if "splat (i32 32767)" not in function[0]:
+            return function[0]
+        values = {match["result"]: match["value"] for match in _DEFINITION.finditer(function[0])}
+
+        sources = {name: source for name in values if (source := _source(values, name))}
+        if len(sources) > _MOST:
+            return function[0]
+        lanes = {name: int(_CHOICE.fullmatch(values[name])["lanes"]) for name in sources}  # type: ignore[index]
+
+        def rewritten(match: re.Match[str]) -> str:
+            indent, result, value = match["indent"], match["result"], match["value"]
+            if result in sources:
+                declarations.update(_declarations(lanes[result]))
+                return "\n".join(
+                    [match[0], *(indent + line for line in _converted(result, sources[result], lanes[result]))]
+                )
+            consumed = _ELEMENT.fullmatch(value) or _AGAIN.fullmatch(value)
+            if consumed is None or consumed[1] not in sources:
+                return match[0]
+            halves, words = (f"<{lanes[consumed[1]]} x i{bits}>" for bits in (16, 32))
+            half = _name(consumed[1], "chosen")
+            if consumed.re is _ELEMENT:
+                return f"{indent}{result} = bitcast {halves} {half} to {halves}"
+            word = _name(result, "word")
+            return (
+                f"{indent}{word} = zext {halves} {half} to {words}\n"
+                f"{indent}{result} = shl nuw {words} {word}, splat (i32 16)"
+            )
+
+        return _DEFINITION.sub(rewritten, function[0])
+
+    rewritten = FUNCTION.sub(in_function, ir)
+    return "\n".join([rewritten, *sorted(declarations), ""]) if declarations else ir
+
+
+_CLASS = "@llvm.x86.avx512.fpclass.ps.{}"
+_CONVERSION = "@llvm.x86.avx512bf16.cvtneps2bf16.{}"
+
+#: What `vfpclassps` calls denormal numbers.
+_DENORMAL = 32
+
+
+def _name(value: str, part: str) -> str:
+    """The name of a part of the conversion that is known as `value`."""
+    return f'%"bfloat16.{part}.{value.lstrip("%").strip(chr(34))}"'
+
+
+def _converted(rounded: str, source: str, lanes: int) -> list[str]:
+    """Lines that choose the instruction's result, or what is in the words `rounded` where `source` is denormal."""
+    integer, denormal, short, half, chosen = (
+        _name(rounded, part) for part in ("integer", "denormal", "short", "half", "chosen")
+    )
+    floats, words, halves = (f"<{lanes} x {kind}>" for kind in ("float", "i32", "i16"))
+    return [
+        f"{integer} = trunc {words} {rounded} to {halves}",
+        f"{denormal} = call <{lanes} x i1> {_CLASS.format(_BITS[lanes])}({floats} {source}, i32 {_DENORMAL})",
+        f"{short} = call <{lanes} x bfloat> {_CONVERSION.format(_BITS[lanes])}({floats} {source})",
+        f"{half} = bitcast <{lanes} x bfloat> {short} to {halves}",
+        f"{chosen} = select <{lanes} x i1> {denormal}, {halves} {integer}, {halves} {half}",
+    ]
+
+
+def _declarations(lanes: int) -> list[str]:
+    floats = f"<{lanes} x float>"
+    return [
+        f"declare <{lanes} x i1> {_CLASS.format(_BITS[lanes])}({floats}, i32 immarg)",
+        f"declare <{lanes} x bfloat> {_CONVERSION.format(_BITS[lanes])}({floats})",
+    ]
+
+
+def _source(values: Mapping[str, str], rounded: str) -> str | None:
+    """The float32 vector that `rounded` is the rounding of, in the lower half of each word; None if it is none."""
+
+    def operands(pattern: re.Pattern[str], name: str) -> tuple[str, ...]:
+        match = pattern.fullmatch(values.get(name, ""))
+        return match.groups() if match else ("", "", "", "")
+
+    _, mask, finite, quiet = operands(_CHOICE, rounded)
+    upper = operands(_QUIET, quiet)[0]
+    words = operands(_UPPER, upper)[0]
+    source = operands(_WORDS, words)[0]
+    first, second = operands(_SUM, operands(_UPPER, finite)[0])[:2]
+    for biased, last in ((first, second), (second, first)):
+        same = operands(_BELOW_HALF, biased)[0] == words and operands(_LAST, last)[0] == upper
+        if source and same and operands(_IS_NUMBER, mask)[0] == source:
+            return source
+    return None
