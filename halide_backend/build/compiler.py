@@ -23,7 +23,7 @@ from halide_backend.build.device_code import block_threads, check_calls, check_s
 from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.executed_text import ExecutedText
 from halide_backend.build.kernel import CompiledKernel
-from halide_backend.build.llvm.bfloat16_conversions import with_bfloat16_instructions
+from halide_backend.build.llvm.bfloat16_conversions import integer_operations_are_rare, with_bfloat16_instructions
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
@@ -194,5 +194,6 @@ def _llvm_ir(
         os.close(file)
     ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
     ir = with_scaled_products(with_element_alignment(without_single_lane_stores(ir)), target)
-    ir = with_bfloat16_instructions(ir, target)
-    return with_rare_ranges(with_direct_transpositions(ir)), promote
+    ir = with_direct_transpositions(ir)
+    shorter = with_rare_ranges(with_bfloat16_instructions(ir, target))
+    return shorter if integer_operations_are_rare(shorter) else with_rare_ranges(ir), promote

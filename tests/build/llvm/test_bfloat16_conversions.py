@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import halide_backend
-from halide_backend.build.llvm.bfloat16_conversions import with_bfloat16_instructions
+from halide_backend.build.llvm.bfloat16_conversions import integer_operations_are_rare, with_bfloat16_instructions
 from halide_backend.build.llvm.rare_ranges import with_rare_ranges
 from halide_backend.build.target import Target
 from halide_backend.inspection.compiled import compile_for
@@ -76,6 +76,16 @@ def test_many_of_them_stay_integer_operations(count: int, converts: bool) -> Non
     several = "".join(re.sub(r"%(?!x\b|other\b|place\b)(\w+)", rf"%\g<1>{number}", body) for number in range(count))
     ir = head + several + re.sub("%r", "%r0", tail)
     assert (with_bfloat16_instructions(ir, BF16) != ir) is converts
+
+
+def test_what_gets_no_branch_is_found() -> None:
+    """An operation that needs the integers as well keeps them out of the branch."""
+    assert integer_operations_are_rare(with_rare_ranges(module(16)))
+    ir = with_bfloat16_instructions(module(16), BF16)
+    assert not integer_operations_are_rare(ir)
+    assert integer_operations_are_rare(with_rare_ranges(ir))
+    shared = module(16, use="store <16 x i32> %rounded, ptr %place")
+    assert not integer_operations_are_rare(with_rare_ranges(with_bfloat16_instructions(shared, BF16)))
 
 
 def test_processors_without_it_have_no_such_instruction() -> None:
