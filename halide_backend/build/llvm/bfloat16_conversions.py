@@ -36,6 +36,15 @@ _LAST = re.compile(rf"and <\d+ x i32> ({NAME}), splat \(i32 1\)")
 _BELOW_HALF = re.compile(rf"add (?:nuw |nsw )*<\d+ x i32> ({NAME}), splat \(i32 32767\)")
 _WORDS = re.compile(rf"bitcast <\d+ x float> ({NAME}) to <\d+ x i32>")
 
+# What `_converted` writes, and what build/llvm/rare_ranges.py makes of it.
+_TESTS = re.compile(r'^ *%"bfloat16\.denormal\.[^"]*" = ', re.MULTILINE)
+_BRANCHES = re.compile(r'= bitcast <\d+ x i1> %"bfloat16\.denormal\.[^"]*" to i\d+$', re.MULTILINE)
+_CLASS = "@llvm.x86.avx512.fpclass.ps.{}"
+_CONVERSION = "@llvm.x86.avx512bf16.cvtneps2bf16.{}"
+
+#: What `vfpclassps` calls denormal numbers.
+_DENORMAL = 32
+
 
 def with_bfloat16_instructions(ir: str, target: Target) -> str:
     """LLVM IR that computes the same with fewer instructions, if `target` has AVX-512 BF16."""
@@ -47,23 +56,20 @@ def with_bfloat16_instructions(ir: str, target: Target) -> str:
         if "splat (i32 32767)" not in function[0]:
             return function[0]
         values = {match["result"]: match["value"] for match in _DEFINITION.finditer(function[0])}
-
-        sources = {name: source for name in values if (source := _source(values, name))}
-        if len(sources) > _MOST:
+        found = {name: source for name in values if (source := _source(values, name)) is not None}
+        if len(found) > _MOST:
             return function[0]
-        lanes = {name: int(_CHOICE.fullmatch(values[name])["lanes"]) for name in sources}  # type: ignore[index]
 
         def rewritten(match: re.Match[str]) -> str:
             indent, result, value = match["indent"], match["result"], match["value"]
-            if result in sources:
-                declarations.update(_declarations(lanes[result]))
-                return "\n".join(
-                    [match[0], *(indent + line for line in _converted(result, sources[result], lanes[result]))]
-                )
+            if result in found:
+                source, lanes = found[result]
+                declarations.update(_declarations(lanes))
+                return "\n".join([match[0], *(indent + line for line in _converted(result, source, lanes))])
             consumed = _ELEMENT.fullmatch(value) or _AGAIN.fullmatch(value)
-            if consumed is None or consumed[1] not in sources:
+            if consumed is None or consumed[1] not in found:
                 return match[0]
-            halves, words = (f"<{lanes[consumed[1]]} x i{bits}>" for bits in (16, 32))
+            halves, words = (f"<{found[consumed[1]][1]} x i{bits}>" for bits in (16, 32))
             half = _name(consumed[1], "chosen")
             if consumed.re is _ELEMENT:
                 return f"{indent}{result} = bitcast {halves} {half} to {halves}"
@@ -83,15 +89,6 @@ def integer_operations_are_rare(ir: str) -> bool:
     """Whether each conversion got a branch. Otherwise both ways run for some: rows of 100 minus their mean, seven
     vectors without a loop, took 1.6 times as long."""
     return len(_TESTS.findall(ir)) == len(_BRANCHES.findall(ir))
-
-
-_TESTS = re.compile(r'^ *%"bfloat16\.denormal\.[^"]*" = ', re.MULTILINE)
-_BRANCHES = re.compile(r'= bitcast <\d+ x i1> %"bfloat16\.denormal\.[^"]*" to i\d+$', re.MULTILINE)
-_CLASS = "@llvm.x86.avx512.fpclass.ps.{}"
-_CONVERSION = "@llvm.x86.avx512bf16.cvtneps2bf16.{}"
-
-#: What `vfpclassps` calls denormal numbers.
-_DENORMAL = 32
 
 
 def _name(value: str, part: str) -> str:
@@ -122,14 +119,15 @@ def _declarations(lanes: int) -> list[str]:
     ]
 
 
-def _source(values: Mapping[str, str], rounded: str) -> str | None:
-    """The float32 vector that `rounded` is the rounding of, in the lower half of each word; None if it is none."""
+def _source(values: Mapping[str, str], rounded: str) -> tuple[str, int] | None:
+    """The float32 vector that the lower halves of the words `rounded` are the rounding of, and its lanes; None if they
+    are of none."""
 
     def operands(pattern: re.Pattern[str], name: str) -> tuple[str, ...]:
         match = pattern.fullmatch(values.get(name, ""))
         return match.groups() if match else ("", "", "", "")
 
-    _, mask, finite, quiet = operands(_CHOICE, rounded)
+    lanes, mask, finite, quiet = operands(_CHOICE, rounded)
     upper = operands(_QUIET, quiet)[0]
     words = operands(_UPPER, upper)[0]
     source = operands(_WORDS, words)[0]
@@ -137,5 +135,5 @@ def _source(values: Mapping[str, str], rounded: str) -> str | None:
     for biased, last in ((first, second), (second, first)):
         same = operands(_BELOW_HALF, biased)[0] == words and operands(_LAST, last)[0] == upper
         if source and same and operands(_IS_NUMBER, mask)[0] == source:
-            return source
+            return source, int(lanes)
     return None
