@@ -7,9 +7,11 @@ OUT_DIR tests` does (docs/how-to/ship-a-model.md, "If a package crashes when it 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -247,6 +249,42 @@ def test_kernels_of_tritons_beside_native_ones(tmp_path: Path, monkeypatch: pyte
     for rows in (8, 100):
         inputs = embedded_inputs(rows)
         assert largest_error(model, loaded(*inputs), inputs) < 1e-5
+
+
+def wrapper_source(path: str) -> str:
+    with zipfile.ZipFile(path) as files:
+        return next(files.read(name).decode() for name in files.namelist() if name.endswith(".wrapper.cpp"))
+
+
+def test_values_printed_around_a_kernel(tmp_path: Path) -> None:
+    """What PyTorch's own test_aoti_debug_printer_codegen asks of Triton's kernel, whose name it looks for."""
+    model = on_gpu(nn.Linear(16, 6))
+    settings = {"aot_inductor.debug_intermediate_value_printer": "2"}
+    path = package(tmp_path, nn.Sequential(model, nn.ReLU()), (torch.randn(2, 8, 16, device="cuda"),), **settings)
+    source = wrapper_source(path)
+    (name,) = set(re.findall(r"launch - (halide_\w+) - ", source))
+    for when in ("before", "after"):
+        titles = re.findall(rf"aoti_torch_print_tensor_handle\(\w+, \"{when}_launch - (\w+) - ", source)
+        assert name in titles and any(title.endswith("mm_out") for title in titles)
+    load = f"import torch; torch._inductor.aoti_load_package({path!r})(torch.randn(2, 8, 16, device='cuda'))"
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True)
+    assert f"before_launch - {name} - " in done.stdout and f"after_launch - {name} - " in done.stdout
+
+
+def test_a_kernel_that_is_called_twice_is_defined_once(tmp_path: Path) -> None:
+    """PyTorch's own test_reuse_kernel asks it of Triton's kernel, whose name it looks for."""
+
+    class Sines(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            b = torch.sin(x) @ y
+            return b @ torch.sin(b)
+
+    inputs = (torch.randn(87, 87, device="cuda"), torch.randn(87, 87, device="cuda"))
+    path = package(tmp_path, Sines(), inputs)
+    source = wrapper_source(path)
+    assert source.count("static inline void halide_fused_") == 1
+    assert len(re.findall(r" halide_fused_sin_0\(\(", source)) == 2
+    assert largest_error(Sines(), torch._inductor.aoti_load_package(path)(*inputs), inputs) < 1e-4
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

@@ -71,11 +71,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def few_candidates() -> Iterator[None]:
     """Which candidate wins says nothing here; and float32 is float32."""
     counters.clear()
-    precise = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    with inductor_config.patch({"test_configs.max_mm_configs": 2}):
+    precise = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+    with precise, inductor_config.patch({"test_configs.max_mm_configs": 2}):
         yield
-    torch.backends.cudnn.allow_tf32 = precise
 
 
 def check(name: str, dtype: torch.dtype, training: bool, **how: Any) -> None:
