@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import sympy
 
-from halide_backend.program.index import ValueSymbol
+from halide_backend.program.index import FloorDiv, Mod, SizeSymbol, ValueSymbol
 from halide_backend.program.index_syntax import IndexPrinter
 
 
 class _HalidePrinter(IndexPrinter):
     """int32 indices; an index that data hold is the variable of its value, `t` and its position."""
+
+    def text(self, index: sympy.Basic | int) -> str:
+        if isinstance(index, FloorDiv | Mod) and self.divides_by_sizes(index):
+            name = "quotient" if isinstance(index, FloorDiv) else "remainder"
+            return f"memory.{name}({', '.join(map(self.text, index.args))})"
+        return super().text(index)
+
+    def divides_by_sizes(self, index: FloorDiv | Mod) -> bool:
+        """Whether a number that is not negative is divided by what depends on nothing but sizes."""
+        whole, part = index.args
+        return (
+            bool(part.free_symbols)
+            and all(isinstance(symbol, SizeSymbol) for symbol in part.free_symbols)
+            and any(not isinstance(symbol, SizeSymbol) for symbol in whole.free_symbols)
+            and bool(whole.is_nonnegative)
+        )
 
     def symbol(self, symbol: sympy.Symbol) -> str:
         return f"t{symbol.position}" if isinstance(symbol, ValueSymbol) else str(symbol.name)
@@ -22,6 +38,9 @@ class _HalidePrinter(IndexPrinter):
 
 class _WidePrinter(_HalidePrinter):
     """The same in int64: loop coordinates fit into int32, what is computed from them need not."""
+
+    def divides_by_sizes(self, index: FloorDiv | Mod) -> bool:
+        return False
 
     def symbol(self, symbol: sympy.Symbol) -> str:
         return f"hl.cast(hl.Int(64), {super().symbol(symbol)})"
@@ -36,6 +55,8 @@ def index_text(index: sympy.Expr | int, *, wide: bool = False) -> str:
     return (_WidePrinter if wide else _HalidePrinter)().text(index)
 
 
-def factor_text(extent: sympy.Expr | int) -> str:
-    """`extent` as Python text that may stand beside an operator."""
-    return str(extent) if isinstance(extent, int) else f"({index_text(extent)})"
+def divided_texts(number: str, extent: sympy.Expr | int) -> tuple[str, str]:
+    """Texts of the quotient and the remainder of `number`, which is not negative, and an extent."""
+    if isinstance(extent, int):
+        return f"({number} // {extent})", f"({number} % {extent})"
+    return f"memory.quotient({number}, {index_text(extent)})", f"memory.remainder({number}, {index_text(extent)})"

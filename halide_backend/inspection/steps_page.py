@@ -78,7 +78,10 @@ LEGAL: dict[type[Step], str] = {
     steps.Prefetch: "on a CPU, up to 1,024 iterations ahead.",
     steps.ComputeWith: "for outputs whose loops from the outermost one down to this are the same.",
     steps.Bound: "with the number of points that the dimension has anyway.",
-    steps.BoundExtent: "with an extent of 1 for an outer axis, if all loops along this axis are outside of the Func.",
+    steps.BoundExtent: (
+        "with an extent of 1 for an outer axis, if all loops along this axis are outside of the Func; on a GPU also "
+        "with as many points as a block has of what its threads share."
+    ),
     steps.GpuBlocks: "on a GPU, for every output; at most three loops, outermost.",
     steps.GpuThreads: (
         "on a GPU, for loops of constant length just inside the blocks: at most 1,024 threads in all. "

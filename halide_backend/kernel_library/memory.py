@@ -35,6 +35,16 @@ def target(
         buffer.dim(dimension).set_bounds(0, extent).set_stride(stride)
 
 
+def quotient(whole: hl.Expr, part: hl.Expr) -> hl.Expr:
+    """`whole`, an int32 in [0, 2**31), divided by the positive `part`, which is the same for all of a call."""
+    return whole // part
+
+
+def remainder(whole: hl.Expr, part: hl.Expr) -> hl.Expr:
+    """The remainder of the `quotient`."""
+    return whole % part
+
+
 def place(position: hl.Expr, extent: hl.Expr | int) -> hl.Expr:
     """The computed `position` of an element along a dimension, which lies in [0, `extent`): where a Func holds it,
     Halide cannot conclude that."""

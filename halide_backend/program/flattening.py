@@ -15,13 +15,15 @@ from halide_backend.program.extents import product
 from halide_backend.program.index import FloorDiv, Mod
 from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
 from halide_backend.program.store_layout import output_layout
+from halide_backend.program.strided_loads import transposed_axes
 
 
 def flattened(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of several, if several are outermost and one of them is dynamic.
 
     The innermost axis of a kernel without reductions stays what it is where its extent is known: vectors lie along it.
-    A program with one output that is not one line of memory along them stays as it is.
+    A program with one output that is not one line of memory along them stays as it is, and so does a transpose with
+    one: tiles lie along two of its axes.
 
     Raises:
         Unsupported: of several outputs one is not one line of memory along them, or one of the axes is scanned.
@@ -35,7 +37,7 @@ def flattened(program: LoopProgram) -> LoopProgram:
     flattening = _Flattening(outer)
     if len(program.stores) == 1:
         (store,) = program.stores
-        if output_layout(store, program).scattered or not flattening.is_line(store):
+        if output_layout(store, program).scattered or not flattening.is_line(store) or transposed_axes(program):
             return program
     scans = [value.attribute.axes for value in program.values if isinstance(value.attribute, Scan)]
     if not set(outer).isdisjoint(itertools.chain(*scans)):
@@ -56,12 +58,14 @@ class _Flattening:
         self._digits: dict[sympy.Symbol, sympy.Expr] = {}
         weight: Extent = 1
         rest: sympy.Expr = number
+        quotient: sympy.Expr = number
         for axis in reversed(outer):
-            quotient = number if weight == 1 else FloorDiv(number, sympy.sympify(weight))
-            self._digits[axis.symbol] = quotient if axis is outer[0] else Mod(quotient, axis.extent)
+            extent = sympy.sympify(axis.extent)
+            self._digits[axis.symbol] = quotient if axis is outer[0] else Mod(quotient, extent)
             if axis is not outer[-1]:
                 rest -= weight * axis.symbol
-            weight = product((weight, axis.extent))
+            # By one size after another, each of which the host has prepared: products are computed in the kernel.
+            quotient, weight = FloorDiv(quotient, extent), product((weight, axis.extent))
         # The last axis by the number and the others: they vanish from what runs along all of them.
         self._last = {number: rest}
         self._others = {axis.symbol for axis in outer[:-1]}

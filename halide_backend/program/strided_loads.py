@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.index import expanded
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Store, Value
-from halide_backend.program.store_layout import OutputLayout
+from halide_backend.program.operation_names import RECURRENCES
+from halide_backend.program.store_layout import OutputLayout, output_layout
 
 #: Below this extent a strided load stays in one cache line or two; copying it into a tile would not pay.
 _TILE = 8
@@ -29,6 +31,21 @@ def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> dic
             if isinstance(value.attribute, Load) and (along := _along(value, value.attribute, inner, hints)):
                 found[position] = along
     return found
+
+
+def transposed_axes(program: LoopProgram) -> tuple[str, str] | None:
+    """The axes along which the transposed operands of a pointwise program are read and its outputs are written, if
+    there is one pair."""
+    if any(isinstance(v.attribute, Reduction) or v.operation in RECURRENCES for v in program.values):
+        return None
+    layouts = {store.buffer: output_layout(store, program) for store in program.stores}
+    inner = {layout.variables[0] for layout in layouts.values() if layout.variables}
+    across: set[str] = set()
+    for position in strided_loads(program, layouts):
+        value = program.values[position]
+        assert isinstance(value.attribute, Load)
+        across |= {name for name in value.axes if is_contiguous(value.attribute.index, name)}
+    return (across.pop(), inner.pop()) if len(inner) == len(across) == 1 else None
 
 
 def _behind(program: LoopProgram, store: Store) -> set[int]:

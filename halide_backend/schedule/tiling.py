@@ -42,10 +42,11 @@ class Tiling:
     A transpose reads along the first of its two `inner` axes and writes along the second. A block's tile in shared
     memory has `lines` elements of the first by `side` chunks of the second, a thread's tile in registers `lines`
     elements of the first by one chunk of the second. Of COLUMNS a block has `side` points of the outer axis along which
-    memory is contiguous, and `threads` for each. Of SCANNED_COLUMNS it has `side` chunks of that axis, and walks along
-    the scanned one in rounds, in each of which a thread has `lines` adjacent points. The last outer axis of REGISTERS
-    is padded to a multiple of `side` lines, those of a warp, if that is not 0. A THREAD has `lines` points along the
-    outer axis `across`, if there is one: it computes once where they lie along the others.
+    memory is contiguous, `across` if the last block may go beyond its end, and `threads` for each. Of SCANNED_COLUMNS
+    it has `side` chunks of that axis, and walks along the scanned one in rounds, in each of which a thread has `lines`
+    adjacent points. The last outer axis of REGISTERS is padded to a multiple of `side` lines, those of a warp, if that
+    is not 0. A THREAD has `lines` points along the outer axis `across`, if there is one: it computes once where they
+    lie along the others.
     """
 
     kind: TilingKind
@@ -81,6 +82,11 @@ class Tiling:
     def shares_lines(self) -> bool:
         """Whether several threads compute one point of the outer axes."""
         return self.kind in (TilingKind.REGISTERS, TilingKind.BLOCK, TilingKind.COLUMNS)
+
+    @property
+    def holds_lines(self) -> bool:
+        """Whether the threads of a group hold what they load of a line in registers."""
+        return self.kind is TilingKind.REGISTERS and not self.computed
 
     @property
     def steps(self) -> int:

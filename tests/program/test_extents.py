@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import sympy
 
-from halide_backend.codegen.index_text import factor_text, index_text
+from halide_backend.codegen.index_text import divided_texts, index_text
 from halide_backend.program.extents import ceil_div, is_multiple, product
 from halide_backend.program.index import Select, SizeSymbol
 
@@ -35,9 +35,12 @@ def test_products_stay_numbers_where_they_are() -> None:
     assert product(()) == 1
 
 
-def test_a_factor_is_one_operand() -> None:
-    assert factor_text(3) == "3"
-    assert eval(f"100 // {factor_text(N * M)}", {"n0": 5, "n1": 4}) == 5
+def test_numbers_are_divided_by_whole_extents() -> None:
+    memory = SimpleNamespace(quotient=lambda a, b: a // b, remainder=lambda a, b: a % b)
+    for extent in (20, N, N * M, N + 1):
+        value = extent if isinstance(extent, int) else int(extent.subs({N: 5, M: 4}))
+        found = [eval(text, {"n0": 5, "n1": 4, "memory": memory, "k": 103}) for text in divided_texts("k", extent)]
+        assert tuple(found) == divmod(103, value)
 
 
 def test_relations_and_choices_have_their_value() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import sympy
@@ -37,7 +38,8 @@ def program(*indices: sympy.Expr, outputs: int = 2) -> LoopProgram:
 
 
 def at(index: sympy.Expr, **places: int) -> int:
-    return int(eval(index_text(index), {"n0": 5, "n1": 7, **places}))
+    memory = SimpleNamespace(quotient=lambda a, b: a // b, remainder=lambda a, b: a % b)
+    return int(eval(index_text(index), {"n0": 5, "n1": 7, "memory": memory, **places}))
 
 
 def test_indices_are_those_of_the_two_axes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from halide_backend.codegen.axes import Axes, inner_first, outer_first, var
-from halide_backend.codegen.index_text import factor_text, index_text
+from halide_backend.codegen.index_text import divided_texts, index_text
 from halide_backend.errors import Unsupported
 from halide_backend.program.extents import ceil_div, is_multiple, product
 from halide_backend.program.loop_program import Extent, LoopProgram
@@ -41,7 +41,7 @@ class TiledAxes(Axes):
             places = unflatten(CHUNK, self._coordinates())
             if tiling.ragged:
                 # Beyond the line's end the last chunk is read again; nothing of it is used.
-                lines.append(f"{INSIDE} = hl.min({CHUNK}, {tiling.chunks - 1})")
+                lines.append(f"{INSIDE} = hl.min({CHUNK}, {index_text(self.line_chunks - 1)})")
                 places = unflatten(INSIDE, self._coordinates())
         for name in outer_first(self.extents):
             if tiling.kind is TilingKind.SCANNED_COLUMNS and name in tiling.inner:
@@ -110,14 +110,16 @@ class TiledAxes(Axes):
         return ceil_div(self.extents[name], self.tiling.cuts.get(name, 1))
 
     def has_tail(self, name: str) -> bool:
-        """Whether whole squares, or warps of short lines, go beyond the end of the axis `name`."""
+        """Whether whole tiles, warps of short lines, or blocks of columns, go beyond the end of the axis `name`."""
         return not is_multiple(self.chunks(name), self._tile_side(name))
 
     def _tile_side(self, name: str) -> int:
-        """Steps along the axis `name` that belong to a square, or to a warp of lines; 1 if nothing does."""
+        """Steps along the axis `name` that belong to a tile, a warp of lines or a block's columns; 1 if none do."""
         tiling = self.tiling
         if tiling.kind is TilingKind.REGISTERS and (name,) == tiling.outer[-1:]:
             return tiling.side or 1
+        if tiling.kind is TilingKind.COLUMNS:
+            return tiling.side if name == tiling.across else 1
         if tiling.kind is TilingKind.SCANNED_COLUMNS:
             return tiling.side if name == tiling.chunk else tiling.round_points if name in tiling.inner else 1
         if tiling.kind is not TilingKind.SHARED_TRANSPOSE or name not in tiling.inner:
@@ -152,7 +154,8 @@ class TiledAxes(Axes):
         if tiling.kind is TilingKind.SCANNED_COLUMNS and not set(names).isdisjoint(held):
             found += self._column()
         elif not set(names).isdisjoint(held):
-            found += [self.thread, Loop(STEP, tiling.steps, STEP, kind=LoopKind.STEP), *self._warps()]
+            step = Loop(STEP, tiling.steps, STEP, not tiling.computed, LoopKind.STEP)
+            found += [self.thread, step, *self._warps()]
         elif group and held:
             found.append(self.thread)
         found += [self.loop(self._number(name), name) for name in names if name not in held]
@@ -201,7 +204,7 @@ class TiledAxes(Axes):
         dims: list[tuple[Extent, Extent]] = []
         held = tiling.inner if tiling.kind is TilingKind.REGISTERS else ()
         for name, (_, stride) in zip(layout.variables, layout.dims):
-            if name in held and name != tiling.chunk:
+            if name in held[:-1]:
                 continue  # The line is contiguous in memory (see tiling.py).
             for loop in self.loops([name], without=without):
                 found.append(loop)
@@ -233,6 +236,8 @@ class TiledAxes(Axes):
     def _extent_of(self, loop: Loop) -> Extent:
         if loop.kind is LoopKind.ROUND:
             return self.rounds
+        if loop.kind is LoopKind.STEP and not loop.fixed:
+            return self.line_steps
         return loop.extent if loop.fixed else self._steps(loop.axis, self.extents[loop.axis])
 
     def _elements_of(self, loop: Loop) -> int:
@@ -249,9 +254,8 @@ class TiledAxes(Axes):
 def unflatten(number: str, coordinates: Sequence[tuple[str, Extent]]) -> dict[str, str]:
     """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first."""
     places: dict[str, str] = {}
-    divisor: Extent = 1
     for name, extent in reversed(coordinates):
-        quotient = number if divisor == 1 else f"({number} // {factor_text(divisor)})"
-        places[name] = quotient if name == coordinates[0][0] else f"{quotient} % {factor_text(extent)}"
-        divisor = product((divisor, extent))
+        quotient, remainder = divided_texts(number, extent)
+        places[name] = number if name == coordinates[0][0] else remainder
+        number = quotient
     return places

@@ -30,8 +30,8 @@ def reduce_by_group(
     partial, names = builder.unique_name(stem), [loop.name for loop in kept]
     element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
     start = f"reductions.initial({kind!r}, {element})"
-    if tiling.ragged and not tiling.computed:
-        element = f"hl.select({region}_c < {tiling.chunks}, {element}, {start})"
+    if tiling.ragged and (tiling.kind is TilingKind.REGISTERS or not tiling.computed):
+        element = f"hl.select({region}_c < {index_text(builder.axes.line_chunks)}, {element}, {start})"
     stage = reduction_stage(builder, partial, kind, operand, kept, updates)
     own = define_reduction(builder, stage, kind, start, element)
     whole = f"{partial}_group"

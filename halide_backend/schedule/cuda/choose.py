@@ -24,6 +24,7 @@ from halide_backend.schedule.cuda import (
     scans,
     scatters,
     shared_transposes,
+    warp_lines,
 )
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.rule import Rule
@@ -44,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     scans.RULE,
     column_scans.RULE,
     register_lines.RULE,
+    warp_lines.RULE,
     block_lines.RULE,
     column_groups.RULE,
     column_reductions.RULE,

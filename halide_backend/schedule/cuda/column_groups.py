@@ -9,6 +9,7 @@ from halide_backend.build.target import SHARED_BYTES
 from halide_backend.schedule.cuda.column_reductions import MOST_POINTS
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.grid import blocks, fits_grid, grid, innermost
+from halide_backend.schedule.cuda.lines import is_computed
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
@@ -51,16 +52,19 @@ _COLUMN = "x"
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Columns of static length that are adjacent in memory, if only their reductions are stored."""
+    """Columns that are adjacent in memory, if only their reductions are stored."""
     columns, along = facts.columns, facts.stored_along
-    if columns is None or along not in columns.outer or not facts.divides(_FEWEST_COLUMNS, along):
+    if columns is None or along not in columns.outer or facts.hints[along] < _FEWEST_COLUMNS:
         return None
-    if any(facts.is_dynamic(name) for name in facts.extents):
+    positions = sum(reduction.position is not None for reduction in facts.reductions)
+    whole = facts.divides(_FEWEST_COLUMNS, along)
+    if not (whole or positions or facts.is_dynamic(along)):
+        return None  # Sums are split by Inductor, so that each thread has few points.
+    if any(facts.is_dynamic(name) for name in columns.outer) and len(columns.outer) > 1:
         return None
     if not fits_grid([facts.hints[name] for name in columns.outer]):
         return None
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
-    positions = sum(reduction.position is not None for reduction in facts.reductions)
     busy = _BUSY if positions else _LOADING
     applies = number < busy * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
     why = "threads that have a column each are enough"
@@ -68,18 +72,19 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         why = f"{number} threads would have {points} points each"
     if not choices.flag(APPLIES, applies, why):
         return None
-    wide = [count for count in (32, 16) if facts.divides(count, along) and number // count >= facts.device.sms]
+    possible = [count for count in (32, 16) if facts.divides(count, along) or not whole]
+    wide = [count for count in possible if number // count >= facts.device.sms]
     rule = max(wide, default=_FEWEST_COLUMNS)
     side = choices.number(COLUMNS, rule, "the most that leave a block for each SM")
-    choices.require(COLUMNS, facts.divides(side, along), f"{side} columns do not divide the axis")
+    across = "" if facts.divides(side, along) else along
     rule = max(8, min(_THREADS // side, 1 << max(points // _STEPS, 1).bit_length() - 1, 64))
     threads = choices.number(THREADS, rule, f"{_THREADS} threads of a block, with {_STEPS} steps or more")
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
     exchanged = (len(facts.reductions) + positions) * side * threads * 8
     choices.require(THREADS, exchanged <= SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
     unrolled = choices.number(UNROLL, 8, "as of lines through which a block walks")
-    cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side)
-    return replace(cut, unroll=unrolled)
+    cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side, across=across)
+    return replace(cut, computed=is_computed(facts, columns), unroll=unrolled)
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:

@@ -98,10 +98,10 @@ class Facts:
         return Tiling(TilingKind.BLOCK, outer, order) if order and whole and flat else None
 
     @cached_property
-    def transposed_loads(self) -> list[tuple[Load, frozenset[str]]]:
-        """The loads that read across the memory that is written along, and the axes of each."""
+    def transposed_bytes(self) -> list[int]:
+        """Bytes of an element of each load that reads across the memory that is written along."""
         values = [self.program.values[position] for position in strided_loads(self.program, self.layouts)]
-        return [(value.attribute, value.axes) for value in values if isinstance(value.attribute, Load)]
+        return [self.element_bytes(value.attribute) for value in values if isinstance(value.attribute, Load)]
 
     def is_dynamic(self, axis: str) -> bool:
         """Whether the extent of the axis is known only when the kernel is called."""

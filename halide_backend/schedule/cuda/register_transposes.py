@@ -6,11 +6,11 @@ import math
 
 from halide_backend.program.access import VECTOR, WORD
 from halide_backend.program.loop_program import Load
+from halide_backend.program.strided_loads import transposed_axes
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.register_lines import MOST_ELEMENTS
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element, load_words, unroll_chunk
-from halide_backend.schedule.cuda.transposes import transposed_axes
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.vector_access import VectorAccess
 from halide_backend.schedule.stage import LoopKind, Role
@@ -42,7 +42,7 @@ _FEWEST_VECTORS = 4
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """A vector of elements of each axis for every thread, where all that it reads and stores are vectors."""
-    axes = transposed_axes(facts)
+    axes = transposed_axes(facts.program)
     if axes is None:
         return None
     lines, elements = (facts.chunk_elements(name) for name in axes)

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from halide_backend.build.target import SHARED_BYTES
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.strided_loads import transposed_axes
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.grid import blocks, grid, innermost
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element
-from halide_backend.schedule.cuda.transposes import transposed_axes, transposed_bytes
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import LoopKind, Role, Stage
 from halide_backend.schedule.steps import (
     AlignStorage,
+    BoundExtent,
     ComputeAt,
     ComputeWith,
     Fuse,
@@ -52,7 +53,7 @@ PADDING = Knob(
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Tiles of single elements, or of pairs if all that is stored has 16 bits and they fill their tiles."""
-    axes = transposed_axes(facts)
+    axes = transposed_axes(facts.program)
     if axes is None:
         return None
     across, along = axes
@@ -70,14 +71,14 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     filled = elements == 1 or facts.divides(2 * side, along)
     choices.require(SIDE, filled, f"{side} pairs do not divide the axis that is written along")
     lines = choices.number(LINES, lines, f"tiles of {_LARGE_SIDE} where there are {_ENOUGH_TILES} of them, or pairs")
-    stored = sum(transposed_bytes(facts)) * elements * (side + _PADDING) * lines
+    stored = sum(facts.transposed_bytes) * elements * (side + _PADDING) * lines
     choices.require(SIDE, stored <= SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {SHARED_BYTES}")
     return replace(tiling, side=side, lines=lines)
 
 
 def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, str]:
     """Side and lines of a tile of single elements, and why the side."""
-    sizes, along = transposed_bytes(facts), axes[1]
+    sizes, along = facts.transposed_bytes, axes[1]
     stored = [ELEMENT[buffer.dtype][1] // 8 for buffer in facts.program.outputs]
     whole = all(facts.divides_bytes(_SECTOR, across, size) for size in sizes)
     # A small tile's side of 16-bit elements is two sectors, of which rows that begin within sectors fill one.
@@ -154,8 +155,12 @@ def _tile(kernel: TiledKernel, stage: Stage, place: ComputeAt, down: str, along:
     lanes = max(tiling.side, WARP)
     elements = [loop.name for loop in stage.loops if is_element(loop)]
     rest = [loop.name for loop in stage.loops if loop.name not in (down, along, *elements)]
+    sides = {along: tiling.side, down: tiling.lines}
+    computed = [loop.name for loop in stage.loops if loop.name in sides and not loop.fixed]
     return [
         place,
+        # Of dynamic extent Halide loses the bounds of a fused loop.
+        *(BoundExtent(stage.name, name, sides[name]) for name in computed),
         StoreIn(stage.name, "GPUShared"),
         AlignStorage(stage.name, along, tiling.side + padding),
         # Halide 21 computes half of a stage whose loop is called "s".

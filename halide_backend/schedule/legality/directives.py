@@ -105,10 +105,10 @@ class Directives(Reader):
             refuse(self.number, each, "the order of these steps decides the result")
         rest = Nest(nest.stage, nest.update, [loop for loop in nest.loops if loop not in (inner, outer)])
         self.new(each, rest, each.fused, rvar=inner.reduces)
-        extent = inner.extent * outer.extent
-        if extent >= 1 << 31:
+        extent, fixed, axes = inner.extent * outer.extent, inner.fixed and outer.fixed, inner.axes | outer.axes
+        # The launcher counts what is computed when the kernel is called.
+        if fixed and extent >= 1 << 31:
             refuse(self.number, each, f"a loop of {extent} steps is longer than 32 bits count")
-        fixed, axes = inner.fixed and outer.fixed, inner.axes | outer.axes
         fused = NestLoop(each.fused, extent, axes, fixed, part=inner.part or outer.part)
         self.nests.fused[each.func, each.fused] = axes
         nest.loops = [fused if loop is inner else loop for loop in nest.loops if loop is not outer]
@@ -322,15 +322,24 @@ class Directives(Reader):
     @take.register
     def _(self, each: step.BoundExtent) -> None:
         loop = self._bounded(each)
-        tiling, group = self.nests.tiling, self.nests.stages[each.func].role is Role.GROUP_REDUCTION
-        shared = tiling.side if group and tiling is not None and tiling.kind is TilingKind.COLUMNS else 1
-        if each.extent not in (1, shared) or (self.nests.on_gpu and loop.axis not in self.nests.outer):
+        if each.extent not in (1, self._shared(each.func, loop)) or (
+            self.nests.on_gpu and loop.axis not in self.nests.outer
+        ):
             refuse(self.number, each, "a thread needs one point of the axes that blocks and threads share out")
         for nest in self.nests.of_func(each.func):
             whole = [
                 old._replace(extent=each.extent, fixed=True) if old.name == each.var else old for old in nest.loops
             ]
             nest.loops = whole
+
+    def _shared(self, func: str, loop: Loop) -> int:
+        """Points along `loop` of what the threads of a block share: columns, or a side of a tile."""
+        tiling, role = self.nests.tiling, self.nests.stages[func].role
+        if tiling is None:
+            return 1
+        if role is Role.SHARED_TILE and loop.axis in tiling.inner:
+            return tiling.lines if loop.axis == tiling.inner[0] else tiling.side
+        return tiling.side if role is Role.GROUP_REDUCTION and tiling.kind is TilingKind.COLUMNS else 1
 
     @take.register
     def _(self, each: step.AlignStorage) -> None:

@@ -55,7 +55,7 @@ def _is_streamed(program: LoopProgram, tiling: Tiling) -> bool:
 
 def _is_replaced(program: LoopProgram, tiling: Tiling, device: Gpu) -> bool:
     """Whether thread groups hold lines of one tensor and store as many bytes as they load, more than any cache has."""
-    if tiling.kind is not TilingKind.REGISTERS:
+    if not tiling.holds_lines:
         return False
     hints = typical_extents(program)
     every = {*tiling.outer, *tiling.inner}

@@ -21,7 +21,7 @@ def cuda_funcs(program: LoopProgram, tiling: Tiling) -> tuple[tuple[int, Role], 
     found = []
     for position, value in enumerate(program.values):
         load = isinstance(value.attribute, Load)
-        along = tiling.kind is TilingKind.REGISTERS and not value.axes.isdisjoint(tiling.inner)
+        along = tiling.holds_lines and not value.axes.isdisjoint(tiling.inner)
         if position in tiles:
             found.append((position, Role.SHARED_TILE))
         elif load and along and position not in words.loads and len(sinks[position]) > 1:

@@ -133,10 +133,12 @@ def check_values(
     function: Callable[..., Any],
     *arguments: Any,
     dynamic: bool = False,
+    others: Sequence[tuple[Any, ...]] = (),
     tolerance: float = 0.0,
     calls: list[Call] | None = None,
 ) -> list[CudaKernel]:
-    """Compile and call `function`; returns its kernels, each of which was run as a GPU's on what the CPU's one got.
+    """Compile and call `function`, also with the `others`, arguments for which it is not compiled anew; returns its
+    kernels, each of which was run as a GPU's on what the CPU's one got.
 
     Fails where a tensor differs from the CPU's by more than the relative `tolerance`, or the result from eager's. Every
     call of a kernel is added to `calls`.
@@ -178,12 +180,14 @@ def check_values(
         patch.setattr(loading, "load_kernel", loaded)
         patch.setattr(recording, "_record", lambda group, *, on_cpu: record(group, on_cpu=False))
         with inductor_config.patch(cpu_backend="halide_backend", force_disable_caches=True):
-            own = [argument.clone() if isinstance(argument, Tensor) else argument for argument in arguments]
-            results = torch.compile(function, dynamic=dynamic)(*own)
-    wanted = function(*arguments)
-    for found, right in zip(*([r] if isinstance(r, Tensor) else r for r in (results, wanted)), strict=True):
-        torch.testing.assert_close(found, right)
-    assert kernels
+            run, made = torch.compile(function, dynamic=dynamic), 0
+            for given in (arguments, *others):
+                own = [argument.clone() if isinstance(argument, Tensor) else argument for argument in given]
+                results, wanted = run(*own), function(*given)
+                for found, right in zip(*([r] if isinstance(r, Tensor) else r for r in (results, wanted)), strict=True):
+                    torch.testing.assert_close(found, right)
+                made = made or len(kernels)
+                assert len(kernels) == made > 0
     return list(kernels.values())
 
 

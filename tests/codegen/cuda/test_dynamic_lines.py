@@ -1,0 +1,84 @@
+"""Short lines and transposes of dynamic sizes are read and written as those of known sizes are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from kernel_values import check_values
+from torch import Tensor
+
+Compile = Callable[..., Any]
+
+TRANSPOSES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "matrix": (lambda x: x.t().contiguous(), 2),
+    "sum": (lambda x: (x.t() * 2 + torch.ones(x.shape[1], x.shape[0], dtype=x.dtype)).contiguous(), 2),
+    "last two": (lambda x: x.permute(0, 2, 1).contiguous(), 3),
+    "all three": (lambda x: (x.permute(2, 1, 0) + 1).contiguous(), 3),
+    "channels": (lambda x: x.permute(0, 2, 3, 1).contiguous(), 4),
+    "from channels": (lambda x: x.permute(3, 1, 0, 2).contiguous(), 4),
+}
+
+LINES: dict[str, Callable[[Tensor], Any]] = {
+    "softmax": lambda x: torch.softmax(x, -1),
+    "norm": lambda x: (x.float() - x.float().mean(-1, keepdim=True)) / (x.float().var(-1, keepdim=True) + 1),
+    "sum": lambda x: x.sum(-1),
+    "variance": lambda x: x.float().var(-1),
+    "largest": lambda x: (x.amax(-1), x - x.amax(-1, keepdim=True)),
+    "place": lambda x: x.argmax(-1),
+}
+
+
+def integers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers whose sums are exact in any order."""
+    return torch.randint(-8, 9, shape).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("form", TRANSPOSES)
+def test_a_transpose_of_any_size_goes_through_shared_memory(form: str, dtype: torch.dtype) -> None:
+    """An H100 took three times as long as Triton for the permutation of 8192 x 4096 floats that read across memory."""
+    function, dimensions = TRANSPOSES[form]
+    sizes = [(33, 19, 21, 10), (9, 40, 12, 8), (2, 3, 5, 70)]
+    first, *others = (integers(*size[:dimensions], dtype=dtype) for size in sizes)
+    (kernel,) = check_values(function, first, dynamic=True, others=[(x,) for x in others])
+    assert "SHARED_TRANSPOSE" in kernel.text
+    assert "ld.shared" in kernel.code
+
+
+@pytest.mark.parametrize("form", ["matrix", "channels"])
+def test_loads_of_a_dynamic_transpose_are_under_way_together(kernel: Compile, form: str) -> None:
+    function, dimensions = TRANSPOSES[form]
+    code = kernel(function, torch.rand(*(2048, 1003, 24, 31)[:dimensions]))
+    assert (code.loads, code.stores, code.count(r"bar\.sync")) == (16, 16, 1)
+    before, _ = code.code.split("bar.sync", 1)
+    assert before.count("ld.global") == 16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("length", [37, 100, 300])
+@pytest.mark.parametrize("form", LINES)
+def test_lanes_walk_through_a_short_line_of_any_length(form: str, length: int, dtype: torch.dtype) -> None:
+    sizes = [(9, length), (33, 5), (2, length + 70)]
+    first, *others = (integers(*size, dtype=dtype) for size in sizes)
+    tolerance = 2e-6 if dtype is torch.float32 else 2**-8
+    kernels = check_values(LINES[form], first, dynamic=True, others=[(x,) for x in others], tolerance=tolerance)
+    assert all("REGISTERS" in kernel.text and "bar.sync" not in kernel.code for kernel in kernels)
+
+
+def test_lines_of_several_dynamic_axes() -> None:
+    first, *others = (integers(*size) for size in [(3, 5, 2, 40), (2, 2, 3, 71), (5, 7, 3, 9)])
+    (kernel,) = check_values(
+        lambda x: torch.softmax(x, -1), first, dynamic=True, others=[(x,) for x in others], tolerance=2e-6
+    )
+    assert "REGISTERS" in kernel.text
+
+
+@pytest.mark.parametrize(("length", "exchanges", "lines"), [(37, 3, 4), (100, 4, 2), (300, 5, 1)])
+def test_lanes_of_a_short_line(kernel: Compile, length: int, exchanges: int, lines: int) -> None:
+    code = kernel(lambda x: x.amax(-1), torch.rand(4001, length))
+    assert code.count("shfl") == exchanges
+    assert f"side={lines}" in code.text if lines > 1 else "side" not in code.text
+    assert code.loads == 8
