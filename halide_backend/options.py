@@ -196,6 +196,13 @@ OPTIONS = (
         "found, or a rule for the processor's family says, to be faster.",
         choices=("auto", "aten", "onednn"),
     ),
+    Option(
+        "bfloat16_products",
+        "auto",
+        "Type in which matrix products and convolutions of bfloat16 are computed on a CPU: auto means float32 where a "
+        "rule for the processor says that it is faster; results are rounded to bfloat16 in any case.",
+        choices=("auto", "bfloat16", "float32"),
+    ),
 )
 
 

@@ -11,6 +11,7 @@ from halide_backend.cache_key import NAME
 from halide_backend.device_type import DeviceType
 from halide_backend.graph_passes.accumulations import accumulate_in_float32
 from halide_backend.graph_passes.arg_reductions import split_arg_reductions
+from halide_backend.graph_passes.bfloat16_products import compute_bfloat16_products
 from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
 from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
@@ -41,6 +42,7 @@ class DevicePass(CustomGraphModulePass):
         render_for_own_backend(self._kind)
         repeat_runs(graph)
         if self._kind.on_host:
+            compute_bfloat16_products(graph)
             choose_product_libraries(graph)
             compute_depthwise_gradients(graph)
             store_what_filters_read(graph)

@@ -10,6 +10,7 @@ from torch._inductor import config
 from torch.fx import Graph, GraphModule, Node
 
 from halide_backend.graph_passes.onednn_linear import ONEDNN_LINEAR, install_lowering
+from halide_backend.graph_passes.product_sizes import hint
 from halide_backend.products.choice import Choice
 from halide_backend.products.product import ONEDNN, Product, form_of
 
@@ -53,7 +54,7 @@ class _Layer:
         if left.dtype != torch.float32 or left.device.type != "cpu" or left.dim() != 2:
             return False
         right = right if self.is_right else right.t()
-        m, k, n = _hint(left.shape[0]), _hint(left.shape[1]), _hint(right.shape[1])
+        m, k, n = hint(left.shape[0]), hint(left.shape[1]), hint(right.shape[1])
         if not m * k * n:  # nothing to compute, or nothing known
             return False
         return choice.library(Product(m, n, k, form_of(_transposed(left), _transposed(right)))) == ONEDNN
@@ -104,13 +105,6 @@ _LAYERS = {
 }
 
 
-def _hint(size: Any) -> int:
-    """What `size` is in the example that is compiled; 0 if it is known only when the graph runs."""
-    if isinstance(size, int):
-        return size
-    return int(size.node.hint) if size.node.has_hint() else 0
-
-
 def _transposed(matrix: Any) -> bool:
     """Whether its columns are contiguous and its rows are not."""
-    return _hint(matrix.stride(0)) == 1 and _hint(matrix.stride(1)) != 1
+    return hint(matrix.stride(0)) == 1 and hint(matrix.stride(1)) != 1

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from halide_backend.products import calibration_store
 from halide_backend.products.calibration import Calibration
+from halide_backend.products.precision import BFLOAT16, FLOAT32, Work, float32_is_faster
 from halide_backend.products.processor import Processor
 from halide_backend.products.product import ATEN, ONEDNN, Product
 from halide_backend.products.rule import by_rule
 
-#: Value of the option `product_library` that leaves the choice to what was measured, or to the rule.
+#: Value of both options that leaves the choice to what was measured, or to a rule.
 AUTOMATIC = "auto"
 
 #: oneDNN computes what it computes faster than ATen by more than this factor.
@@ -26,12 +27,14 @@ class Choice:
         asked: the option `product_library`.
         forbidden: which setting of torch's keeps products with ATen; "" for none.
         processor: that of this machine. calibration: what was measured on it, None for nothing.
+        precision: the option `bfloat16_products`, or `BFLOAT16` where torch may compute float32 in that.
     """
 
     asked: str
     forbidden: str
     processor: Processor
     calibration: Calibration | None
+    precision: str = AUTOMATIC
 
     @staticmethod
     def of_this_process() -> Choice:
@@ -40,8 +43,9 @@ class Choice:
 
         from halide_backend import config
 
-        measured = calibration_store.load(torch.get_num_threads()) if config.product_library == AUTOMATIC else None
-        return Choice(config.product_library, _forbidden(), Processor.host(), measured)
+        library, precision = config.product_library, _precision(config.bfloat16_products)
+        measured = calibration_store.load(torch.get_num_threads()) if library == AUTOMATIC else None
+        return Choice(library, _forbidden(), Processor.host(), measured, precision)
 
     def may_be_onednn(self) -> bool:
         """Whether any product may be oneDNN's."""
@@ -56,6 +60,14 @@ class Choice:
         if self.calibration is not None:
             return ONEDNN if self.calibration.gain(product) > LEAST_GAIN else ATEN
         return by_rule(product, self.processor)
+
+    def may_widen(self) -> bool:
+        """Whether products of bfloat16 may be computed in float32."""
+        return self.precision == FLOAT32 or (self.precision == AUTOMATIC and float32_is_faster(self.processor))
+
+    def widens(self, work: Work) -> bool:
+        """Whether a product of bfloat16 is computed in float32."""
+        return self.may_widen() and (self.precision == FLOAT32 or work.uses_enough)
 
     def digest(self) -> str:
         """A text that changes with every choice."""
@@ -91,3 +103,12 @@ def _forbidden() -> str:
     if torch.get_float32_matmul_precision() != "highest" or backend.matmul.fp32_precision not in ("none", "ieee"):
         return "a lower precision of float32 products being allowed"
     return ""
+
+
+def _precision(asked: str) -> str:
+    """Not float32 where torch may compute that in bfloat16."""
+    import torch
+
+    lower = torch.get_float32_matmul_precision() != "highest"
+    lower = lower or torch.backends.mkldnn.matmul.fp32_precision not in ("none", "ieee")
+    return BFLOAT16 if lower else asked

@@ -6,14 +6,24 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+#: Instructions that products are computed by.
+FEATURES = ("amx_bf16", "avx512_bf16", "avx512f")
+
 
 @dataclass(frozen=True)
 class Processor:
-    """Attributes are those of /proc/cpuinfo: vendor_id, cpu family, model name; empty or 0 where it does not say."""
+    """Attributes are those of /proc/cpuinfo: vendor_id, cpu family, model name, and which of `FEATURES` are among its
+    flags; empty or 0 where it does not say."""
 
     vendor: str = ""
     family: int = 0
     name: str = ""
+    features: tuple[str, ...] = ()
+
+    @property
+    def has_matrix_unit(self) -> bool:
+        """Whether it multiplies matrices of bfloat16 by AMX."""
+        return "amx_bf16" in self.features
 
     @staticmethod
     def read(text: str) -> Processor:
@@ -23,9 +33,10 @@ class Processor:
         for name, _, value in lines:
             facts.setdefault(name.strip(), value.strip())
         family = facts.get("cpu family", "")
-        return Processor(
-            facts.get("vendor_id", ""), int(family) if family.isdecimal() else 0, facts.get("model name", "")
-        )
+        flags = facts.get("flags", "").split()
+        features = tuple(name for name in FEATURES if name in flags)
+        number = int(family) if family.isdecimal() else 0
+        return Processor(facts.get("vendor_id", ""), number, facts.get("model name", ""), features)
 
     @staticmethod
     @cache

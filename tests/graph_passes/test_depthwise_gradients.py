@@ -46,7 +46,9 @@ def backward_step(
         return [each for each, wanted in zip(found, mask, strict=True) if wanted]
 
     wanted = tuple(each for each, want in zip(exact, mask, strict=True) if want)
-    return compile_for("halide_backend", step), (gradient, x, weight), wanted
+    # Elsewhere bfloat16 may be computed in float32.
+    options = {"halide_backend.bfloat16_products": "bfloat16"}
+    return compile_for("halide_backend", step, options=options), (gradient, x, weight), wanted
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

@@ -1,0 +1,44 @@
+"""Whether products of bfloat16 are computed in float32, by the processor and by how often they use each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halide_backend.products.processor import Processor
+
+#: Values of the option `bfloat16_products`: what `AUTOMATIC` chooses between.
+BFLOAT16, FLOAT32 = "bfloat16", "float32"
+
+#: Multiplications for each number that is read or stored from which converting is made good (Xeon with AVX-512 BF16 and
+#: without AMX, bfloat16's time over float32's with all conversions: 32 x 768 x 768, 30 for each number, 1.00; 64 rows,
+#: 55, 1.23; 512 rows, 219, 1.27 to 1.7; 16 rows, 15, 0.74; 12 products of 128 x 64 x 128, 32, 1.34). oneDNN's
+#: convolutions of bfloat16 are slower yet (96 filters of 7 x 7 for a channel each, 24, 1.8).
+_LEAST_OF_PRODUCTS, _LEAST_OF_CONVOLUTIONS = 32, 20
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a product, or a convolution, does.
+
+    Attributes:
+        multiplications: how many. numbers: those of the operands and the results. convolves: whether it is one.
+    """
+
+    multiplications: int
+    numbers: int
+    convolves: bool = False
+
+    @property
+    def uses_enough(self) -> bool:
+        """Whether each number is used often enough for conversions to be made good."""
+        least = _LEAST_OF_CONVOLUTIONS if self.convolves else _LEAST_OF_PRODUCTS
+        return self.multiplications >= least * self.numbers
+
+
+def float32_is_faster(processor: Processor) -> bool:
+    """Whether `processor` multiplies matrices of float32 faster than those of bfloat16.
+
+    Intel's processors have as many multiplications of bfloat16 in a cycle as of float32 with AVX-512 BF16 (one
+    `vdpbf16ps` of 32, two `vfmadd` of 16), and none without; only AMX multiplies more. Others were not measured.
+    """
+    return processor.vendor == "GenuineIntel" and "avx512f" in processor.features and not processor.has_matrix_unit
