@@ -11,7 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from halide_backend.graph_passes.product_sizes import hint
 from halide_backend.products.choice import Choice
-from halide_backend.products.precision import Work
+from halide_backend.products.precision import Kind, Work
 
 _aten = torch.ops.aten
 _CONVERT = torch.ops.prims.convert_element_type.default
@@ -56,18 +56,19 @@ def _product(node: Node) -> Work:
     left, right = (node.args[place].meta["val"] for place in _TENSORS[node.target][-2:])
     *batch, m, k = map(hint, left.shape)
     n = hint(right.shape[-1])
-    return Work(math.prod(batch) * m * n * k, math.prod(batch) * (m * k + k * n + m * n))
+    count = math.prod(batch)
+    return Work(Kind.PRODUCT, count * m * n * k, count * (m * k + k * n + m * n))
 
 
 def _convolution(node: Node) -> Work:
-    """Of a backward step as of the forward one: it has two of its kind, or one."""
     backward = node.target == _aten.convolution_backward.default
     result, input, weight = [node.args[0], *node.args[1:3]] if backward else [node, *node.args[:2]]
     elements = [math.prod(map(hint, each.meta["val"].shape)) for each in (result, input, weight)]
     transposed = node.args[7 if backward else 6]
-    # Each element of a weight's filter is used for every point of one channel.
+    # Each number of a filter is used for every point of one channel.
     of_filter = math.prod(map(hint, weight.meta["val"].shape[1:]))
-    return Work(elements[1 if transposed else 0] * of_filter, sum(elements), convolves=True)
+    kind = Kind.BACKWARD_STEP if backward else Kind.CONVOLUTION
+    return Work(kind, elements[1 if transposed else 0] * of_filter, sum(elements))
 
 
 def _widen(graph: Graph, node: Node, widened: dict[Node, Node]) -> None:

@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from halide_backend.products.processor import Processor
 
 #: Values of the option `bfloat16_products`: what `AUTOMATIC` chooses between.
 BFLOAT16, FLOAT32 = "bfloat16", "float32"
 
-#: Multiplications for each number that is read or stored from which converting is made good (Xeon with AVX-512 BF16 and
-#: without AMX, bfloat16's time over float32's with all conversions: 32 x 768 x 768, 30 for each number, 1.00; 64 rows,
-#: 55, 1.23; 512 rows, 219, 1.27 to 1.7; 16 rows, 15, 0.74; 12 products of 128 x 64 x 128, 32, 1.34). oneDNN's
-#: convolutions of bfloat16 are slower yet (96 filters of 7 x 7 for a channel each, 24, 1.8).
-_LEAST_OF_PRODUCTS, _LEAST_OF_CONVOLUTIONS = 32, 20
+
+class Kind(Enum):
+    """Multiplications for each number that is read or stored from which converting is made good.
+
+    Measured on a Xeon with AVX-512 BF16 and without AMX, bfloat16's time over float32's with all conversions: products of
+    32 x 768 x 768, 30 for each number, 1.00; of 64 rows, 55, 1.23; of 512 rows, 219, 1.27 to 1.7; of 16 rows, 15, 0.74;
+    12 of 128 x 64 x 128, 32, 1.34. Convolutions: 96 filters of 7 x 7 for a channel each, 24, 1.8; 3 x 3, 4.5, 0.4 to 0.9.
+    Backward steps of filters for a channel each are so slow in bfloat16 that nothing else matters: 3 x 3 with stride 2 18,
+    5 x 5 5.
+    """
+
+    PRODUCT = 32
+    CONVOLUTION = 20
+    BACKWARD_STEP = 0
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a product, or a convolution, does.
+    """What a product, a convolution or its backward step does.
 
     Attributes:
-        multiplications: how many. numbers: those of the operands and the results. convolves: whether it is one.
+        kind: which of them. multiplications: how many. numbers: those of the operands and the results.
     """
 
+    kind: Kind
     multiplications: int
     numbers: int
-    convolves: bool = False
 
     @property
     def uses_enough(self) -> bool:
         """Whether each number is used often enough for conversions to be made good."""
-        least = _LEAST_OF_CONVOLUTIONS if self.convolves else _LEAST_OF_PRODUCTS
-        return self.multiplications >= least * self.numbers
+        return self.multiplications >= self.kind.value * self.numbers
 
 
 def float32_is_faster(processor: Processor) -> bool:
