@@ -14,11 +14,11 @@ BFLOAT16, FLOAT32 = "bfloat16", "float32"
 class Kind(Enum):
     """Multiplications for each number that is read or stored from which converting is made good.
 
-    Measured on a Xeon with AVX-512 BF16 and without AMX, bfloat16's time over float32's with all conversions: products of
-    32 x 768 x 768, 30 for each number, 1.00; of 64 rows, 55, 1.23; of 512 rows, 219, 1.27 to 1.7; of 16 rows, 15, 0.74;
-    12 of 128 x 64 x 128, 32, 1.34. Convolutions: 96 filters of 7 x 7 for a channel each, 24, 1.8; 3 x 3, 4.5, 0.4 to 0.9.
-    Backward steps of filters for a channel each are so slow in bfloat16 that nothing else matters: 3 x 3 with stride 2 18,
-    5 x 5 5.
+    Measured on a Xeon with AVX-512 BF16 and without AMX, bfloat16's time over float32's with all conversions:
+    products of 32 x 768 x 768, 30 for each number, 1.00; of 64 rows, 55, 1.23; of 512 rows, 219, 1.27 to 1.7; of 16
+    rows, 15, 0.74; 12 of 128 x 64 x 128, 32, 1.34. Convolutions: 96 filters of 7 x 7 for a channel each, 24, 1.8; of
+    3 x 3, 4.5, 0.4 to 0.9. Backward steps of filters for a channel each are so slow in bfloat16 that nothing else
+    matters: 3 x 3 with stride 2 18, 5 x 5 5.
     """
 
     PRODUCT = 32
