@@ -88,7 +88,6 @@ class KernelGroup:
 
         An output takes no input's place where pipelines that are `waiting` use that: they may run later.
         """
-        V.graph.removed_buffers |= captured.removed
         kernel = CaptureKernel(self.args)
         with V.set_kernel_handler(kernel):
             needed = _still_needed(captured)
@@ -97,6 +96,10 @@ class KernelGroup:
                 reads = {dependency.name for dependency in node.read_writes.reads}
                 if len(node.get_outputs()) == 1 and not reads & needed:
                     node.decide_inplace_update()
+            # By way of what lies in registers an output takes an input's place.
+            passed_on = captured.removed & self.args.inplace_buffers.keys()
+            V.graph.inplaced_to_remove |= passed_on
+            V.graph.removed_buffers |= captured.removed - passed_on
             inputs = len(captured.program.inputs)
             for memory in captured.memories[:inputs]:
                 self.args.input(memory)
