@@ -12,9 +12,8 @@ import sympy
 
 from halide_backend.errors import Unsupported
 from halide_backend.program.extents import product
-from halide_backend.program.index import FloorDiv, Mod
+from halide_backend.program.index import AxisSymbol, FloorDiv, Max, Mod, SizeSymbol
 from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
-from halide_backend.program.store_layout import output_layout
 from halide_backend.program.strided_loads import transposed_axes
 
 
@@ -37,7 +36,7 @@ def flattened(program: LoopProgram) -> LoopProgram:
     flattening = _Flattening(outer)
     if len(program.stores) == 1:
         (store,) = program.stores
-        if output_layout(store, program).scattered or not flattening.is_line(store) or transposed_axes(program):
+        if not flattening.is_line(store) or transposed_axes(program):
             return program
     scans = [value.attribute.axes for value in program.values if isinstance(value.attribute, Scan)]
     if not set(outer).isdisjoint(itertools.chain(*scans)):
@@ -69,18 +68,23 @@ class _Flattening:
         # The last axis by the number and the others: they vanish from what runs along all of them.
         self._last = {number: rest}
         self._others = {axis.symbol for axis in outer[:-1]}
+        # Inductor's strides of what may be empty, in which case nothing is computed.
+        self._strides = {Max(1, axis.extent): axis.extent for axis in outer if not isinstance(axis.extent, int)}
 
     def index(self, index: sympy.Expr) -> sympy.Expr:
         line = self._line(index)
-        return index.xreplace(self._digits) if line is None else line
+        return index.xreplace(self._strides).xreplace(self._digits) if line is None else line
 
     def _line(self, index: sympy.Expr) -> sympy.Expr | None:
-        line = sympy.expand(index.xreplace(self._last))
+        line = sympy.expand(index.xreplace(self._strides).xreplace(self._last))
         return None if line.free_symbols & self._others else line
 
     def is_line(self, store: Store) -> bool:
         """Whether memory is written in the order of the axes, each beginning where the one inside it ends."""
-        return self._line(store.index) is not None
+        line = self._line(store.index)
+        if store.mode is not None or line is None or self._axis.symbol not in line.free_symbols:
+            return False
+        return all(isinstance(symbol, AxisSymbol | SizeSymbol) for symbol in line.free_symbols)
 
     def value(self, value: Value) -> Value:
         attribute = value.attribute

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -82,3 +83,12 @@ def test_lanes_of_a_short_line(kernel: Compile, length: int, exchanges: int, lin
     assert code.count("shfl") == exchanges
     assert f"side={lines}" in code.text if lines > 1 else "side" not in code.text
     assert code.loads == 8
+
+
+@pytest.mark.parametrize("function", [lambda x: x[:, 1:-1] * 2, lambda x: x[1:, ::3] + 1], ids=["inner", "steps"])
+def test_a_slice_is_stored_as_one_line(function: Callable[[Tensor], Tensor]) -> None:
+    """Inductor's stride is the greater of 1 and the extent; stores at it were scatters, with two divisions for each."""
+    first, *others = (integers(*size) for size in [(33, 70), (9, 12), (40, 7)])
+    (kernel,) = check_values(function, first, dynamic=True, others=[(x,) for x in others])
+    assert "scatter" not in kernel.text
+    assert not re.search(r"\b(div|rem)\.[su]", kernel.code)
