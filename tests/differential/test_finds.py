@@ -329,16 +329,16 @@ def test_program(text: str) -> None:
 
 
 def test_memory_that_torch_lets_the_backward_pass_overwrite() -> None:
-    """Seed 1042868: a result of the forward pass lies in memory that it saves for the backward pass. torch's defect."""
+    """Seed 1042868, made small: a result of the forward pass lies in memory that it saves for the backward pass, which
+    overwrites it. torch's defect: with the C++ backend the result is the same."""
     text = """
 # a0: (16, 65) float64 normal contiguous seed 2001297511
 # with gradients
 def program(a0):
-    v0 = (a0.abs() + 0.5).pow(a0.clamp(-2, 2))
+    v0 = a0.exp()
     v2 = v0.repeat((1, 1))
-    v3 = (1 + v0.tanh() / 100).prod(dim=1, keepdim=False)
     v7 = v2.permute((0, 1))
-    return v3, v7,
+    return v7,
 """
     assert check_program(parse(text)).kind == "inductor"
 
