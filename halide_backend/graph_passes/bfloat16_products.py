@@ -28,21 +28,22 @@ _VIEWS = {_aten.permute.default, _aten.t.default, _aten.transpose.int}
 
 def compute_bfloat16_products(graph: GraphModule) -> None:
     """Rewrite products that are faster in float32: sums are float32's in any case, and the result is rounded once."""
+    choice = Choice.of_this_process()
     # A search among templates, which somebody asked for, is not cut short.
-    if config.max_autotune or config.max_autotune_gemm or not Choice.of_this_process().may_widen():
+    if config.max_autotune or config.max_autotune_gemm or not choice.may_widen():
         return
     widened: dict[Node, Node] = {}
     for node in list(graph.graph.nodes):
-        if node.target in _TENSORS and _is_worthwhile(node):
+        if node.target in _TENSORS and _is_worthwhile(node, choice):
             _widen(graph.graph, node, widened)
 
 
-def _is_worthwhile(node: Node) -> bool:
+def _is_worthwhile(node: Node, choice: Choice) -> bool:
     operands = list(_operands(node))
     if any(o.meta["val"].dtype != torch.bfloat16 or o.meta["val"].device.type != "cpu" for o in operands):
         return False
     work = _convolution(node) if node.target in _CONVOLUTIONS else _product(node)
-    return work.multiplications > 0 and Choice.of_this_process().widens(work)
+    return work.multiplications > 0 and choice.widens(work)
 
 
 def _operands(node: Node) -> Iterator[Node]:

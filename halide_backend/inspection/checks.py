@@ -176,7 +176,9 @@ def _schedules() -> Check:
 def _products() -> Check:
     from halide_backend.products.choice import Choice
 
-    return Check("matrix products", OK, f"float32: {Choice.of_this_process().describe()}")
+    choice = Choice.of_this_process()
+    own = "in float32" if choice.may_widen() else "in its own type"
+    return Check("matrix products", OK, f"float32: {choice.describe()}; bfloat16: {own}")
 
 
 def _registration() -> Check:
