@@ -17,10 +17,14 @@ _aten = torch.ops.aten
 _CONVERT = torch.ops.prims.convert_element_type.default
 
 #: The operators, and which of their arguments are tensors.
-_PRODUCTS = {_aten.mm.default: (0, 1), _aten.bmm.default: (0, 1)}
-_SUMS = {_aten.addmm.default: (0, 1, 2), _aten.baddbmm.default: (0, 1, 2)}
 _CONVOLUTIONS = {_aten.convolution.default: (0, 1, 2), _aten.convolution_backward.default: (0, 1, 2)}
-_TENSORS = {**_PRODUCTS, **_SUMS, **_CONVOLUTIONS}
+_TENSORS = {
+    _aten.mm.default: (0, 1),
+    _aten.bmm.default: (0, 1),
+    _aten.addmm.default: (0, 1, 2),
+    _aten.baddbmm.default: (0, 1, 2),
+    **_CONVOLUTIONS,
+}
 
 #: What only names the elements of a matrix otherwise: its operand is converted, in the order in which it lies.
 _VIEWS = {_aten.permute.default, _aten.t.default, _aten.transpose.int}

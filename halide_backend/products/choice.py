@@ -100,15 +100,19 @@ def _forbidden() -> str:
         return "torch.backends.mkldnn.enabled = False"
     if torch.are_deterministic_algorithms_enabled() or backend.deterministic:
         return "deterministic algorithms being asked for"
-    if torch.get_float32_matmul_precision() != "highest" or backend.matmul.fp32_precision not in ("none", "ieee"):
+    if _may_be_lower():
         return "a lower precision of float32 products being allowed"
     return ""
 
 
 def _precision(asked: str) -> str:
     """Not float32 where torch may compute that in bfloat16."""
+    return BFLOAT16 if _may_be_lower() else asked
+
+
+def _may_be_lower() -> bool:
+    """Whether torch may compute products of float32 in less."""
     import torch
 
-    lower = torch.get_float32_matmul_precision() != "highest"
-    lower = lower or torch.backends.mkldnn.matmul.fp32_precision not in ("none", "ieee")
-    return BFLOAT16 if lower else asked
+    allowed = torch.backends.mkldnn.matmul.fp32_precision not in ("none", "ieee")
+    return allowed or torch.get_float32_matmul_precision() != "highest"

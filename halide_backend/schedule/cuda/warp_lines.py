@@ -12,9 +12,8 @@ from halide_backend.schedule.cuda.thread_groups import (
     fused_outer_loops,
     groups_per_block,
     map_to_blocks,
-    pack,
 )
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, unroll_chunk
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.cuda.unrolling import unroll
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Role
@@ -29,11 +28,8 @@ WARPS = Knob("warp_lines.warps", (1, 2, 4, 8, 16), "warps of a block")
 #: H100: maxima of 906,876 rows of 37 floats 553 us in blocks of 64 threads, twice Triton's time).
 _LONGEST = 512
 
-#: Points of a line that a lane has at least, if the line has so many: fewer exchanges, and loads in flight together.
+#: Points of a typical line that a lane has, while a warp has the lanes: few exchanges, and loads in flight together.
 _POINTS = 8
-
-#: The part of the unrolled steps.
-_PART = "part"
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
@@ -62,25 +58,20 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     found: list[Step] = []
     groups, count = groups_per_block(kernel, WARPS), kernel.tiling.unroll
     for stage in kernel.outputs:
-        order = unroll_chunk(found, stage.name, stage.loops)
         outer = fused_outer_loops(found, kernel, stage)
+        order: tuple[str, ...] = ()
         if kernel.runs_along_line(stage):
-            found += [Split(stage.name, STEP, "round", _PART, count), Unroll(stage.name, _PART)]
-            order += [_PART, "round"]
+            found += [Split(stage.name, STEP, "round", "part", count), Unroll(stage.name, "part")]
+            order = ("part", "round")
         map_to_blocks(found, kernel, stage, outer, order, groups)
     compute_together(found, kernel)
-    parent, step = kernel.parent, _PART if kernel.runs_along_line(kernel.parent) else THREAD
     for stage in kernel.graph.stages:
-        match stage.role:
-            case Role.REDUCTION:
-                element, loop = stage.updates
-                place = ComputeAt(stage.name, parent.name, THREAD)
-                found += [Unroll(stage.name, element.name, update=0), place]
-                unroll(found, stage, loop, count)
-            case Role.GROUP_REDUCTION:
-                found.append(ComputeAt(stage.name, parent.name, THREAD))
-            case Role.PACKED:
-                found += pack(stage, parent, step)
+        if stage.role in (Role.REDUCTION, Role.GROUP_REDUCTION):
+            found.append(ComputeAt(stage.name, kernel.parent.name, THREAD))
+        if stage.role is Role.REDUCTION:
+            element, loop = stage.updates
+            found.append(Unroll(stage.name, element.name, update=0))
+            unroll(found, stage, loop, count)
         found += kernel.narrowed(stage)
     return tuple(found)
 
