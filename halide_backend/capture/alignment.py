@@ -99,10 +99,11 @@ def _divided(node: NodeLoops, own: Sequence[Stretch], *, everywhere: bool) -> li
         across = number < len(node.iteration) and not _adjacent(indices, variable, node.body.var_ranges)
         for part in divisions:
             divisor = part.args[1] if isinstance(part, FloorDiv) else part.args[1] * part.args[2]
-            if part.args[0] != variable or not divisor.is_Integer:
+            if part.args[0] != variable:
                 continue
-            left = quotient(end, int(divisor))
-            pays = everywhere or (across and divisor >= _LONG_REMAINDER)
+            divisor = extent(divisor)
+            left = quotient(end, divisor)
+            pays = everywhere or (across and hint(divisor) >= _LONG_REMAINDER)
             if pays and left is not None and quotient(left, start) is not None:
                 found.append((start, left))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from halide_backend.capture.closed_index import closed
-from halide_backend.capture.sizes import is_nonnegative, is_size
+from halide_backend.capture.sizes import is_nonnegative, is_size, sizes_of
 from halide_backend.errors import Unsupported
 from halide_backend.program.index import SizeSymbol, ValueSymbol
 from halide_backend.program.loop_program import (
@@ -54,7 +54,7 @@ def canonical(
     """
     order = {old: new for new, old in enumerate(positions)}
     symbols = {ValueSymbol.of(old): ValueSymbol.of(new) for old, new in order.items()}
-    sizes = tuple(dict.fromkeys(s for e in _expressions(draft) for s in _size_symbols(e)))
+    sizes = tuple(dict.fromkeys(s for e in _expressions(draft) for s in _sizes(e)))
     lengths = {axis.extent for axis in draft.axes}
     for number, symbol in enumerate(sizes):
         symbols[symbol] = SizeSymbol(f"n{number}", nonnegative=symbol in lengths or is_nonnegative(symbol))
@@ -93,10 +93,8 @@ def _points(axes: Sequence[Axis]) -> Extent:
     return 0 if count.is_Integer else count + _BEYOND
 
 
-def _size_symbols(expression: Extent) -> list[sympy.Symbol]:
-    if isinstance(expression, int):
-        return []
-    return sorted(filter(is_size, expression.free_symbols), key=str)
+def _sizes(expression: Extent) -> list[sympy.Expr]:
+    return [] if isinstance(expression, int) else sorted(sizes_of(expression), key=str)
 
 
 def _expressions(program: LoopProgram) -> Iterator[Extent]:
@@ -119,15 +117,15 @@ def _expressions(program: LoopProgram) -> Iterator[Extent]:
 
 
 def _data(program: LoopProgram, sizes: frozenset[sympy.Symbol]) -> list[sympy.Expr]:
-    """What the values of `program` take from the graph: whole expressions, or symbols beside loop variables."""
+    """What the values of `program` take from the graph: whole expressions, or sizes beside loop variables."""
     found: dict[sympy.Expr, None] = {}
     for value in program.values:
         if not isinstance(value.attribute, sympy.Expr):
             continue
-        expression, symbols = value.attribute, _size_symbols(value.attribute)
-        if len(symbols) < len(expression.free_symbols):
-            found |= dict.fromkeys(symbol for symbol in symbols if symbol not in sizes)
-        elif not (sizes.issuperset(symbols) and expression.is_polynomial(*symbols)):
+        expression, terms = value.attribute, _sizes(value.attribute)
+        if not all(map(is_size, expression.free_symbols)):
+            found |= dict.fromkeys(term for term in terms if term not in sizes)
+        elif not (sizes.issuperset(terms) and expression.is_polynomial(*terms)):
             found[expression] = None
     return list(found)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import sympy
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from halide_backend.program.index import AxisSymbol, ValueSymbol
@@ -13,6 +14,9 @@ from halide_backend.program.loop_program import Extent
 
 #: Halide's coordinates, extents and flat indices are int32.
 MAX_ELEMENTS = 2**31 - 1
+
+#: Sizes computed in floating point, such as those of an interpolation, 0.5 * n rounded: the graph has their values.
+_ROUNDED = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
 
 #: Stands in for a size of which nothing is known yet, such as the number of nonzero elements.
 _UNKNOWN_HINT = 128
@@ -46,6 +50,15 @@ def quotient(whole: Extent, part: Extent) -> Extent | None:
 def is_size(symbol: sympy.Symbol) -> bool:
     """Whether `symbol` stands for a size of the graph rather than for an axis or an indirect index."""
     return not isinstance(symbol, AxisSymbol | ValueSymbol)
+
+
+def sizes_of(expression: sympy.Expr) -> set[sympy.Expr]:
+    """What of the graph `expression` is computed from: symbols, and whole numbers rounded from floating point."""
+    if expression.is_Symbol:
+        return {expression} if is_size(expression) else set()
+    if isinstance(expression, _ROUNDED) and all(map(is_size, expression.free_symbols)):
+        return {expression}
+    return set().union(*map(sizes_of, expression.args))
 
 
 def symbol_range(symbol: sympy.Symbol) -> ValueRanges[Any]:

@@ -34,6 +34,11 @@ FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor | tuple[Tensor, ...]]] = 
     "gather": lambda x, y: x[torch.arange(x.shape[0] - 1, -1, -1)] + y.roll(1, 1),
     "scatter": lambda x, y: x.index_add(0, torch.zeros(x.shape[0], dtype=torch.int64), y),
     "positions": lambda x, y: x + torch.arange(x.shape[1]) * y.shape[0],
+    # Sizes that Inductor computes in floating point and rounds; the second from the first.
+    "interpolation": lambda x, y: F.interpolate(x[None, None], scale_factor=0.5, mode="bilinear"),
+    "two interpolations": lambda x, y: F.interpolate(
+        F.interpolate(x[None, None], scale_factor=1.7, mode="bilinear") * 2, scale_factor=0.6, mode="nearest"
+    ),
     "quotients of sizes": lambda x, y: x * (x.shape[1] // 2) + y * (x.shape[0] % 5),
 }
 

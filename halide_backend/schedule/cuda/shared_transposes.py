@@ -71,7 +71,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     filled = elements == 1 or facts.divides(2 * side, along)
     choices.require(SIDE, filled, f"{side} pairs do not divide the axis that is written along")
     lines = choices.number(LINES, lines, f"tiles of {_LARGE_SIDE} where there are {_ENOUGH_TILES} of them, or pairs")
-    stored = sum(facts.transposed_bytes) * elements * (side + _PADDING) * lines
+    stored = sum(facts.transposed_bytes) * elements * max((side + _PADDING) * lines, side * (lines + _PADDING))
     choices.require(SIDE, stored <= SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {SHARED_BYTES}")
     return replace(tiling, side=side, lines=lines)
 
@@ -157,12 +157,14 @@ def _tile(kernel: TiledKernel, stage: Stage, place: ComputeAt, down: str, along:
     rest = [loop.name for loop in stage.loops if loop.name not in (down, along, *elements)]
     sides = {along: tiling.side, down: tiling.lines}
     computed = [loop.name for loop in stage.loops if loop.name in sides and not loop.fixed]
+    # Whichever of the two axes lies innermost: both are walked along by the lanes of a warp.
+    inner = next(loop.name for loop in stage.loops if loop.name in sides)
     return [
         place,
         # Of dynamic extent Halide loses the bounds of a fused loop.
         *(BoundExtent(stage.name, name, sides[name]) for name in computed),
         StoreIn(stage.name, "GPUShared"),
-        AlignStorage(stage.name, along, tiling.side + padding),
+        AlignStorage(stage.name, inner, sides[inner] + padding),
         # Halide 21 computes half of a stage whose loop is called "s".
         Split(stage.name, along, "line", "y", threads // lanes),
         Split(stage.name, down, "half", "i", lanes),

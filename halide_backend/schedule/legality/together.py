@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halide_backend.schedule.legality.nests import Nest, Nests, Place
+from halide_backend.schedule.legality.nests import Kind, Nest, NestLoop, Nests, Place
 from halide_backend.schedule.legality.refusal import refuse
 from halide_backend.schedule.steps import Fuse, Step
 
@@ -30,10 +30,17 @@ def check_together(nests: Nests, steps: list[Step]) -> None:
 
 
 def _shared(nest: Nest, place: Place) -> list[tuple[object, ...]]:
-    """The loops from the outermost one down to the shared one, as far as they have to agree."""
+    """The loops from the outermost one down to the shared one, as far as they have to agree.
+
+    Threads of a block are so many whatever axis they share out: one of them stores what a line is reduced to.
+    """
     number = nest.find(place.var)
     loops = nest.loops[len(nest.loops) if number is None else number :]
-    return [(loop.name, loop.extent, loop.axes, loop.kind) for loop in loops]
+    return [(loop.name, loop.extent, loop.kind, None if _is_block(loop) else loop.axes) for loop in loops]
+
+
+def _is_block(loop: NestLoop) -> bool:
+    return loop.kind is Kind.THREADS and loop.fixed
 
 
 def _loses_bounds(nests: Nests, step: Fuse) -> bool:
