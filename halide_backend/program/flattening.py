@@ -1,10 +1,15 @@
-"""Outer axes of dynamic extents as one. Halide cannot fuse loops of outputs that are computed together; of one output
-it fuses them, but loses the bounds of what is computed inside, and puts a thread's vectors into local memory. And of
-the dimensions of a grid only one may be as long as a size that nobody knows."""
+"""Axes of dynamic extents as one.
+
+Of outer axes Halide cannot fuse the loops where outputs are computed together; of one output it fuses them, but loses
+the bounds of what is computed inside, and puts a thread's vectors into local memory. And of the dimensions of a grid
+only one may be as long as a size that nobody knows. Axes that are reduced are fused to be shared out among threads, and
+each load would then divide by a size.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,6 +23,28 @@ from halide_backend.program.strided_loads import transposed_axes
 
 
 def flattened(program: LoopProgram) -> LoopProgram:
+    """`program` with one axis in place of several outermost ones, and one in place of those that are reduced, if one of
+    them is dynamic.
+
+    Raises:
+        Unsupported: outer axes that have to be one cannot be.
+    """
+    return _outer_as_one(_reduced_as_one(program))
+
+
+def _reduced_as_one(program: LoopProgram) -> LoopProgram:
+    """`program` with one axis in place of those over which everything is reduced, if memory is one line along them."""
+    reduced = {value.attribute.axes for value in program.values if isinstance(value.attribute, Reduction)}
+    if len(reduced) != 1:
+        return program
+    (axes,) = reduced
+    if len(axes) < 2 or all(isinstance(axis.extent, int) for axis in axes):
+        return program
+    flattening = _Flattening(axes)
+    return flattening.program(program) if flattening.keeps_lines(program) else program
+
+
+def _outer_as_one(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of several, if several are outermost and one of them is dynamic.
 
     The innermost axis of a kernel without reductions stays what it is where its extent is known: vectors lie along it.
@@ -45,31 +72,29 @@ def flattened(program: LoopProgram) -> LoopProgram:
 
 
 class _Flattening:
-    """`outer`, outermost axis first, as one axis that has the name of the last."""
+    """Adjacent axes, outermost first, as one axis that has the name of the last."""
 
-    def __init__(self, outer: Sequence[Axis]) -> None:
-        hint = 1
-        for axis in outer:
-            hint *= axis.hint
-        self._names = {axis.name for axis in outer}
-        self._axis = Axis(outer[-1].name, product(axis.extent for axis in outer), hint)
+    def __init__(self, axes: Sequence[Axis]) -> None:
+        hint = math.prod(axis.hint for axis in axes)
+        self._names = {axis.name for axis in axes}
+        self._axis = Axis(axes[-1].name, product(axis.extent for axis in axes), hint)
         number = self._axis.symbol
         self._digits: dict[sympy.Symbol, sympy.Expr] = {}
         weight: Extent = 1
         rest: sympy.Expr = number
         quotient: sympy.Expr = number
-        for axis in reversed(outer):
+        for axis in reversed(axes):
             extent = sympy.sympify(axis.extent)
-            self._digits[axis.symbol] = quotient if axis is outer[0] else Mod(quotient, extent)
-            if axis is not outer[-1]:
+            self._digits[axis.symbol] = quotient if axis is axes[0] else Mod(quotient, extent)
+            if axis is not axes[-1]:
                 rest -= weight * axis.symbol
             # By one size after another, each of which the host has prepared: products are computed in the kernel.
             quotient, weight = FloorDiv(quotient, extent), product((weight, axis.extent))
         # The last axis by the number and the others: they vanish from what runs along all of them.
         self._last = {number: rest}
-        self._others = {axis.symbol for axis in outer[:-1]}
+        self._others = {axis.symbol for axis in axes[:-1]}
         # Inductor's strides of what may be empty, in which case nothing is computed.
-        self._strides = {Max(1, axis.extent): axis.extent for axis in outer if not isinstance(axis.extent, int)}
+        self._strides = {Max(1, axis.extent): axis.extent for axis in axes if not isinstance(axis.extent, int)}
 
     def index(self, index: sympy.Expr) -> sympy.Expr:
         line = self._line(index)
@@ -86,11 +111,36 @@ class _Flattening:
             return False
         return all(isinstance(symbol, AxisSymbol | SizeSymbol) for symbol in line.free_symbols)
 
+    def keeps_lines(self, program: LoopProgram) -> bool:
+        """Whether nothing in `program` is other than a line along the axes, and each nest has all of them or none."""
+        for value in program.values:
+            match value.attribute:
+                case Load(index=index, coordinates=coordinates):
+                    indices = [index, *(coordinate.index for coordinate in coordinates)]
+                case Reduction(position=sympy.Expr() as position):
+                    indices = [position]
+                case Scan():
+                    return False
+                case sympy.Expr() as index:
+                    indices = [index]
+                case _:
+                    continue
+            if any(self._line(index) is None for index in indices):
+                return False
+        if any(self._line(store.index) is None for store in program.stores):
+            return False
+        nests = [axes for store in program.stores for axes in (store.nest.iteration, store.nest.reduction)]
+        own = [self._names.intersection(axis.name for axis in nest) for nest in nests]
+        return all(not names or names == self._names for names in own)
+
     def value(self, value: Value) -> Value:
         attribute = value.attribute
         if isinstance(attribute, Load):
             coordinates = tuple(replace(c, index=self.index(c.index)) for c in attribute.coordinates)
             attribute = replace(attribute, index=self.index(attribute.index), coordinates=coordinates)
+        elif isinstance(attribute, Reduction):
+            position = attribute.position if attribute.position is None else self.index(attribute.position)
+            attribute = replace(attribute, axes=self.axes(attribute.axes), position=position)
         elif isinstance(attribute, sympy.Expr):
             attribute = self.index(attribute)
         axes = value.axes - self._names
@@ -103,10 +153,11 @@ class _Flattening:
                 "dynamic-store-not-contiguous",
                 f"one of several outputs is stored at {store.index}, with gaps or jumps along {sorted(self._names)}",
             )
-        return replace(store, index=line, nest=Nest(self.axes(store.nest.iteration), store.nest.reduction))
+        nest = Nest(self.axes(store.nest.iteration), self.axes(store.nest.reduction))
+        return replace(store, index=line, nest=nest)
 
     def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return (self._axis, *(axis for axis in axes if axis.name not in self._names))
+        return tuple(dict.fromkeys(self._axis if axis.name in self._names else axis for axis in axes))
 
     def program(self, program: LoopProgram) -> LoopProgram:
         return replace(

@@ -11,6 +11,7 @@ import sympy
 from halide_backend.program.access import WORD, in_chunks, is_contiguous, runs_along
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple
+from halide_backend.program.index import FloorDiv
 from halide_backend.program.loop_program import Extent, Load, LoopProgram
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.program.uses import sinks_of
@@ -54,9 +55,15 @@ def contiguous_axis(program: LoopProgram, over: Sequence[str] = ()) -> str:
             continue
         for name in hints:
             if runs_along(index, name) if over else is_contiguous(index, name):
-                size = math.prod(hints[s.name] for s in index.free_symbols if s.name in hints)
+                size = math.prod(hints[s.name] for s in _varying(index) if s.name in hints)
                 votes[name] = votes.get(name, 0) + size * ELEMENT[dtype][1] // 8
     return max(votes, key=lambda name: votes[name]) if votes else ""
+
+
+def _varying(index: sympy.Expr) -> set[sympy.Basic]:
+    """The symbols along which neighbours read other elements: not those of which `index` has quotients alone."""
+    varying: sympy.Expr = index.xreplace(dict.fromkeys(index.atoms(FloorDiv), sympy.S.Zero))
+    return set(varying.free_symbols)
 
 
 def accesses(program: LoopProgram) -> Iterator[tuple[str, sympy.Expr]]:

@@ -105,6 +105,31 @@ def test_a_line_and_what_it_is_reduced_to_are_stored_by_one_kernel() -> None:
     assert "TilingKind.BLOCK" in kernel.text
 
 
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=["pictures", "channels"])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x.amax((2, 3)), lambda x: x.flatten(2).argmax(2), lambda x: x * 2 - x.mean((2, 3), keepdim=True)],
+    ids=["largest", "place", "centred"],
+)
+def test_rows_and_columns_of_a_picture_are_reduced(
+    function: Callable[[Tensor], Tensor], memory_format: torch.memory_format
+) -> None:
+    first, other = (integers(*size).contiguous(memory_format=memory_format) for size in [(3, 8, 12, 12), (2, 5, 7, 7)])
+    check_values(function, first, dynamic=True, others=[(other,)], tolerance=2e-6)
+
+
+def test_rows_apart_in_memory_are_reduced_one_by_one() -> None:
+    first, *others = (integers(*size) for size in [(3, 8, 16, 9), (2, 5, 7, 12)])
+    check_values(lambda x: x[..., 1:, 2:].sum((2, 3)), first, dynamic=True, others=[(x,) for x in others])
+
+
+def test_what_all_columns_share_decides_nothing(programs: Compile) -> None:
+    """Weights of the rows lie along what is reduced, in wider numbers: the kernel read across the large operand."""
+    x, weights = torch.rand(4, 900, 70).bfloat16(), torch.rand(4, 900)
+    (program,) = programs(lambda x, weights: (x * weights[..., None]).sum(1), x, weights, dynamic=True)
+    assert plan_kernel(program, device_of(TARGET)).plan.mapping.rule.startswith("column")
+
+
 @pytest.mark.parametrize(("rows", "factor"), [(24, 8), (100, 16), (37, 16), (7, 4)])
 def test_few_rows_are_not_loaded_one_by_one(kernel: Compile, rows: int, factor: int) -> None:
     code = kernel(lambda x: x.amax(1), torch.rand(300, rows, 4001))
