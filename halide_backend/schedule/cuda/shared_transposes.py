@@ -86,7 +86,9 @@ def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, 
     counts = (-(-facts.hints[name] // (_LARGE_SIDE if name in axes else 1)) for name in facts.outer)
     many = math.prod(counts) >= _ENOUGH_TILES
     lines = _LARGE_SIDE if many else _SMALL_SIDE
-    if many and not whole and sum(sizes) * _LARGE_SIDE * (_LARGE_SIDE + _PADDING) <= _SQUARE_BYTES:
+    # Of a shorter axis half of a large tile would be beyond the end.
+    long = facts.hints[along] > _SMALL_SIDE
+    if many and long and not whole and sum(sizes) * _LARGE_SIDE * (_LARGE_SIDE + _PADDING) <= _SQUARE_BYTES:
         return _LARGE_SIDE, lines, "rows begin within sectors: 4099 x 2001 floats 29 us, of small tiles 40 us"
     return _SMALL_SIDE, lines, "8192 x 2048 floats 50.5 us in 32 x 64 elements, of larger tiles 53 us"
 
