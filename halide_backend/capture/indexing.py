@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
+from torch.utils._sympy.functions import Max
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from halide_backend.capture.sizes import symbol_range
-from halide_backend.program.loop_program import Coordinate, Extent
+from halide_backend.capture.sizes import quotient, symbol_range
+from halide_backend.program.loop_program import Axis, Coordinate, Extent
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,22 @@ def _range(symbol: sympy.Symbol, extents: Mapping[sympy.Symbol, Extent]) -> Valu
         return ValueRanges(0, max(size - 1, 0))
     upper = bound_sympy(size - 1, {s: symbol_range(s) for s in size.free_symbols}).upper
     return ValueRanges(0, upper)
+
+
+def without_empty(index: sympy.Expr, axes: Iterable[Axis]) -> sympy.Expr:
+    """`index` within loops over `axes`, with n for the stride max(1, n) that Inductor gives to what may be empty: where
+    a loop has n steps, or a multiple of them, it is not."""
+    strides = index.atoms(Max)
+    if not strides:
+        return index
+    extents = [axis.extent for axis in axes]
+    steps: dict[sympy.Expr, sympy.Expr] = {}
+    for stride in strides:
+        if len(stride.args) == 2 and 1 in stride.args:
+            (length,) = (argument for argument in stride.args if argument != 1)
+            if any(quotient(extent, length) is not None for extent in extents):
+                steps[stride] = length
+    return sympy.expand(index.xreplace(steps))
 
 
 def affine(index: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dict[sympy.Symbol, int], int] | None:

@@ -15,7 +15,7 @@ from torch._inductor.virtualized import V
 
 from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
-from halide_backend.capture.indexing import coordinates, value_range
+from halide_backend.capture.indexing import coordinates, value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorded import Recorded
 from halide_backend.capture.scans import Combine
@@ -99,7 +99,7 @@ class Recorder(DefaultHandler):
     # -- memory ------------------------------------------------------------------------------------------------
 
     def load(self, name: str, index: sympy.Expr) -> Recorded:
-        index = self.simplified(index)
+        index = without_empty(self.simplified(index), self.nest.axes)
         dtype = V.graph.get_dtype(name)
         stored = self.builder.stored(name, index)
         if stored is not None:
@@ -130,13 +130,14 @@ class Recorder(DefaultHandler):
         if mode not in (None, "atomic_add"):
             raise Unsupported("unknown-store-mode", f"a store of mode {mode!r}")
         stored = self.cast(self.number(value, dtype), dtype)
-        index = self.simplified(index)
+        index = without_empty(self.simplified(index), self.nest.axes)
         self.builder.store(name, index, stored.position, Nest(self.nest.axes), mode)
 
     def store_reduction(self, name: str, index: sympy.Expr, value: Recorded) -> None:
         dtype = V.graph.get_dtype(name)
         stored = self.cast(self.number(value, dtype), dtype)
-        self.builder.store(name, self.simplified(index), stored.position, Nest(self.nest.iteration), None)
+        index = without_empty(self.simplified(index), self.nest.iteration)
+        self.builder.store(name, index, stored.position, Nest(self.nest.iteration), None)
 
     def bucketize(
         self,

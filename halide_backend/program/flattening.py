@@ -17,7 +17,7 @@ import sympy
 
 from halide_backend.errors import Unsupported
 from halide_backend.program.extents import product
-from halide_backend.program.index import AxisSymbol, FloorDiv, Max, Mod, SizeSymbol
+from halide_backend.program.index import AxisSymbol, FloorDiv, Mod, SizeSymbol
 from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
 from halide_backend.program.strided_loads import transposed_axes
 
@@ -93,15 +93,13 @@ class _Flattening:
         # The last axis by the number and the others: they vanish from what runs along all of them.
         self._last = {number: rest}
         self._others = {axis.symbol for axis in axes[:-1]}
-        # Inductor's strides of what may be empty, in which case nothing is computed.
-        self._strides = {Max(1, axis.extent): axis.extent for axis in axes if not isinstance(axis.extent, int)}
 
     def index(self, index: sympy.Expr) -> sympy.Expr:
         line = self._line(index)
-        return index.xreplace(self._strides).xreplace(self._digits) if line is None else line
+        return index.xreplace(self._digits) if line is None else line
 
     def _line(self, index: sympy.Expr) -> sympy.Expr | None:
-        line = sympy.expand(index.xreplace(self._strides).xreplace(self._last))
+        line = sympy.expand(index.xreplace(self._last))
         return None if line.free_symbols & self._others else line
 
     def is_line(self, store: Store) -> bool:
