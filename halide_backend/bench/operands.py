@@ -102,13 +102,13 @@ def boxes(count: int = 1) -> Maker:
     return lambda make: tuple(make.box() for _ in range(count))
 
 
-def images(vectors: int = 0, *, count: int = 1, channels_last: bool = False) -> Maker:
+def images(vectors: int = 0, *, count: int = 1, channels_last: bool = False, channels: int = CHANNELS) -> Maker:
     """`count` batches of images and `vectors` vectors of their channels."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
 
     def made(make: Operands) -> tuple[Tensor, ...]:
-        pictures = (make.images().contiguous(memory_format=layout) for _ in range(count))
-        return (*pictures, *(make(CHANNELS) for _ in range(vectors)))
+        pictures = (make.images(channels).contiguous(memory_format=layout) for _ in range(count))
+        return (*pictures, *(make(channels) for _ in range(vectors)))
 
     return made
 

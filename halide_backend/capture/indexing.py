@@ -10,7 +10,7 @@ import sympy
 from torch.utils._sympy.functions import Max
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from halide_backend.capture.sizes import quotient, symbol_range
+from halide_backend.capture.sizes import is_equal, quotient, symbol_range
 from halide_backend.program.loop_program import Axis, Coordinate, Extent
 
 
@@ -46,17 +46,18 @@ def _range(symbol: sympy.Symbol, extents: Mapping[sympy.Symbol, Extent]) -> Valu
 def without_empty(index: sympy.Expr, axes: Iterable[Axis]) -> sympy.Expr:
     """`index` within loops over `axes`, with n for the stride max(1, n) that Inductor gives to what may be empty: where
     a loop has n steps, or a multiple of them, it is not."""
-    strides = index.atoms(Max)
-    if not strides:
-        return index
     extents = [axis.extent for axis in axes]
-    steps: dict[sympy.Expr, sympy.Expr] = {}
-    for stride in strides:
+    steps: dict[sympy.Expr, Extent] = {}
+    for stride in index.atoms(Max):
         if len(stride.args) == 2 and 1 in stride.args:
             (length,) = (argument for argument in stride.args if argument != 1)
-            if any(quotient(extent, length) is not None for extent in extents):
+            # A guard may say that it is a number, as the elements of a head are.
+            known = next((size for size in extents if is_equal(length, size)), None)
+            if known is not None:
+                steps[stride] = known
+            elif any(quotient(size, length) is not None for size in extents):
                 steps[stride] = length
-    return sympy.expand(index.xreplace(steps))
+    return sympy.expand(index.xreplace(steps)) if steps else index
 
 
 def affine(index: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dict[sympy.Symbol, int], int] | None:

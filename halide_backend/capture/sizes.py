@@ -6,7 +6,7 @@ from typing import Any
 
 import sympy
 from torch._inductor.virtualized import V
-from torch.utils._sympy.functions import CeilToInt, FloorToInt, RoundToInt, TruncToInt
+from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, RoundToInt, TruncToInt
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from halide_backend.program.index import AxisSymbol, ValueSymbol
@@ -26,8 +26,23 @@ def extent(size: Any) -> Extent:
     """`size` simplified: an int if it is known, else an expression."""
     if isinstance(size, int):
         return size
-    simplified = V.graph.sizevars.simplify(sympy.sympify(size))
+    simplified = reduced(V.graph.sizevars.simplify(sympy.sympify(size)))
     return int(simplified) if simplified.is_Integer else simplified
+
+
+def reduced(expression: sympy.Expr) -> sympy.Expr:
+    """`expression` with (a + c % d)//d + c//d for each (a + c)//d: what Inductor derives by different ways, the extent
+    (n + 1)//2 and the stride (n - 1)//2 + 1, are then equal."""
+
+    def quotient(whole: sympy.Expr, part: sympy.Expr) -> sympy.Expr:
+        constant, rest = whole.as_coeff_Add()
+        if not (part.is_Integer and part > 1 and constant.is_Integer):
+            return FloorDiv(whole, part)
+        return FloorDiv(rest + constant % part, part) + constant // part
+
+    if not expression.has(FloorDiv):
+        return expression
+    return sympy.expand(expression.replace(FloorDiv, quotient))
 
 
 def hint(size: Extent) -> int:
@@ -45,6 +60,11 @@ def quotient(whole: Extent, part: Extent) -> Extent | None:
     if denominator != 1:
         return None
     return int(numerator) if numerator.is_Integer else sympy.expand(numerator)
+
+
+def is_equal(size: Extent, other: Extent) -> bool:
+    """Whether both are the same number, as far as the graph's guards say."""
+    return size == other or bool(V.graph.sizevars.statically_known_equals(size, other))
 
 
 def is_size(symbol: sympy.Symbol) -> bool:

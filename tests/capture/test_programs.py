@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import sympy
 import torch
 import torch.nn.functional as F
+from torch.utils._sympy.functions import FloorDiv, Max
 
 from halide_backend import pipeline
-from halide_backend.program.loop_program import Load, LoopProgram, Reduction
+from halide_backend.capture.indexing import without_empty
+from halide_backend.capture.sizes import reduced
+from halide_backend.program.loop_program import Axis, Load, LoopProgram, Reduction
+from halide_backend.program.store_layout import output_layout
 from halide_backend.schedules.choice import ScheduledKernel
 
 Compile = Callable[..., Any]
@@ -140,3 +145,48 @@ def test_parts_of_a_concatenation_that_begin_anywhere_are_not_aligned(
     compiled(lambda x, y: torch.cat([x.sum(0, keepdim=True), y * 2, x.exp()]), x, y)
     outputs = [buffer for program in programs for buffer in program.outputs]
     assert sorted((b.extent, b.aligned) for b in outputs) == [(1, True), (63, False), (64, True)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[:, 1:-1, 1:-1] * 2,
+        lambda x: F.max_pool2d(x, 3, 2, 1) * 2,
+        lambda x: x.chunk(3, -1)[1].view(len(x), x.shape[1], 4, 5).transpose(1, 2).contiguous() * 2,
+    ],
+    ids=["slice", "pooling", "heads"],
+)
+def test_outputs_of_dynamic_windows_are_boxes(
+    function: Callable[[torch.Tensor], torch.Tensor], programs: list[LoopProgram]
+) -> None:
+    """Their strides, max(1, n - 2) and (n - 1)//2 + 1, and their extents are the same expressions; a guard says that
+    max(1, (n + 2)//12) is 5. A store that is no box would be a serial loop."""
+    x = torch.randn(6, 33, 60)
+    for size in (x, x[2:, 2:].contiguous()):
+        torch.testing.assert_close(torch.compile(function, dynamic=True)(size), function(size))
+    stores = [(store, program) for program in programs for store in program.stores]
+    assert stores
+    for store, program in stores:
+        assert not output_layout(store, program).scattered
+
+
+def test_a_stride_of_what_may_be_empty_is_its_length_only_within_a_loop_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("halide_backend.capture.indexing.is_equal", lambda size, other: size == other)
+    n, m = sympy.symbols("n m", integer=True, nonnegative=True)
+    rows, columns = Axis("x0", n, 8), Axis("x1", m - 2, 8)
+    index = rows.symbol * Max(1, m - 2) + columns.symbol
+    assert without_empty(index, [rows, columns]) == sympy.expand(rows.symbol * (m - 2) + columns.symbol)
+    assert without_empty(index, [rows]) == index
+    merged = Axis("x0", sympy.expand(n * (m - 2)), 64)
+    assert without_empty(index, [merged]) == sympy.expand(rows.symbol * (m - 2) + columns.symbol)
+
+
+@pytest.mark.parametrize("number", range(-4, 5))
+def test_quotients_have_one_form(number: int) -> None:
+    n = sympy.Symbol("n", integer=True)
+    whole, other = FloorDiv(n + number, 3) * 5, FloorDiv(n + number - 3, 3) * 5 + 5
+    assert reduced(whole) == reduced(other)
+    for value in range(-7, 8):
+        assert reduced(whole).subs(n, value) == (value + number) // 3 * 5

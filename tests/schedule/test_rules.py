@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from halide_backend.schedule.cpu.choose import cpu_steps
@@ -13,7 +15,9 @@ from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
 from halide_backend.schedule.steps import (
     AlignStorage,
+    Atomic,
     ComputeAt,
+    ComputeRoot,
     NeverPartition,
     Parallel,
     Reorder,
@@ -21,6 +25,7 @@ from halide_backend.schedule.steps import (
     RFactor,
     Split,
     Step,
+    StoreAt,
     Unroll,
     Vectorize,
 )
@@ -226,6 +231,64 @@ def test_loops_of_computed_length_have_a_legal_plan_whatever_is_typical(extent: 
     sums = Stage("out", Role.OUTPUT, (three,), calls=("total",), contiguous={"x1": 12})
     for graph in (StageGraph((copy,), ("x0",)), StageGraph((operand, total, sums), ("x1",))):
         check(graph, steps_of(graph, 64))
+
+
+@pytest.mark.parametrize(("fixed", "block"), [(True, 1000), (False, 16)])
+def test_vectors_of_a_row_of_computed_length_are_blocks(fixed: bool, block: int) -> None:
+    """Each vector of the last block has a guard."""
+    row, rows = Loop("x1", 1000, "x1", fixed=fixed), Loop("x0", 64, "x0")
+    copy = Stage("out", Role.OUTPUT, (row, rows), contiguous={"x1": 256_000}, work=4)
+    steps = steps_of(StageGraph((copy,), ("x0", "x1")), 64)
+    assert Split("out", "x1", "x1_b", "x1_i", -(-block // 16) * 16) in steps
+
+
+def maximum(elements: int, *, fixed: bool) -> tuple[Step, ...]:
+    """Steps of maxima of 64 rows."""
+    over = Loop("r_0$x", elements, "x1", fixed=fixed)
+    operand = Stage("operand", Role.INLINE, (replace(over, name="x1"), Loop("x0", 64, "x0")), contiguous={"x1": 10**6})
+    most = Stage("most", Role.REDUCTION, loops(("x0", 64)), calls=("operand",), updates=(over,), operator="max")
+    output = Stage("out", Role.OUTPUT, loops(("x0", 64)), calls=("most",), contiguous={"x0": 256})
+    return steps_of(StageGraph((operand, most, output), ("x0",)), 64)
+
+
+def test_lanes_of_a_computed_length_are_combined_in_vectors() -> None:
+    """Behind its end no lane may count: an instruction for all of them is then a loop over those before it."""
+    assert any(isinstance(step, Atomic) for step in maximum(100, fixed=True))
+    steps = maximum(100, fixed=False)
+    assert not any(isinstance(step, Atomic) for step in steps)
+    assert [step.into for step in steps if isinstance(step, RFactor)] == ["most_lanes", "most_tree1"]
+
+
+@pytest.mark.parametrize(("fixed", "size"), [(True, 16_384), (False, 12_544)])
+def test_pieces_of_a_computed_length_are_alike(fixed: bool, size: int) -> None:
+    """A piece runs all of its steps: of four pieces of 16,384 for 50,000 elements a quarter would be for nothing."""
+    (cut,) = [s for s in maximum(50_000, fixed=fixed) if isinstance(s, Split) and s.outer == "r_0$x_c"]
+    assert cut.factor == size
+    assert 3 * size < 50_000 <= 4 * size
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_rows_of_computed_length_have_one_allocation_in_a_task(fixed: bool) -> None:
+    row, rows = Loop("x1", 100, "x1", fixed=fixed), Loop("x0", 1024, "x0")
+    shared = Stage("shared", Role.SHARED, (row, rows), contiguous={"x1": 409_600}, work=20)
+    over = replace(row, name="r_0$x")
+    total = Stage("total", Role.REDUCTION, (rows,), calls=("shared",), updates=(over,), operator="sum")
+    output = Stage("out", Role.OUTPUT, (row, rows), calls=("shared", "total"), contiguous={"x1": 409_600})
+    graph = StageGraph((shared, total, output), ("x0",))
+    steps = steps_of(graph, 64)
+    check(graph, steps)
+    assert ComputeAt("shared", "out", "x0_r") in steps
+    assert (StoreAt("shared", "out", "x0_t") in steps) is not fixed
+
+
+def test_what_rows_have_in_common_is_computed_before_them() -> None:
+    """Of a normalization with channels last, the reciprocal of a standard deviation."""
+    columns, both = loops(("x1", 512)), loops(("x1", 512), ("x0", 64))
+    deviation = Stage("deviation", Role.SHARED, columns, contiguous={"x1": 2048}, work=20)
+    output = Stage("out", Role.OUTPUT, both, calls=("deviation",), contiguous={"x1": 131_072}, work=3)
+    steps = steps_of(StageGraph((deviation, output), ("x0", "x1")), 64)
+    assert ComputeRoot("deviation") in steps
+    assert Vectorize("deviation", "x1_v") in steps
 
 
 def short_row_unrolls(extent: int, work: int, vector_bytes: int) -> list[str]:

@@ -81,6 +81,10 @@ KERNELS = (
     *_both("batch_norm", _batch_norm, 2, backward=True),
     *_both("batch_norm_relu", _batch_norm_relu, 2, backward=False),
     *_both("batch_norm_inference", _inference, 4, backward=False),
+    *(
+        Kernel(f"batch_norm_{kind}_512_last", function, images(vectors, channels_last=True, channels=512))
+        for kind, function, vectors in (("relu", _batch_norm_relu, 2), ("inference", _inference, 4))
+    ),
     *_both("group_norm", _group_norm, 2, backward=True),
     *_both("channels_norm", _channels_norm, 2, backward=False),
     *_both("instance_norm", F.instance_norm, 0, backward=False),

@@ -17,7 +17,7 @@ from halide_backend.schedule.cpu.kernel import CpuKernel, Nest, is_short
 from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
-from halide_backend.schedule.cpu.stored import is_stored, stored
+from halide_backend.schedule.cpu.stored import is_of_columns, is_stored, stored, stored_once
 from halide_backend.schedule.cpu.transposes import transposes
 from halide_backend.schedule.cpu.vector_reductions import reduce_in_lanes
 from halide_backend.schedule.device import Cpu
@@ -58,8 +58,10 @@ def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         return _reduction(kernel, stage, nest)
     if rows_of(kernel, stage):
         return function(kernel, stage, nest) if stage.shifted and stage.role is Role.SHARED else []
+    if stage.role is Role.SHARED and is_of_columns(kernel, stage) and is_stored(kernel, stage):
+        return stored_once(kernel, stage)
     if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None and is_stored(kernel, stage):
-        return stored(kernel, stage, level)
+        return stored(kernel, stage, nest)
     return []
 
 

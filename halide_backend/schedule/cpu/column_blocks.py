@@ -167,7 +167,11 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
     if kernel.short_rows:
         # Lines of a cache that several vectors and stages read.
         return min(SHORT_ROW_VECTORS * lanes, lanes * (-(-extent // lanes)))
-    if not kernel.parallel or points >= 16 or (streamed and kernel.parent.points > extent):
+    shared_elsewhere = not kernel.parallel or points >= 16
+    if shared_elsewhere and not (along.fixed or kernel.reduces):
+        # Every vector of the last block has a guard, and a row may be no longer than that.
+        return lanes
+    if shared_elsewhere or (streamed and kernel.parent.points > extent):
         wanted = extent
     else:
         each = max(1, kernel.work // (extent * points))

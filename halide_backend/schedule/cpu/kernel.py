@@ -55,12 +55,14 @@ class Nest:
 
     `around` has the loop of the parent along each axis around that, outermost first: the level at which what is read
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
+    `storage` is the loop of one task, where the level is a loop inside it.
     """
 
     steps: tuple[Step, ...]
     level: Level | None = None
     around: tuple[tuple[str, Level], ...] = ()
     threads: str = ""
+    storage: Level | None = None
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,12 @@ def rows(kernel: CpuKernel) -> Nest:
             order += [loop.name for loop in inner[1:]]
         cut = tasks.cut(stage.name, reversed(outer))
         steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
-    level = Level(parent.name, tasks.inner if tasks.axis == outer[-1] else outer[-1])
+    innermost = tasks.axis == outer[-1]
+    level = Level(parent.name, tasks.inner if innermost else outer[-1])
+    storage = Level(parent.name, tasks.outer) if innermost and tasks.inner != tasks.outer else None
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in outer)
-    return Nest(tuple(steps), level, around, tasks.axis)
+    return Nest(tuple(steps), level, around, tasks.axis, storage)
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, loop: Loop, vectors_of: str) -> list[Step]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, vectors
+from halide_backend.schedule.cpu.kernel import PARALLEL_WORK, CpuKernel, Nest, has, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import ComputeAt, Reorder, Step
+from halide_backend.schedule.steps import ComputeAt, ComputeRoot, Parallel, Reorder, Step, StoreAt
 
 STORED = Knob("stored.stores", (False, True), "keep a value that several uses share, instead of computing it for each")
 
@@ -16,9 +16,13 @@ def is_stored(kernel: CpuKernel, stage: Stage) -> bool:
     return stage.role is Role.PRESERVED or kernel.choices.flag(STORED, True, why, at=stage.name)
 
 
-def stored(kernel: CpuKernel, stage: Stage, level: Level) -> list[Step]:
-    """Steps that compute `stage` at `level`, in vectors along memory."""
-    steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var)]
+def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
+    """Steps that compute `stage` at the level of `nest`, in vectors along memory."""
+    assert nest.level is not None
+    steps: list[Step] = [ComputeAt(stage.name, nest.level.parent, nest.level.var)]
+    if nest.storage and not all(loop.fixed for loop in stage.loops):
+        # What has no fixed size is no array on the stack: one allocation for all rows of a task.
+        steps.append(StoreAt(stage.name, nest.storage.parent, nest.storage.var))
     inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     loop = next(iter(columns or inner), None)
@@ -26,4 +30,21 @@ def stored(kernel: CpuKernel, stage: Stage, level: Level) -> list[Step]:
         vector = vectors(stage.name, loop.name, loop.extent, kernel.lanes(stage.bits))
         rest = [other.name for other in stage.loops if other is not loop]
         steps += [*vector.steps, Reorder(stage.name, (*vector.loops, *rest))]
+    return steps
+
+
+def is_of_columns(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether `stage` has the contiguous axis and no axis of the rows, and needs nothing that is reduced."""
+    rows = [loop.axis for loop in kernel.parent.loops if not has(stage, loop.axis)] if kernel.outputs else []
+    reduces = any(each.role is Role.REDUCTION for each in kernel.behind([stage]))
+    return bool(rows) and has(stage, kernel.contiguous) and not reduces
+
+
+def stored_once(kernel: CpuKernel, stage: Stage) -> list[Step]:
+    """Steps that compute `stage` before everything else, shared among threads if it is long."""
+    loop = stage.loops[0]
+    vector = vectors(stage.name, loop.name, loop.extent, kernel.lanes(stage.bits))
+    steps = [ComputeRoot(stage.name), *vector.steps]
+    if kernel.parallel and stage.points >= PARALLEL_WORK:
+        steps.append(Parallel(stage.name, stage.loops[-1].name if len(stage.loops) > 1 else vector.loops[1]))
     return steps

@@ -73,9 +73,9 @@ def transposes(kernel: CpuKernel) -> Nest | None:
 
 
 def _whole(kernel: CpuKernel, axis: str, side: int) -> bool:
-    """Whether `axis` is one of whole tiles, which is read without a guard."""
+    """Whether `axis` is typically one of whole tiles, which is read without a guard."""
     loop = loop_along(kernel.parent, axis)
-    return loop.fixed and loop.extent % side == 0
+    return loop.extent % side == 0
 
 
 def _rectangle(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, int]:

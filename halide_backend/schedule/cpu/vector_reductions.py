@@ -39,6 +39,7 @@ RUNNING_TERMS = 32
 _SHORTEST = 4
 
 #: Operators for which Halide has a horizontal vector instruction; the floating-point ones would run in strict order.
+#: Not where the lanes may be more than the steps of a loop: with a guard it is a loop over the lanes.
 _HORIZONTAL = frozenset({"min", "max"})
 
 
@@ -115,7 +116,7 @@ class _Lanes:
         terms = -(-loop.extent // self._width(loop)) * math.prod(other.extent for other in others[:-1])
         chunk = self._choices.number(CHUNK, 16_384, "64 KiB of float32 fit into the L2 cache of a core", at=self._name)
         if loop.extent >= 2 * chunk:
-            chunks, loop = self._split(func, loop, chunk)
+            chunks, loop = self._split(func, loop, _even(loop, chunk, self._width(loop)))
         elif others and terms * others[-1].extent >= 2 * TERMS and others[-1].extent > 1:
             chunks, rows = self._split(func, others[-1], max(1, TERMS // terms))
             others = [*others[:-1], rows]
@@ -135,8 +136,8 @@ class _Lanes:
 
     def _split(self, func: str, loop: Loop, size: int) -> tuple[Loop, Loop]:
         """The loop over pieces of `size` iterations of `loop`, and the loop inside a piece."""
-        outer = Loop(f"{loop.name}_c", -(-loop.extent // size), loop.axis)
-        inner = Loop(f"{loop.name}_i", size, loop.axis)
+        outer = Loop(f"{loop.name}_c", -(-loop.extent // size), loop.axis, loop.fixed)
+        inner = Loop(f"{loop.name}_i", size, loop.axis, loop.fixed)
         self.steps.append(Split(func, loop.name, outer.name, inner.name, size, update=0))
         return outer, inner
 
@@ -169,7 +170,7 @@ class _Lanes:
             why = "a short row stays in registers"
             if self._choices.flag(UNROLL, True, why, at=self._name):
                 self.steps.append(Unroll(lanes, outer, update=0))
-        self._combine(func, inner, width)
+        self._combine(func, inner, width, loop.fixed)
 
     def _cascade(self, func: str, width: int, serial: list[Loop]) -> None:
         """`width` accumulators run along the loops `serial`, innermost first; long ones get further accumulators, which
@@ -177,7 +178,7 @@ class _Lanes:
         terms = math.prod(loop.extent for loop in serial)
         longest = max(serial, key=lambda loop: loop.extent)
         if not ROUNDS.isdisjoint(self.operators) and terms >= 2 * RUNNING_TERMS:
-            pieces, piece = self._split(func, longest, max(1, RUNNING_TERMS * longest.extent // terms))
+            pieces, piece = self._split(func, longest, _even(longest, max(1, RUNNING_TERMS * longest.extent // terms)))
             parts = f"{func}_parts"
             self.steps += [
                 self._factor(func, pieces.name, f"part{parts.count('_parts')}", parts),
@@ -205,9 +206,9 @@ class _Lanes:
             if update is not None:
                 self.steps.append(Reorder(func, (*inner, *serial), update=0))
 
-    def _combine(self, func: str, rvar: str, width: int) -> None:
+    def _combine(self, func: str, rvar: str, width: int, whole: bool) -> None:
         """The accumulators of `width` lanes become one value, in steps of a tree."""
-        if len(self.operators) == 1 and self.operators[0] in _HORIZONTAL:
+        if whole and len(self.operators) == 1 and self.operators[0] in _HORIZONTAL:
             self.steps += [Atomic(func), Vectorize(func, rvar, update=0)]
             return
         number = 0
@@ -229,3 +230,12 @@ class _Lanes:
             ]
             rvar, width = inner, narrow
         self.steps.append(Unroll(func, rvar, update=0))
+
+
+def _even(loop: Loop, size: int, unit: int = 1) -> int:
+    """The size of the pieces, at most `size`, that a loop is cut into. Of a computed length they are multiples of
+    `unit`, the last one about as long as the others: a piece runs all of its steps, those behind the end masked."""
+    if loop.fixed:
+        return size
+    pieces = -(-loop.extent // size)
+    return min(size, -(-loop.extent // (pieces * unit)) * unit)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from halide_backend.program.composed import COMPOSED
 from halide_backend.program.dtypes import NARROW_FLOATS
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 from halide_backend.program.operation_names import MATHEMATICS
+from halide_backend.program.store_layout import output_layout
 from halide_backend.program.uses import sinks_of, users_of
 
 #: Operations whose expressions are long and write their operands several times.
@@ -17,6 +20,9 @@ _WORTH_SHARING = 8
 #: Operations that take as long as eight additions or more: a softmax of quotients took 1.3 times as long with three
 #: divisions of each element as with one (docs/design/schedules.md, `stored.stores`).
 _DIVISIONS = frozenset({"fmod", "reciprocal", "remainder", "rsqrt", "sqrt", "truediv"})
+
+#: Rows from which on a value of their columns is computed once for all of them.
+_ROWS = 8
 
 #: Operations of one expression, each counted as often as it is written: Halide's definition of a Func walks through all
 #: of them. A maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
@@ -51,6 +57,38 @@ def shared_values(program: LoopProgram) -> frozenset[int]:
         and work[position] >= _WORTH_SHARING
         and not isinstance(value.attribute, Reduction)
         and outermost(position)
+    )
+
+
+def column_values(program: LoopProgram) -> frozenset[int]:
+    """Values of the columns of an output with a division or a function behind them, which its rows have in common: of a
+    channels-last normalization the reciprocal of a standard deviation. As the loop over columns is the innermost one,
+    LLVM computes them again for each row."""
+    layouts = [output_layout(store, program).variables for store in program.stores]
+    most = max(map(len, layouts), default=0)
+    columns = {variables[0] for variables in layouts if len(variables) == most > 1}
+    hints = {axis.name: axis.hint for axis in program.axes}
+    expensive: list[bool] = []
+    for value in program.values:
+        own = value.operation in _FUNCTIONS | _DIVISIONS and not columns.isdisjoint(value.axes)
+        ends = isinstance(value.attribute, Load | Reduction)
+        expensive.append(not ends and (own or any(expensive[operand] for operand in value.operands)))
+    # Axes of what each value is used for, up to reductions, which have their rows inside their columns.
+    around: list[list[frozenset[str]]] = [[] for _ in program.values]
+    for store in program.stores:
+        around[store.value].append(frozenset(axis.name for axis in store.nest.iteration))
+    for position, value in reversed(list(enumerate(program.values))):
+        if around[position] and not isinstance(value.attribute, Reduction):
+            for operand in value.operands:
+                around[operand].append(value.axes)
+
+    def rows(own: frozenset[str], axes: frozenset[str]) -> int:
+        return math.prod(hints[axis] for axis in axes - own) if own < axes else 1
+
+    return frozenset(
+        position
+        for position, value in enumerate(program.values)
+        if expensive[position] and any(rows(value.axes, axes) >= _ROWS for axes in around[position])
     )
 
 

@@ -25,7 +25,8 @@ SIDE = Knob("transposes.side", (SIDE_LEAST, 8, SIDE_LIMIT), "side of the square 
 #: loop (random program 1072803).
 _GATHERS = 3
 
-#: Bytes of a row of a tile that has tails: Halide writes its body four times, with either edge guarded or not.
+#: Bytes of a row of a tile that has tails: Halide writes its body four times, with either edge guarded or not. A tile
+#: whose side divides the typical extents has guards for others, too, and takes twice as long to compile then.
 _ROW_BYTES = 32
 
 
@@ -70,11 +71,10 @@ def transposition(
     else:
         bits = max(_bits(program, position) for position in turned)
     ends = [axis for axis in program.axes if axis.name in (column, across)]
-    extents = [axis.extent for axis in ends]
     # No wider than the shorter axis, but for a tail.
     limit = min(SIDE_LIMIT, max(SIDE_LEAST, 1 << (min(axis.hint for axis in ends) - 1).bit_length()))
     full = min(max(device.vector_bytes * 8 // bits, SIDE_LEAST), limit)
-    if all(isinstance(extent, int) and extent % full == 0 for extent in extents):
+    if all(axis.hint % full == 0 for axis in ends):
         side = choices.number(SIDE, full, "rows of a whole vector: lines of memory are read and written once")
     else:
         why = f"rows of {_ROW_BYTES} bytes: Halide writes tiles with tails several times"
