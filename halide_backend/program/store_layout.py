@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import sympy
 
-from halide_backend.program.index import expanded
+from halide_backend.program.index import FloorDiv, expanded
 from halide_backend.program.loop_program import Axis, Extent, LoopProgram, Store
 
 #: Layouts that are kept: mapping, rules and text of a kernel ask for those of the same stores.
@@ -79,11 +79,25 @@ def _is_box(dims: list[tuple[Extent, Extent]]) -> bool:
     """
     reach: Extent = 1
     for stride, extent in dims:
-        beyond = expanded(stride - sympy.sympify(reach))
-        if not (beyond.is_nonnegative or (beyond.is_Integer and beyond >= 0)):
+        if not _is_nonnegative(expanded(stride - sympy.sympify(reach))):
             return False
         reach = expanded(sympy.sympify(stride) * extent)
     return True
+
+
+def _is_nonnegative(difference: sympy.Expr) -> bool:
+    """Whether the integer `difference` of sizes is known to be zero or more."""
+    if difference.is_nonnegative:
+        return True
+    # a//d lies between (a - d + 1)/d and a/d; an integer above -1 is not negative.
+    least = sympy.Integer(0)
+    for term in sympy.Add.make_args(difference):
+        factor, quotient = term.as_coeff_Mul()
+        if isinstance(quotient, FloorDiv) and quotient.args[1].is_Integer:
+            whole, part = quotient.args
+            term = factor * (whole if factor < 0 else whole - part + 1) / part
+        least += term
+    return bool((least + 1).is_positive) and not least.has(FloorDiv)
 
 
 def _scatter(store: Store, index: sympy.Expr, extent: Extent) -> OutputLayout:

@@ -153,14 +153,15 @@ def test_parts_of_a_concatenation_that_begin_anywhere_are_not_aligned(
         lambda x: x[:, 1:-1, 1:-1] * 2,
         lambda x: F.max_pool2d(x, 3, 2, 1) * 2,
         lambda x: x.chunk(3, -1)[1].view(len(x), x.shape[1], 4, 5).transpose(1, 2).contiguous() * 2,
+        lambda x: torch.cat((-x[..., (x.shape[-1] + 1) // 2 :], x[..., : (x.shape[-1] + 1) // 2]), -1),
     ],
-    ids=["slice", "pooling", "heads"],
+    ids=["slice", "pooling", "heads", "halves"],
 )
 def test_outputs_of_dynamic_windows_are_boxes(
     function: Callable[[torch.Tensor], torch.Tensor], programs: list[LoopProgram]
 ) -> None:
     """Their strides, max(1, n - 2) and (n - 1)//2 + 1, and their extents are the same expressions; a guard says that
-    max(1, (n + 2)//12) is 5. A store that is no box would be a serial loop."""
+    max(1, (n + 2)//12) is 5; (n + 1)//2 is not more than n. A store that is no box would be a serial loop."""
     x = torch.randn(6, 33, 60)
     for size in (x, x[2:, 2:].contiguous()):
         torch.testing.assert_close(torch.compile(function, dynamic=True)(size), function(size))

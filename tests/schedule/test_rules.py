@@ -291,6 +291,29 @@ def test_what_rows_have_in_common_is_computed_before_them() -> None:
     assert Vectorize("deviation", "x1_v") in steps
 
 
+def test_what_that_needs_is_computed_before_them_as_well() -> None:
+    """Found by random programs (seed 1103609)."""
+    factor = Stage("factor", Role.SHARED, (), work=20)
+    deviation = Stage("deviation", Role.SHARED, loops(("x1", 512)), calls=("factor",), contiguous={"x1": 2048}, work=20)
+    both = loops(("x1", 512), ("x0", 64))
+    output = Stage("out", Role.OUTPUT, both, calls=("deviation", "factor"), contiguous={"x1": 131_072}, work=3)
+    graph = StageGraph((factor, deviation, output), ("x0", "x1"))
+    steps = steps_of(graph, 64)
+    check(graph, steps)
+    assert ComputeRoot("deviation") in steps
+
+
+def test_old_values_of_rows_of_computed_length_are_stored_where_they_are_computed() -> None:
+    """Found by random programs (seed 1103423)."""
+    axes = (Loop("x1", 100, "x1", fixed=False), Loop("x0", 1024, "x0"))
+    old = Stage("old", Role.PRESERVED, axes, contiguous={"x1": 409_600})
+    over = replace(axes[0], name="r_0$x")
+    total = Stage("total", Role.REDUCTION, axes[1:], calls=("old",), updates=(over,), operator="sum")
+    output = Stage("out", Role.OUTPUT, axes, calls=("old", "total"), contiguous={"x1": 409_600}, work=20)
+    graph = StageGraph((old, total, output), ("x0",))
+    check(graph, steps_of(graph, 64))
+
+
 def short_row_unrolls(extent: int, work: int, vector_bytes: int) -> list[str]:
     graph = rows_of(extent, work)
     schedule = steps_of(graph, vector_bytes)

@@ -40,9 +40,14 @@ def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices
     nests = (rule(kernel) for rule in _RULES) if kernel.outputs else iter(())
     nest = next((nest for nest in nests if nest is not None), Nest(()))
     steps = list(nest.steps)
+    # What is the same along an outer axis is computed once, before the outputs, with all that it needs.
+    once = [stage for stage in graph.stages if is_of_columns(kernel, stage) and is_stored(kernel, stage)]
+    apart = kernel.invariant.union(stage.name for stage in kernel.behind(once))
     for stage in graph.stages:
-        # What is the same along an outer axis is computed once, before the outputs.
-        steps += _stage(kernel, stage, nest if stage.name in kernel.inside - kernel.invariant else Nest(()))
+        if stage in once:
+            steps += stored_once(kernel, stage)
+        else:
+            steps += _stage(kernel, stage, nest if stage.name in kernel.inside - apart else Nest(()))
     for stage in graph.outputs:
         if stage.role is Role.SCATTER:
             steps += scatter(kernel, stage)
@@ -58,8 +63,6 @@ def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         return _reduction(kernel, stage, nest)
     if rows_of(kernel, stage):
         return function(kernel, stage, nest) if stage.shifted and stage.role is Role.SHARED else []
-    if stage.role is Role.SHARED and is_of_columns(kernel, stage) and is_stored(kernel, stage):
-        return stored_once(kernel, stage)
     if stage.role in (Role.SHARED, Role.PRESERVED) and level is not None and is_stored(kernel, stage):
         return stored(kernel, stage, nest)
     return []

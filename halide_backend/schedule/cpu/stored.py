@@ -20,7 +20,7 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     """Steps that compute `stage` at the level of `nest`, in vectors along memory."""
     assert nest.level is not None
     steps: list[Step] = [ComputeAt(stage.name, nest.level.parent, nest.level.var)]
-    if nest.storage and not all(loop.fixed for loop in stage.loops):
+    if nest.storage and stage.role is Role.SHARED and not all(loop.fixed for loop in stage.loops):
         # What has no fixed size is no array on the stack: one allocation for all rows of a task.
         steps.append(StoreAt(stage.name, nest.storage.parent, nest.storage.var))
     inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
@@ -34,7 +34,9 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
 
 
 def is_of_columns(kernel: CpuKernel, stage: Stage) -> bool:
-    """Whether `stage` has the contiguous axis and no axis of the rows, and needs nothing that is reduced."""
+    """Whether `stage` is shared, has the contiguous axis and no axis of the rows, and needs nothing that is reduced."""
+    if stage.role is not Role.SHARED:
+        return False
     rows = [loop.axis for loop in kernel.parent.loops if not has(stage, loop.axis)] if kernel.outputs else []
     reduces = any(each.role is Role.REDUCTION for each in kernel.behind([stage]))
     return bool(rows) and has(stage, kernel.contiguous) and not reduces
