@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from halide_backend.capture.closed_index import closed
-from halide_backend.capture.sizes import is_nonnegative, is_size, sizes_of
+from halide_backend.capture.sizes import hint, is_nonnegative, is_size, sizes_of
 from halide_backend.errors import Unsupported
 from halide_backend.program.index import SizeSymbol, ValueSymbol
 from halide_backend.program.loop_program import (
@@ -73,7 +73,7 @@ def canonical(
     derived = [e for e in extents | strides | points if isinstance(e, sympy.Expr) and e not in sizes]
     # By the program's names, not by the graph's: the same kernel of another graph has the same order.
     derived.sort(key=lambda expression: str(renaming.expression(expression)))
-    named = [Size(f"n{number}", symbols[symbol]) for number, symbol in enumerate(sizes)]
+    named = [Size(f"n{number}", symbols[symbol], hint=hint(symbol)) for number, symbol in enumerate(sizes)]
     products = [Size(f"m{number}", renaming.expression(expression)) for number, expression in enumerate(derived)]
     passed = [Size(symbol.name, symbol, data=True) for symbol in data.values()]
     return replace(program, sizes=(*named, *products, *passed)), (*sizes, *derived, *data)

@@ -91,12 +91,20 @@ class Mod(_Integer):
 class Min(_Integer):
     """The least of its arguments."""
 
+    @classmethod
+    def eval(cls, *arguments: sympy.Expr) -> sympy.Expr | None:
+        return min(arguments) if all(argument.is_Integer for argument in arguments) else None
+
     def _eval_is_nonnegative(self) -> bool | None:
         return True if all(argument.is_nonnegative for argument in self.args) else None
 
 
 class Max(_Integer):
     """The greatest of its arguments."""
+
+    @classmethod
+    def eval(cls, *arguments: sympy.Expr) -> sympy.Expr | None:
+        return max(arguments) if all(argument.is_Integer for argument in arguments) else None
 
     def _eval_is_nonnegative(self) -> bool | None:
         return True if any(argument.is_nonnegative for argument in self.args) else None

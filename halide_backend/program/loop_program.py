@@ -241,11 +241,13 @@ class Size:
     `value` is what it stands for in the program's expressions: the symbol `name` itself, or a stride or an extent
     over other sizes. Halide takes a stride only as a plain parameter, and an extent has to fit into int32, which the
     launcher checks. A number of which nothing but values are made is `data`: it has 64 bits, and may be negative.
+    `hint` is typical of a symbol that is not data, as an axis has one; None if it is not known.
     """
 
     name: str
     value: sympy.Expr
     data: bool = False
+    hint: int | None = None
 
 
 @dataclass(frozen=True)

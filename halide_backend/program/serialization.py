@@ -81,11 +81,13 @@ def from_json(document: Mapping[str, Json]) -> LoopProgram:
 
 def digest(program: LoopProgram) -> str:
     """SHA-256 of what the program computes, as hexadecimal digits: the same in every process and graph, on every
-    machine. Typical extents of dynamic axes are left out, since they say how fast a kernel is and not what it is.
+    machine. Typical extents and sizes are left out, since they say how fast a kernel is and not what it is.
     """
     document = to_json(program)
     for axis in document["axes"]:
         del axis["hint"]
+    for size in document["sizes"]:
+        size.pop("hint", None)
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -101,7 +103,8 @@ def _size(size: Size) -> dict[str, Json]:
     found: dict[str, Json] = {"name": size.name, "value": print_index(size.value)}
     if size.value.is_Symbol and size.value.is_nonnegative:
         found["nonnegative"] = True
-    return found | ({"data": True} if size.data else {})
+    typical = {} if size.hint is None else {"hint": size.hint}
+    return found | ({"data": True} if size.data else {}) | typical
 
 
 def _buffer(buffer: Buffer) -> dict[str, Json]:
@@ -181,7 +184,7 @@ class _Reader:
         document = self._document
         return LoopProgram(
             inputs=tuple(map(self._buffer, document["inputs"])),
-            sizes=tuple(Size(s["name"], self._index(s["value"]), s.get("data", False)) for s in document["sizes"]),
+            sizes=tuple(self._size(s) for s in document["sizes"]),
             outputs=tuple(map(self._buffer, document["outputs"])),
             values=self._values(document["values"]),
             stores=tuple(map(self._store, document["stores"])),
@@ -191,6 +194,10 @@ class _Reader:
 
     def _index(self, text: str) -> sympy.Expr:
         return parse_index(text, self._symbols)
+
+    def _size(self, document: Mapping[str, Json]) -> Size:
+        value, hint = self._index(document["value"]), document.get("hint")
+        return Size(document["name"], value, document.get("data", False), None if hint is None else int(hint))
 
     def _extent(self, extent: int | str) -> Extent:
         return self._index(extent) if isinstance(extent, str) else extent

@@ -11,18 +11,21 @@ def number(extent: Extent, program: LoopProgram) -> int:
     """An extent as a number: a typical one if it depends on sizes.
 
     Raises:
-        NothingToTune: no axis has the size.
+        NothingToTune: the program does not say what is typical of a size.
     """
     if isinstance(extent, int):
         return extent
     hints = {axis.extent: axis.hint for axis in program.axes if not isinstance(axis.extent, int)}
     symbols = {symbol: hint for symbol, hint in hints.items() if symbol.is_Symbol}
+    symbols |= {size.value: size.hint for size in program.sizes if size.hint is not None}
     found = hints.get(extent, extent.subs(symbols))
     try:
         return int(found)
     except TypeError as error:
         raise NothingToTune(
-            f"the size {extent} is the extent of no axis", where="operands", cure="tune it with static shapes"
+            f"the program does not say what {extent} typically is",
+            where="operands",
+            cure="record it again, or tune it with static shapes",
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import sympy
@@ -10,7 +11,7 @@ import torch
 from kernel import Builder
 
 from halide_backend.errors import NothingToTune
-from halide_backend.program.index import SizeSymbol, ValueSymbol
+from halide_backend.program.index import Max, SizeSymbol, ValueSymbol
 from halide_backend.program.loop_program import Axis, Buffer, Indirect, Load, LoopProgram, Nest, Size, Store, Value
 from halide_backend.tune.measurement.operands import Operands, index_limits
 from halide_backend.tune.typical_sizes import number, operand_bytes
@@ -84,8 +85,18 @@ def test_dynamic_sizes_are_typical_ones() -> None:
     assert (tensor.shape, size) == ((24,), 24)
 
 
+def test_sizes_that_are_the_extent_of_no_axis() -> None:
+    """Inductor merges loops over images and channels, and has both as sizes."""
+    images, channels = (SizeSymbol(f"n{number}", nonnegative=True) for number in range(2))
+    axis = Axis("x0", images * channels, 320)
+    sizes = (Size("n0", images, hint=10), Size("n1", channels, hint=32), Size("m0", Max(1, channels - 2) ** 2))
+    program = replace(dynamic(), sizes=sizes, outer=(axis,), stores=(Store("out_ptr0", axis.symbol, 0, Nest((axis,))),))
+    assert [number(size.value, program) for size in sizes] == [10, 32, 900]
+    assert number(images * channels, program) == 320
+
+
 def test_a_size_of_no_axis_is_an_error() -> None:
-    with pytest.raises(NothingToTune, match=r"s9 \+ 1 is the extent of no axis"):
+    with pytest.raises(NothingToTune, match=r"what s9 \+ 1 typically is"):
         number(sympy.Symbol("s9") + 1, dynamic())
 
 
