@@ -303,6 +303,18 @@ def test_what_that_needs_is_computed_before_them_as_well() -> None:
     assert ComputeRoot("deviation") in steps
 
 
+@pytest.mark.parametrize(("role", "once"), [(Role.INLINE, True), (Role.PRESERVED, False)])
+def test_what_needs_old_values_is_computed_beside_what_overwrites_them(role: Role, once: bool) -> None:
+    columns, both = loops(("x1", 512)), loops(("x1", 512), ("x0", 64))
+    old = Stage("old", role, columns, contiguous={"x1": 2048})
+    deviation = Stage("deviation", Role.SHARED, columns, calls=("old",), contiguous={"x1": 2048}, work=20)
+    output = Stage("out", Role.OUTPUT, both, calls=("deviation",), contiguous={"x1": 131_072}, work=3)
+    graph = StageGraph((old, deviation, output), ("x0", "x1"))
+    steps = steps_of(graph, 64)
+    check(graph, steps)
+    assert (ComputeRoot("deviation") in steps) is once
+
+
 def test_old_values_of_rows_of_computed_length_are_stored_where_they_are_computed() -> None:
     """Found by random programs (seed 1103423)."""
     axes = (Loop("x1", 100, "x1", fixed=False), Loop("x0", 1024, "x0"))

@@ -34,12 +34,13 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
 
 
 def is_of_columns(kernel: CpuKernel, stage: Stage) -> bool:
-    """Whether `stage` is shared, has the contiguous axis and no axis of the rows, and needs nothing that is reduced."""
+    """Whether `stage` is shared, has the contiguous axis and no axis of the rows, and needs neither what is reduced nor
+    old values, which are read beside the output that overwrites them."""
     if stage.role is not Role.SHARED:
         return False
     rows = [loop.axis for loop in kernel.parent.loops if not has(stage, loop.axis)] if kernel.outputs else []
-    reduces = any(each.role is Role.REDUCTION for each in kernel.behind([stage]))
-    return bool(rows) and has(stage, kernel.contiguous) and not reduces
+    apart = all(each.role not in (Role.REDUCTION, Role.PRESERVED) for each in kernel.behind([stage]))
+    return bool(rows) and has(stage, kernel.contiguous) and apart
 
 
 def stored_once(kernel: CpuKernel, stage: Stage) -> list[Step]:

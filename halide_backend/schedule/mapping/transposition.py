@@ -26,7 +26,7 @@ SIDE = Knob("transposes.side", (SIDE_LEAST, 8, SIDE_LIMIT), "side of the square 
 _GATHERS = 3
 
 #: Bytes of a row of a tile that has tails: Halide writes its body four times, with either edge guarded or not. A tile
-#: whose side divides the typical extents has guards for others, too, and takes twice as long to compile then.
+#: whose side divides the typical extents has guards for others, too, and takes longer to compile then.
 _ROW_BYTES = 32
 
 
