@@ -54,6 +54,16 @@ def test_every_sample_is_kept_and_every_callable_checked(tmp_path: Path, capsys:
         assert ("held back" in line, "cpp " in line) == (result["held_back"], not result["held_back"])
 
 
+def test_interpolations_of_dynamic_sizes_are_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["--only", "upsample", "bilinear", "bicubic", "--sizes", "small", "--dtypes", "float32"]
+    assert main(["bench", *chosen, "--dynamic", "--no-timing"]) == 0
+    lines = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith(("upsample", "bilinear", "bicubic"))
+    ]
+    assert len(lines) >= 7
+    assert all("right native 1" in line or "right native 2" in line for line in lines)
+
+
 def test_held_back_figures_are_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *ONLY, "--sizes", "small", "--held-back"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("add_relu")]

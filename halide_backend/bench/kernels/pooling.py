@@ -12,7 +12,9 @@ from halide_backend.bench.kernels.derivative import derivative
 from halide_backend.bench.operands import Operands, images, with_like
 
 
-def _interpolation(mode: str, factor: float = 2) -> Callable[[Tensor], Tensor]:
+def _interpolation(mode: str, factor: float = 2.0) -> Callable[[Tensor], Tensor]:
+    # A float: with dynamic sizes Dynamo makes an integer that a function closes over a size, and `interpolate` refuses
+    # that.
     corners = False if mode in ("bilinear", "bicubic") else None
     return lambda x: F.interpolate(x, scale_factor=factor, mode=mode, align_corners=corners)
 
