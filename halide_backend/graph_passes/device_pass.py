@@ -13,6 +13,7 @@ from halide_backend.graph_passes.accumulations import accumulate_in_float32
 from halide_backend.graph_passes.arg_reductions import split_arg_reductions
 from halide_backend.graph_passes.bfloat16_products import compute_bfloat16_products
 from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
+from halide_backend.graph_passes.convolution_layouts import choose_convolution_layouts
 from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
@@ -45,6 +46,7 @@ class DevicePass(CustomGraphModulePass):
             compute_bfloat16_products(graph)
             choose_product_libraries(graph)
             compute_depthwise_gradients(graph)
+            choose_convolution_layouts(graph)
             store_what_filters_read(graph)
         else:
             leave_out_cuda_graphs(graph)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from halide_backend import pipeline
-from halide_backend.schedule.steps import Parallel, Reorder, RFactor
+from halide_backend.schedule.steps import ComputeAt, Parallel, Reorder, RFactor
 
 Check = Callable[..., dict[str, Any]]
 
@@ -76,3 +76,25 @@ def test_few_rows_are_one_part(check: Check, steps: list[Any]) -> None:
 def test_dynamic_rows(check: Check, steps: list[Any]) -> None:
     check(lambda x: torch.softmax(x, 0), numbers((1500, 70)), dynamic=True)
     assert any(isinstance(step, Parallel) and step.var == "part" for step in steps)
+
+
+def test_rows_of_several_loops_are_shared(check: Check, steps: list[Any]) -> None:
+    """Of a channels-last picture without its border, which are no single loop; each part is some lines of it."""
+    picture = numbers((4, 70, 66, 96)).permute(0, 3, 1, 2)
+    check(lambda x: x[:, :, 1:-1, 1:-1].sum((0, 2, 3)), picture, tolerance=1e-3)
+    (part,) = [step for step in steps if isinstance(step, Parallel) and step.var == "part"]
+    order = next(s.order for s in steps if isinstance(s, Reorder) and s.func == part.func and s.update == 0)
+    assert order[-1] == "part"
+
+
+def gradient(g: Tensor, s: Tensor, x: Tensor) -> Tensor:
+    """SiLU's, whose operations are worth storing."""
+    return g * s * (x * (1 - s) + 1) + g / (1 + x * x)
+
+
+@pytest.mark.parametrize("shape", [(1031, 96), (200, 512), (64, 1152), (2048, 33)], ids=str)
+def test_what_sums_of_the_same_rows_share_is_not_stored(check: Check, steps: list[Any], shape: tuple[int, int]) -> None:
+    operands = [numbers(shape).roll(shift) for shift in range(4)]
+    check(lambda g, s, x, y: (gradient(g, s, x).sum(0), (gradient(g, s, x) * y).sum(0)), *operands, tolerance=5e-3)
+    assert not any(isinstance(step, ComputeAt) and step.func.startswith(("add", "mul")) for step in steps)
+    assert {step.func.partition("_")[0] for step in steps if isinstance(step, RFactor)} == {"reductions"}

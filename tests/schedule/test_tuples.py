@@ -18,15 +18,16 @@ from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import Atomic, ComputeRoot
 
 DEVICE = Cpu(64)
-ROWS = Axis("x0", 8, 8)
 
 
-def program(kinds: Sequence[str], elements: int, *, across: bool = False, dtypes: Sequence[str] = ()) -> LoopProgram:
-    """A reduction of each of `kinds` over all of `elements`, adjacent or (`across`) a row apart."""
-    along = Axis("x1", elements, elements)
-    index = along.symbol * 8 + ROWS.symbol if across else along.symbol
-    outer = (ROWS,) if across else ()
-    size = elements * (8 if across else 1)
+def program(
+    kinds: Sequence[str], elements: int, *, across: bool = False, columns: int = 8, dtypes: Sequence[str] = ()
+) -> LoopProgram:
+    """A reduction of each of `kinds` over all of `elements`, adjacent or (`across`) a row of `columns` apart."""
+    along, beside = Axis("x1", elements, elements), Axis("x0", columns, columns)
+    index = along.symbol * columns + beside.symbol if across else along.symbol
+    outer = (beside,) if across else ()
+    size = elements * (columns if across else 1)
     values: list[Value] = []
     stores, outputs = [], []
 
@@ -39,8 +40,8 @@ def program(kinds: Sequence[str], elements: int, *, across: bool = False, dtypes
         dtype = dtypes[number] if dtypes else "float32"
         operand = load if dtype == "float32" else add("to_dtype", dtype, (load,))
         found = add("reduction", dtype, (operand,), Reduction(kind, (along,), along.symbol if "arg" in kind else None))
-        outputs.append(Buffer(f"out_ptr{number}", dtype, 8 if across else 1, 1 + number))
-        stores.append(Store(f"out_ptr{number}", ROWS.symbol if across else index * 0, found, Nest(outer)))
+        outputs.append(Buffer(f"out_ptr{number}", dtype, columns if across else 1, 1 + number))
+        stores.append(Store(f"out_ptr{number}", beside.symbol if across else index * 0, found, Nest(outer)))
     source = Buffer("in_ptr0", "float32", size, 0)
     return LoopProgram(
         inputs=(source,),
@@ -63,6 +64,34 @@ def test_long_ones_are_together() -> None:
     assert chosen(program(["sum", "max"], 4097)) == ((1, 2),)
     assert chosen(program(["sum", "max"], 256, across=True)) == ()
     assert chosen(program(["sum", "max"], 257, across=True)) == ((1, 2),)
+
+
+def test_across_memory_columns_in_registers_count() -> None:
+    """64 of them, four vectors, are 256 bytes of a row."""
+    assert chosen(program(["sum", "max"], 64, across=True, columns=500)) == ()
+    assert chosen(program(["sum", "max"], 65, across=True, columns=500)) == ((1, 2),)
+    assert chosen(program(["sum", "max"], 129, across=True, columns=32)) == ((1, 2),)
+    assert chosen(program(["sum", "max"], 128, across=True, columns=32)) == ()
+
+
+def test_operands_that_only_one_of_them_loads_count() -> None:
+    made = program(["sum", "max"], 2049)
+    values = [*made.values[:1]]
+    for operation, operands, attribute in (
+        ("load", (), replace(made.values[0].attribute, buffer="in_ptr1")),  # type: ignore[type-var]
+        ("mul", (0, 1), None),
+        ("reduction", (2,), made.values[1].attribute),
+        ("reduction", (0,), made.values[2].attribute),
+    ):
+        values.append(Value.of(operation, "float32", operands, attribute, values))
+    made = replace(
+        made,
+        inputs=(*made.inputs, replace(made.inputs[0], name="in_ptr1", memory=3)),
+        values=tuple(values),
+        stores=tuple(replace(store, value=value) for store, value in zip(made.stores, (3, 4), strict=True)),
+    )
+    assert chosen(made) == ((3, 4),)
+    assert chosen(program(["sum", "max"], 2049)) == ()
 
 
 def test_as_requested() -> None:

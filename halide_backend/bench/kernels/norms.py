@@ -39,6 +39,10 @@ def _batch_norm_relu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return F.relu(_batch_norm(x, w, b))
 
 
+def _batch_norm_silu(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.silu(_batch_norm(x, w, b))
+
+
 def _inference(x: Tensor, w: Tensor, b: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return F.relu(F.batch_norm(x, mean, deviation.abs() + 0.5, w, b))
 
@@ -80,6 +84,7 @@ KERNELS = (
     Kernel("rms_norm_backward", derivative(lambda x: _rms_norm(x, torch.ones_like(x[0]))), matrices(2)),
     *_both("batch_norm", _batch_norm, 2, backward=True),
     *_both("batch_norm_relu", _batch_norm_relu, 2, backward=False),
+    *_both("batch_norm_silu", _batch_norm_silu, 2, backward=True),
     *_both("batch_norm_inference", _inference, 4, backward=False),
     *(
         Kernel(f"batch_norm_{kind}_512_last", function, images(vectors, channels_last=True, channels=512))

@@ -21,6 +21,7 @@ from halide_backend.schedule.cpu.kernel import (
     same_loops,
     vectors,
 )
+from halide_backend.schedule.cpu.stored import is_kept
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step, Unroll
@@ -91,7 +92,7 @@ def _streamed(kernel: CpuKernel, others: list[str]) -> bool:
 
     What several of them use would have to be stored whole.
     """
-    stages = [stage for stage in kernel.graph.stages if stage.role in (Role.REDUCTION, Role.SHARED, Role.PRESERVED)]
+    stages = [stage for stage in kernel.graph.stages if is_kept(kernel, stage)]
     points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
     return (
         kernel.reduces

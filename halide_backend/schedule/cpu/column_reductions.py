@@ -112,7 +112,8 @@ def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
     """Whether there are enough rows in reduction `stage` to be split into parts for threads."""
     return (
         kernel.parallel
-        and _longest(stage.updates).extent >= _PARTS * RUNNING_TERMS
+        and _longest(stage.updates).extent >= _PARTS
+        and math.prod(loop.extent for loop in stage.updates) >= _PARTS * RUNNING_TERMS
         and kernel.work >= _PARTS * kernel.task_work
     )
 
@@ -163,4 +164,5 @@ def _cascade(
 
 
 def _longest(loops: Sequence[Loop]) -> Loop:
-    return max(loops, key=lambda loop: loop.extent)
+    """The longest loop, of several the outermost one: the parts of it are apart in memory."""
+    return max(reversed(loops), key=lambda loop: loop.extent)

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 from halide_backend.schedule.cpu.column_reductions import reduce_columns
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest
+from halide_backend.schedule.cpu.stored import is_kept
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeAt, ComputeRoot, RFactor, Step, Unroll
@@ -24,7 +25,7 @@ _OPERATORS = frozenset({"sum", "prod", "min", "max"})
 def groups(kernel: CpuKernel) -> str:
     """The axis of the groups, "" if there are none, or each is reduced by itself."""
     reductions = [stage for stage in kernel.graph.stages if stage.role is Role.REDUCTION]
-    if any(stage.role in (Role.SHARED, Role.PRESERVED) for stage in kernel.behind(reductions)):
+    if any(stage.role is not Role.REDUCTION and is_kept(kernel, stage) for stage in kernel.behind(reductions)):
         return ""
     runs: dict[str, int] = {}
     for stage in kernel.graph.stages:

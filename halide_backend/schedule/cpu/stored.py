@@ -12,8 +12,27 @@ STORED = Knob("stored.stores", (False, True), "keep a value that several uses sh
 
 def is_stored(kernel: CpuKernel, stage: Stage) -> bool:
     """Whether `stage` is computed once for all of its uses; old values of what is overwritten have to be."""
-    why = "each of its uses would compute it again"
-    return stage.role is Role.PRESERVED or kernel.choices.flag(STORED, True, why, at=stage.name)
+    apart = not _is_of_one_reduction(kernel, stage)
+    why = "each of its uses would compute it again" if apart else "all of its uses are in one step of a reduction"
+    return stage.role is Role.PRESERVED or kernel.choices.flag(STORED, apart, why, at=stage.name)
+
+
+def _is_of_one_reduction(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether each step of one reduction, of several values perhaps, needs one point of `stage`, and nothing else does:
+    a kernel of it has no more to compute without a Func."""
+    ends, stack = [], [stage]
+    while stack:
+        users = kernel.graph.consumers(stack.pop().name)
+        stack += [user for user in users if user.role is Role.INLINE]
+        ends += [user for user in users if user.role is not Role.INLINE]
+    if len({end.name for end in ends}) != 1 or ends[0].role is not Role.REDUCTION or stage.shifted:
+        return False
+    return {loop.axis for loop in stage.loops} == {loop.axis for loop in ends[0].loops + ends[0].updates}
+
+
+def is_kept(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether `stage` is a reduction, or stored for what uses it."""
+    return stage.role is Role.REDUCTION or (stage.role in (Role.SHARED, Role.PRESERVED) and is_stored(kernel, stage))
 
 
 def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:

@@ -18,8 +18,8 @@ _KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 #: Bytes of a cache line.
 _LINE = 64
 
-#: Registers for each value of a Tuple: four vectors of accumulators, and as many of operands.
-_REGISTERS = 8
+#: Vectors of accumulators of each value of a Tuple, and its registers: as many hold operands.
+_VECTORS, _REGISTERS = 4, 8
 
 
 def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[int, ...], ...]:
@@ -29,7 +29,7 @@ def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[i
     if not groups:
         return ()
     most = device.l1_bytes // 2
-    long = tuple(group for group in groups if _bytes(program, group[0]) > most)
+    long = tuple(group for group in groups if _bytes(program, group[0], device) > most)
     why = f"a second pass over more than {most} bytes of an operand would not find them in L1"
     return (long or tuple(groups)) if choices.flag(TUPLES, bool(long), why) else ()
 
@@ -71,25 +71,32 @@ def _bits(value: Value) -> int:
     return 32 if value.dtype in NARROW_FLOATS else ELEMENT[value.dtype][1]
 
 
-def _bytes(program: LoopProgram, position: int) -> int:
-    """Bytes of memory that a reduction reads for one of its results, of typical extents: across memory, whole lines."""
+def _bytes(program: LoopProgram, position: int, device: Cpu) -> int:
+    """Bytes of memory that a reduction reads before another one reads them again, of typical extents: those of one of
+    its results, or across memory, in whole lines, of as many as have their accumulators in registers."""
     value = program.values[position]
     reduction = value.attribute
     assert isinstance(reduction, Reduction)
+    reduced = frozenset(axis.name for axis in reduction.axes)
     steps = math.prod(axis.hint for axis in reduction.axes)
-    along = any(
-        is_contiguous(load.index, axis.name) for load in _loads(program, value.operands[0]) for axis in reduction.axes
-    )
-    return steps * (_bits(program.values[value.operands[0]]) // 8 if along else _LINE)
+    operand = value.operands[0]
+    loads = [load for axes, load in _loads(program, operand) if reduced <= axes]
+    along = any(is_contiguous(load.index, axis) for load in loads for axis in reduced)
+    each = _bits(program.values[operand]) // 8
+    if not along:
+        hints = {axis.name: axis.hint for axis in program.axes}
+        columns = math.prod(hints[axis] for axis in value.axes)
+        each = max(_LINE, min(columns * each, _VECTORS * device.vector_bytes))
+    return steps * each * max(1, len({load.buffer for load in loads}))
 
 
-def _loads(program: LoopProgram, position: int) -> list[Load]:
-    """The loads behind a value, up to reductions."""
+def _loads(program: LoopProgram, position: int) -> list[tuple[frozenset[str], Load]]:
+    """The loads behind a value, up to reductions, each with its axes."""
     found, stack, seen = [], [position], {position}
     while stack:
         value = program.values[stack.pop()]
         if isinstance(value.attribute, Load):
-            found.append(value.attribute)
+            found.append((value.axes, value.attribute))
         if not isinstance(value.attribute, Reduction):
             stack += [operand for operand in value.operands if operand not in seen]
             seen.update(value.operands)
