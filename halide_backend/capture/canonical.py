@@ -10,7 +10,7 @@ import sympy
 from halide_backend.capture.closed_index import closed
 from halide_backend.capture.sizes import hint, is_nonnegative, is_size, sizes_of
 from halide_backend.errors import Unsupported
-from halide_backend.program.index import SizeSymbol, ValueSymbol
+from halide_backend.program.index import AxisSymbol, SizeSymbol, ValueSymbol
 from halide_backend.program.loop_program import (
     Axis,
     Buffer,
@@ -24,6 +24,7 @@ from halide_backend.program.loop_program import (
     Reduction,
     Scan,
     Size,
+    Steps,
     Store,
     Value,
 )
@@ -106,8 +107,10 @@ def _expressions(program: LoopProgram) -> Iterator[Extent]:
         yield buffer.extent
     for value in program.values:
         match value.attribute:
-            case Load(index=index):
+            case Load(index=index, inside=inside):
                 yield index
+                if inside:
+                    yield inside.end
             case Indirect(size=size):
                 yield size
             case Reduction(position=sympy.Expr() as position):
@@ -163,6 +166,7 @@ class _Renaming:
                     self.inputs[attribute.buffer],
                     self.expression(attribute.index),
                     tuple(map(self.coordinate, attribute.coordinates)),
+                    self.steps(attribute.inside),
                 )
             case Indirect():
                 return replace(attribute, size=self.extent(attribute.size))
@@ -178,6 +182,12 @@ class _Renaming:
             case sympy.Expr():
                 return self.expression(attribute.xreplace(self.data))
         return attribute
+
+    def steps(self, steps: Steps | None) -> Steps | None:
+        if steps is None:
+            return None
+        axis = self.expression(AxisSymbol(steps.axis))
+        return Steps(str(axis), steps.first, self.extent(steps.end))
 
     def coordinate(self, coordinate: Coordinate) -> Coordinate:
         return replace(coordinate, index=self.expression(coordinate.index))

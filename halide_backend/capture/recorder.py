@@ -15,6 +15,7 @@ from torch._inductor.virtualized import V
 
 from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
+from halide_backend.capture.conditions import always_holds, steps_inside
 from halide_backend.capture.indexing import coordinates, value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorded import Recorded
@@ -23,7 +24,7 @@ from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import ValueSymbol
-from halide_backend.program.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction
+from halide_backend.program.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction, Steps
 from halide_backend.program.operation_names import (
     COMPARISONS,
     FLOAT_ONLY,
@@ -105,11 +106,15 @@ class Recorder(DefaultHandler):
         if stored is not None:
             return Recorded(stored, dtype)
         split: tuple[Coordinate, ...] = ()
+        inside: Steps | None = None
         masks = () if self.mask is None else (self.mask,)
         buffer = self.builder.read(name, index)
         if self.mask is not None and not self._in_bounds(index, self.builder.extent(name)):
             sizes, strides = self.builder.layout(name)
             split = coordinates(index, sizes, strides, self.extents, self.builder.bounds(self.mask.position))
+            # On a GPU a masked load is predicated, and its index has to be one line.
+            if not split and not self.builder.flattened:
+                inside = steps_inside(index, self.builder.extent(name), self.extents)
         else:
             masks = ()
         return self.value(
@@ -117,7 +122,7 @@ class Recorder(DefaultHandler):
             dtype,
             *self.index_operands(index),
             *masks,
-            attribute=Load(buffer, index, split),
+            attribute=Load(buffer, index, split, inside),
         )
 
     def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:
@@ -200,6 +205,8 @@ class Recorder(DefaultHandler):
         self.builder.check(bad.position, error, message)
 
     def masked(self, mask: Recorded, body: Callable[[], Recorded], other: Any) -> Recorded:
+        if self.builder.number(mask.position) is True:
+            return self.number(body(), torch.float32)
         outer = self.mask
         self.mask = mask if outer is None else self.logical_and(outer, mask)
         try:
@@ -337,7 +344,19 @@ class Recorder(DefaultHandler):
         if operation in FLOAT_ONLY and not dtype.is_floating_point:
             raise Unsupported("operation-on-integers", f"{name} of {dtype}")
         _name(dtype)
-        return self.value(operation, dtype, *operands)
+        return self._decided(operation, operands) or self.value(operation, dtype, *operands)
+
+    def _decided(self, operation: str, operands: list[Recorded]) -> Recorded | None:
+        """What a condition on coordinates is known to be, if it is."""
+        if operation in COMPARISONS:
+            left, right = (self.builder.index(operand.position) for operand in operands)
+            if left is not None and right is not None and always_holds(operation, left, right, self.extents):
+                return self.constant(True, torch.bool)
+        if operation in ("logical_and", "bitwise_and"):
+            for operand, other in (operands, operands[::-1]):
+                if self.builder.number(operand.position) is True:
+                    return other
+        return None
 
     def frexp(self, x: Recorded) -> tuple[Recorded, Recorded]:
         # Low precisions are computed in float32: their mantissa and exponent are the same numbers.

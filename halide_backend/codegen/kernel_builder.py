@@ -14,6 +14,7 @@ from halide_backend.codegen.algorithm import Algorithm
 from halide_backend.codegen.axes import Axes, inner_first, var
 from halide_backend.codegen.call_text import call_text
 from halide_backend.codegen.index_text import index_text
+from halide_backend.codegen.value_text import named_operands
 from halide_backend.kernel_library.arguments import Input, Integer, Output, Size, Status, known
 from halide_backend.program.func_cost import define
 from halide_backend.program.loop_program import Buffer, LoopProgram, Reduction, Store, Value
@@ -120,7 +121,8 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 self.write_value(current)
             else:
                 stack.append((current, True))
-                stack += [(operand, False) for operand in self.program.values[current].operands]
+                operands = named_operands(self.program, self.program.values[current])
+                stack += [(operand, False) for operand in operands]
         return f"t{position}"
 
     # -- names, Vars and Funcs ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import sympy
 
@@ -10,7 +11,7 @@ from halide_backend.codegen.index_text import index_text
 from halide_backend.program.dtypes import NARROW_FLOATS
 from halide_backend.program.index import expanded, sizes_of
 from halide_backend.program.loop_program import Indirect, Load, LoopProgram, Number, Value
-from halide_backend.program.operation_names import LOOPS
+from halide_backend.program.operation_names import COMPARISONS, LOOPS
 
 
 def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = (), *, library: str = "ops") -> str:
@@ -26,10 +27,10 @@ def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()
     if isinstance(attribute, Indirect):
         size = index_text(attribute.size)
         return f"{library}.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
-    if isinstance(attribute, Number):
-        return f"{library}.constant({value.dtype!r}, {_number(attribute)})"
-    if isinstance(attribute, sympy.Expr):
-        return _index(program, value, attribute, library)
+    if isinstance(attribute, Number | sympy.Expr):
+        return _index(value, library, wide=isinstance(attribute, sympy.Expr) and _is_wide(program, attribute))
+    if narrow := _narrow_operands(program, value):
+        operands = [_index(replace(each, dtype="int32"), library, wide=False) for each in narrow]
     if value.operation in LOOPS:
         operands.append(f"[{', '.join(variables)}]")
     match value.operation:
@@ -43,9 +44,40 @@ def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = ()
     return f"{library}.{value.operation}({', '.join(operands)})"
 
 
-def _index(program: LoopProgram, value: Value, index: sympy.Expr, library: str) -> str:
-    wide = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
-    text = index_text(index, wide=wide >= 2**31 or bool(sizes_of(index)))
+def named_operands(program: LoopProgram, value: Value) -> tuple[int, ...]:
+    """The operands that the text of `value` names."""
+    return () if _narrow_operands(program, value) else value.operands
+
+
+def _narrow_operands(program: LoopProgram, value: Value) -> list[Value]:
+    """The operands of a comparison of coordinates that int32 holds, which take half the instructions of int64."""
+    operands = [program.values[operand] for operand in value.operands]
+    narrow = value.operation in COMPARISONS and all(_is_narrow(program, operand) for operand in operands)
+    return operands if narrow else []
+
+
+def _is_narrow(program: LoopProgram, value: Value) -> bool:
+    """Whether `value` is a coordinate, a number, or an extent, which Halide counts in int32."""
+    index = value.attribute
+    if isinstance(index, Number):
+        return value.dtype == "int64" and abs(int(index.value)) < 2**31
+    if value.dtype != "int64" or not isinstance(index, sympy.Expr) or value.operands:
+        return False
+    return index in [size.value for size in program.sizes if not size.data] or not _is_wide(program, index)
+
+
+def _is_wide(program: LoopProgram, index: sympy.Expr) -> bool:
+    """Whether `index` may be more than int32 holds."""
+    most = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
+    return most >= 2**31 or bool(sizes_of(index))
+
+
+def _index(value: Value, library: str, *, wide: bool) -> str:
+    index = value.attribute
+    if isinstance(index, Number):
+        return f"{library}.constant({value.dtype!r}, {_number(index)})"
+    assert isinstance(index, sympy.Expr)
+    text = index_text(index, wide=wide)
     if index.is_Integer:
         return f"{library}.constant({value.dtype!r}, {text})"
     return f"{library}.position({value.dtype!r}, {text})"
@@ -61,8 +93,14 @@ def element_text(program: LoopProgram, value: Value, load: Load) -> str:
         terms = [f"hl.clamp(hl.likely({index_text(c.index)}), 0, {c.extent - 1})*{c.stride}" for c in load.coordinates]
         text = " + ".join(terms)
     elif masked:
-        last = index_text(expanded(sympy.sympify(buffer.extent) - 1))
-        text = f"hl.clamp(hl.likely({index_text(load.index)}), 0, {last})"
+        text, last = index_text(load.index), index_text(expanded(sympy.sympify(buffer.extent) - 1))
+        if load.inside:
+            # Of a clamp whose strides are sizes Halide does not see where it does nothing, of steps of a loop it does.
+            steps = load.inside
+            inside = f"({steps.axis} >= {steps.first}) & ({steps.axis} < {index_text(sympy.sympify(steps.end))})"
+            text = f"hl.select({inside}, hl.likely({text}), hl.clamp({text}, 0, {last}))"
+        else:
+            text = f"hl.clamp(hl.likely({text}), 0, {last})"
     else:
         text = index_text(load.index)
     return f"{load.buffer}[{text}]"

@@ -93,7 +93,7 @@ def _attribute(
     match attribute:
         case Load():
             coordinates = tuple(replace(c, index=c.index.xreplace(symbols)) for c in attribute.coordinates)
-            return replace(attribute, index=attribute.index.xreplace(symbols), coordinates=coordinates)
+            return replace(attribute, index=attribute.index.xreplace(symbols), coordinates=coordinates, inside=None)
         case Reduction() | Scan():
             own = {axis.name for axis in attribute.axes}
             if own & (places.keys() | {name for index in places.values() for name in axes_of(index)}):

@@ -121,7 +121,7 @@ class _Rows:
         attribute, row = self._program.values[position].attribute, self.row[position]
         if not isinstance(attribute, Load) or row is None:
             return attribute
-        return replace(attribute, index=attribute.index.xreplace({ValueSymbol.of(row): self.axis.symbol}))
+        return replace(attribute, index=attribute.index.xreplace({ValueSymbol.of(row): self.axis.symbol}), inside=None)
 
     def behind(self, position: int) -> list[int]:
         """The values with the same row that make up the one at `position`, and itself, in the program's order."""

@@ -91,16 +91,27 @@ class Coordinate:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """The steps from `first` to before `end` of the loop along `axis`."""
+
+    axis: str
+    first: int
+    end: Extent
+
+
+@dataclass(frozen=True)
 class Load:
     """Attributes of a "load" value.
 
     `index` is the flat element index, over axis symbols and `indirect` symbols. `coordinates` repeats it dimension
-    by dimension where a mask may let it run out of range, so that each dimension can be clamped on its own.
+    by dimension where a mask may let it run out of range, so that each dimension can be clamped on its own. Where that
+    is not known, `inside` are steps of a loop during which the index is in range whatever the mask is.
     """
 
     buffer: str
     index: sympy.Expr
     coordinates: tuple[Coordinate, ...] = ()
+    inside: Steps | None = None
 
 
 @dataclass(frozen=True)
@@ -299,6 +310,8 @@ def _attribute_text(attribute: object) -> str:
     match attribute:
         case Load():
             inside = [f"0 <= {print_index(c.index)} < {c.extent}" for c in attribute.coordinates]
+            if attribute.inside:
+                inside.append(f"{attribute.inside.first} <= {attribute.inside.axis} < {attribute.inside.end}")
             return f"{attribute.buffer}[{print_index(attribute.index)}]{' if ' * bool(inside)}{' and '.join(inside)}"
         case Reduction():
             position = "" if attribute.position is None else f" position {print_index(attribute.position)}"

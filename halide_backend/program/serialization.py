@@ -33,6 +33,7 @@ from halide_backend.program.loop_program import (
     Reduction,
     Scan,
     Size,
+    Steps,
     Store,
     Value,
 )
@@ -127,6 +128,9 @@ def _value(value: Value) -> dict[str, Json]:
                 found["load"]["coordinates"] = [
                     [print_index(c.index), c.extent, c.stride] for c in attribute.coordinates
                 ]
+            if attribute.inside:
+                steps = attribute.inside
+                found["load"]["inside"] = [steps.axis, steps.first, _extent(steps.end)]
         case Reduction():
             found["reduction"] = {"kind": attribute.kind, "axes": _names(attribute.axes)}
             if attribute.position is not None:
@@ -199,6 +203,9 @@ class _Reader:
         value, hint = self._index(document["value"]), document.get("hint")
         return Size(document["name"], value, document.get("data", False), None if hint is None else int(hint))
 
+    def _steps(self, axis: str, first: int, end: int | str) -> Steps:
+        return Steps(axis, first, self._extent(end))
+
     def _extent(self, extent: int | str) -> Extent:
         return self._index(extent) if isinstance(extent, str) else extent
 
@@ -220,7 +227,8 @@ class _Reader:
         match document:
             case {"load": load}:
                 coordinates = (Coordinate(self._index(i), e, s) for i, e, s in load.get("coordinates", ()))
-                return Load(load["buffer"], self._index(load["index"]), tuple(coordinates))
+                inside = self._steps(*load["inside"]) if "inside" in load else None
+                return Load(load["buffer"], self._index(load["index"]), tuple(coordinates), inside)
             case {"reduction": reduction}:
                 position = reduction.get("position")
                 axes = self._loops(reduction["axes"])

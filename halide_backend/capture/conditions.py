@@ -1,0 +1,106 @@
+"""What is known of coordinates within the loops of a kernel, whatever a mask says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy
+from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import FloorDiv
+
+from halide_backend.capture.indexing import value_range
+from halide_backend.capture.sizes import extent, hint, is_size
+from halide_backend.program.loop_program import Extent, Steps
+
+#: Steps at either end of a loop that are looked at: a filter of 7 x 7 reads 3 rows beyond.
+_MOST_OUTSIDE = 4
+
+
+def always_holds(operation: str, left: sympy.Expr, right: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    """Whether the comparison `operation` of two indices is true for each symbol in [0, extent)."""
+    match operation:
+        case "lt":
+            return is_nonnegative(sympy.expand(right - left - 1), extents)
+        case "le":
+            return is_nonnegative(sympy.expand(right - left), extents)
+        case "gt" | "ge":
+            return always_holds({"gt": "lt", "ge": "le"}[operation], right, left, extents)
+    return False
+
+
+def is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    """Whether `difference` is known to be 0 or more for each symbol in [0, extent)."""
+    span = value_range(difference, extents)
+    if span is not None and (span[0] >= 0 or not any(map(is_size, difference.free_symbols))):
+        return span[0] >= 0
+    # These bounds are those of each symbol by itself, but n - x is n - (n - 1) at least.
+    most = {symbol: _at_most(size) for symbol, size in extents.items()}
+    return _least_is_nonnegative(difference, extents) or (most != extents and _least_is_nonnegative(difference, most))
+
+
+def _least_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    sizes = V.graph.sizevars
+    for symbol in difference.free_symbols & extents.keys():
+        slope = difference.coeff(symbol)
+        rest = sympy.expand(difference - slope * symbol)
+        if symbol in rest.free_symbols:
+            return False
+        if sizes.statically_known_geq(slope, 0):
+            difference = rest
+        elif sizes.statically_known_leq(slope, 0):
+            difference = sympy.expand(rest + slope * (extents[symbol] - 1))
+        else:
+            return False
+    return bool(sizes.statically_known_geq(difference, 0))
+
+
+def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol, Extent]) -> Steps | None:
+    """Steps of a loop at which `index`, with strides that are sizes, is in [0, size) at every step of the others."""
+    rest = sympy.expand(index)
+    slopes: dict[sympy.Symbol, sympy.Expr] = {}
+    for symbol in extents:
+        slope = rest.coeff(symbol)
+        if slope != 0:
+            slopes[symbol] = slope
+            rest = sympy.expand(rest - slope * symbol)
+    parts = (rest, *slopes.values())
+    if not all(is_size(symbol) for part in parts for symbol in part.free_symbols):
+        return None
+    if all(slope.is_Integer for slope in slopes.values()):
+        return None
+    found: list[tuple[float, Steps]] = []
+    # Halide makes no cases of a loop that threads share, which the outermost one may be.
+    for row in list(slopes)[1:]:
+        lowest, highest = rest, rest
+        for symbol, slope in slopes.items():
+            last = sympy.expand(slope * (_at_most(extents[symbol]) - 1))
+            if symbol is not row:
+                rises = is_nonnegative(slope, {})
+                lowest, highest = (lowest, highest + last) if rises else (lowest + last, highest)
+        step = slopes[row]
+        before = _outside(lowest, step)
+        after = _outside(size - 1 - highest - step * (_at_most(extents[row]) - 1), step)
+        if before is not None and after is not None:
+            share = (before + after) / hint(extents[row])
+            found.append((share, Steps(str(row), before, extent(extents[row] - after))))
+    return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _at_most(size: Extent) -> Extent:
+    """`size`, or what is not less, without the rounding of its quotients."""
+    if isinstance(size, int):
+        return size
+    most = sympy.Integer(0)
+    for term in sympy.Add.make_args(sympy.expand(size)):
+        factor, quotient = term.as_coeff_Mul()
+        if isinstance(quotient, FloorDiv) and quotient.args[1].is_Integer:
+            whole, part = quotient.args
+            term = factor * (whole if factor > 0 else whole - part + 1) / part
+        most += term
+    return most
+
+
+def _outside(room: sympy.Expr, step: sympy.Expr) -> int | None:
+    """After how many steps from the end of a loop, where there is `room` besides, an index is in range."""
+    counts = range(_MOST_OUTSIDE)
+    return next((count for count in counts if is_nonnegative(sympy.expand(room + count * step), {})), None)

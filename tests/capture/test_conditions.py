@@ -1,0 +1,180 @@
+"""What is known of coordinates without their mask: conditions that always hold, and steps whose loads need no clamp."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._inductor.sizevars import SizeVarAllocator
+from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import FloorDiv
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from halide_backend import pipeline
+from halide_backend.capture.conditions import always_holds, steps_inside
+from halide_backend.program.index import AxisSymbol
+from halide_backend.program.loop_program import Extent, Steps
+
+X, Y, Z = map(AxisSymbol, ("x0", "x1", "x2"))
+N, M = (sympy.Symbol(name, integer=True, positive=True) for name in ("s0", "s1"))
+
+Check = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def sizes() -> Iterator[None]:
+    """A graph whose sizes are 2 or more, as Inductor's are."""
+    environment = ShapeEnv()
+    for symbol in (N, M):
+        environment.var_to_range[symbol] = ValueRanges(2, 2**31 - 2)
+    allocator = SizeVarAllocator(environment)
+    allocator.optimization_hint = lambda *_, **__: 30  # type: ignore[method-assign,assignment]
+    with V.set_graph_handler(SimpleNamespace(sizevars=allocator)):  # type: ignore[arg-type]
+        yield
+
+
+def points(extents: dict[sympy.Symbol, Extent], n: int, m: int) -> Iterator[dict[sympy.Symbol, int]]:
+    """All steps of loops over `extents` for these sizes."""
+    counts = [
+        int(sympy.sympify(extent).subs({N: n, M: m}).replace(FloorDiv, lambda a, b: a // b))
+        for extent in extents.values()
+    ]
+    for point in itertools.product(*map(range, counts)):
+        yield {**dict(zip(extents, point, strict=True)), N: n, M: m}
+
+
+CONDITIONS = [
+    ("ge", X, sympy.Integer(0), {X: N}, True),
+    ("lt", X, N, {X: N}, True),
+    ("lt", X - 1, N, {X: N}, True),
+    ("ge", X + 1, sympy.Integer(0), {X: N}, True),
+    ("lt", X + 1, N, {X: N}, False),
+    ("ge", X - 1, sympy.Integer(0), {X: N}, False),
+    ("gt", N, X, {X: N}, True),
+    ("le", X, N - 1, {X: N}, True),
+    ("lt", X, M, {X: N}, False),
+    ("lt", 2 * X, N, {X: FloorDiv(N + 1, 2)}, True),
+    ("lt", 2 * X + 1, N, {X: FloorDiv(N + 1, 2)}, False),
+    ("lt", 2 * X + 1, N, {X: FloorDiv(N, 2)}, True),
+    ("lt", X, N - FloorDiv(N, 2), {X: N - FloorDiv(N, 2)}, True),
+    ("lt", X, FloorDiv(N, 2) + 1, {X: N - FloorDiv(N, 2)}, False),
+    ("lt", X, sympy.Integer(9), {X: 9}, True),
+    ("lt", X, sympy.Integer(8), {X: 9}, False),
+    ("lt", X + Y, N + M - 1, {X: N, Y: M}, True),
+    ("eq", X, N, {X: N}, False),
+]
+
+
+@pytest.mark.parametrize(("operation", "left", "right", "extents", "expected"), CONDITIONS, ids=str)
+def test_what_holds_at_every_step(
+    operation: str, left: sympy.Expr, right: sympy.Expr, extents: dict[sympy.Symbol, Extent], expected: bool
+) -> None:
+    assert always_holds(operation, left, right, extents) == expected
+    if expected:
+        holds = {"lt": sympy.Lt, "le": sympy.Le, "gt": sympy.Gt, "ge": sympy.Ge}[operation]
+        for n, m in itertools.product(range(2, 7), repeat=2):
+            for point in points(extents, n, m):
+                assert holds(*(side.subs(point).replace(FloorDiv, lambda a, b: a // b) for side in (left, right)))
+
+
+def test_half_an_odd_size_is_not_rounded_the_wrong_way() -> None:
+    """n - n//2 steps are more than n/2."""
+    assert not always_holds("lt", 2 * X, N, {X: N - FloorDiv(N, 2) + 1})
+    assert not always_holds("lt", X, FloorDiv(N, 2), {X: N - FloorDiv(N, 2)})
+
+
+LOADS = [
+    (N * N * X + N * Y + Z + 1, M * N * N, {X: M, Y: N, Z: N}, Steps("x1", 0, N - 1)),
+    (N * N * X + N * Y + Z - N, M * N * N, {X: M, Y: N, Z: N}, Steps("x1", 1, N)),
+    (N * N * X + N * Y + Z - N - 1, M * N * N, {X: M, Y: N, Z: N}, Steps("x1", 2, N)),
+    (N * N * X + N * Y + Z + 3 * N + 3, M * N * N, {X: M, Y: N, Z: N}, None),
+    (N * X + Y - 2, M * N, {X: M, Y: N}, Steps("x1", 2, N)),
+    (N * N * X + 2 * N * Y + 2 * Z - N - 1, M * N * N, {X: M, Y: FloorDiv(N + 1, 2), Z: FloorDiv(N + 1, 2)}, ...),
+    (M * N * X + 3 * N * Y + N * Z - N, M * N * N, {X: N, Y: 5, Z: M}, ...),
+    (9 * X + Y - 1, 9 * N, {X: N, Y: 9}, None),
+    (N * X + Y - 1, N * M - 1, {X: M, Y: N}, ...),
+]
+
+
+@pytest.mark.parametrize(("index", "size", "extents", "expected"), LOADS, ids=str)
+def test_steps_without_a_clamp(
+    index: sympy.Expr, size: sympy.Expr, extents: dict[sympy.Symbol, Extent], expected: Any
+) -> None:
+    steps = steps_inside(index, size, extents)
+    if expected is not ...:
+        assert steps == expected
+    for n, m in itertools.product(range(2, 7), repeat=2):
+        for point in points(extents, n, m) if steps else ():
+            assert steps
+            if (
+                steps.first
+                <= point[AxisSymbol(steps.axis)]
+                < sympy.sympify(steps.end).subs(point).replace(FloorDiv, lambda a, b: a // b)
+            ):
+                assert 0 <= index.subs(point) < size.subs(point)
+
+
+SIZES = ((2, 3, 2, 2), (2, 2, 3, 17), (3, 2, 16, 5), (2, 5, 33, 34), (4, 2, 7, 64))
+
+
+def stencil(x: Tensor) -> Tensor:
+    y = F.pad(x, (3, 3, 3, 3))
+    return sum(y[:, :, i : i + x.shape[2], j : j + x.shape[3]] for i, j in ((0, 3), (3, 0), (3, 6), (6, 3), (2, 4)))
+
+
+FILTERS: dict[str, Callable[[Tensor], Any]] = {
+    "stencil": stencil,
+    "largest": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "mean": lambda x: F.avg_pool2d(x, (1, 2), 1, count_include_pad=False),
+    "one side": lambda x: F.pad(x, (0, 2, 1, 0), value=7.0) * 2,
+    "crop": lambda x: F.pad(x, (-1, 2, 1, -1), value=3.0),
+    "signal": lambda x: F.max_pool1d(x.flatten(1, 2), 3, 1, 1),
+    "shift": lambda x: x - F.pad(x, (1, 0))[..., :-1] - F.pad(x, (0, 0, 1, 0))[:, :, :-1],
+}
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["contiguous", "channels last"])
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_of_dynamic_pictures(name: str, channels_last: bool) -> None:
+    compiled = torch.compile(FILTERS[name], dynamic=True, fullgraph=True)
+    for size in SIZES:
+        x = torch.randn(size, generator=torch.Generator().manual_seed(3))
+        if channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(compiled(x), FILTERS[name](x))
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of all kernels that are planned from now on."""
+    found: list[str] = []
+    schedule = pipeline.schedule_kernel
+
+    def watched(*arguments: Any) -> Any:
+        scheduled = schedule(*arguments)
+        found.append(scheduled.kernel.text)
+        return scheduled
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
+    return found
+
+
+def test_no_condition_of_an_axis_without_padding(check: Check, texts: list[str]) -> None:
+    check(lambda x: F.pad(x, (1, 1, 0, 0)) * 2, torch.randn(3, 4, 20, 30), dynamic=True)
+    (text,) = texts
+    compared = [line for line in text.splitlines() if "ops.lt(" in line or "ops.ge(" in line]
+    assert len(compared) == 2 and all("int64" not in line for line in compared)
+
+
+def test_rows_inside_have_no_clamp(check: Check, texts: list[str]) -> None:
+    check(stencil, torch.randn(3, 4, 20, 30), dynamic=True)
+    (text,) = texts
+    assert text.count("hl.clamp(") == text.count("hl.select((x1 >= ") == 5
