@@ -138,11 +138,12 @@ class _Rows:
         own = self.behind(group.first)
         place = values[self.row[group.first] or 0].attribute
         gathers = sum(self._is_gather(values[position]) for position in own)
-        if not gathers or len(own) == gathers or not isinstance(place, Indirect) or not isinstance(place.size, int):
+        rows = self._program.typical(place.size) if isinstance(place, Indirect) else None
+        if not gathers or len(own) == gathers or rows is None:
             return False
         each = gathers * _GATHER + sum(_FUNCTION if values[p].operation in MATHEMATICS else 1 for p in own)
         reads = self.axis.hint * len(set(group.rows.values()))
-        return place.size * (each + 1) + reads < _PART * reads * each
+        return rows * (each + 1) + reads < _PART * reads * each
 
     def _is_gather(self, value: Value) -> bool:
         """Whether neighbours along memory of an output are read from places that are computed."""

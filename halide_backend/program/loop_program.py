@@ -277,6 +277,16 @@ class LoopProgram:
     checks: tuple[Check, ...]
     outer: tuple[Axis, ...]
 
+    def typical(self, extent: Extent) -> int | None:
+        """`extent` as a number, a typical one if it depends on sizes; None if the program does not say what that is."""
+        if isinstance(extent, int):
+            return extent
+        hints = {axis.extent: axis.hint for axis in self.axes if not isinstance(axis.extent, int)}
+        symbols = {symbol: hint for symbol, hint in hints.items() if symbol.is_Symbol}
+        symbols |= {size.value: size.hint for size in self.sizes if size.hint is not None}
+        found = sympy.sympify(hints.get(extent, extent.subs(symbols)))
+        return int(found) if found.is_Integer else None
+
     @property
     def axes(self) -> tuple[Axis, ...]:
         """Every axis of every nest, in order of first appearance."""

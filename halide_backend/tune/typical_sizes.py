@@ -13,20 +13,14 @@ def number(extent: Extent, program: LoopProgram) -> int:
     Raises:
         NothingToTune: the program does not say what is typical of a size.
     """
-    if isinstance(extent, int):
-        return extent
-    hints = {axis.extent: axis.hint for axis in program.axes if not isinstance(axis.extent, int)}
-    symbols = {symbol: hint for symbol, hint in hints.items() if symbol.is_Symbol}
-    symbols |= {size.value: size.hint for size in program.sizes if size.hint is not None}
-    found = hints.get(extent, extent.subs(symbols))
-    try:
-        return int(found)
-    except TypeError as error:
+    found = program.typical(extent)
+    if found is None:
         raise NothingToTune(
             f"the program does not say what {extent} typically is",
             where="operands",
             cure="record it again, or tune it with static shapes",
-        ) from error
+        )
+    return found
 
 
 def operand_bytes(program: LoopProgram) -> int:

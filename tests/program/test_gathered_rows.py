@@ -24,12 +24,14 @@ def interpolation(mode: str, factor: float, corners: bool = False) -> Callable[[
     return lambda x: F.interpolate(x, scale_factor=factor, mode=mode, align_corners=corners)
 
 
-def compiled(function: Callable[[Tensor], Any], x: Tensor) -> tuple[Any, list[LoopProgram]]:
+def compiled(
+    function: Callable[[Tensor], Any], x: Tensor, dynamic: bool | None = None
+) -> tuple[Any, list[LoopProgram]]:
     """What `function` of x is, and the programs of its kernels."""
     torch._dynamo.reset()
     halide_backend.reset_stats()
     with inductor_config.patch(force_disable_caches=True), config.patch(delegate=False):
-        found = torch.compile(function, backend="halide_backend")(x)
+        found = torch.compile(function, backend="halide_backend", dynamic=dynamic)(x)
     records = halide_backend.records()
     return found, [record.program for record in records if record.program is not None]
 
@@ -61,6 +63,18 @@ def test_interpolation_combines_each_row_once(
     found, programs = compiled(function, x)
     torch.testing.assert_close(found.double(), function(x.double()), rtol=1e-5, atol=1e-5)
     assert functions(programs) == count
+
+
+@pytest.mark.parametrize(("factor", "count"), [(2.0, 1), (0.25, 0)])
+def test_of_dynamic_pictures_typical_sizes_decide(factor: float, count: int) -> None:
+    function = interpolation("bilinear", factor)
+    _, programs = compiled(function, torch.randn(2, 3, 40, 40), dynamic=True)
+    assert functions(programs) == count
+    assert programs[0].sizes
+    kernel = torch.compile(function, backend="halide_backend", dynamic=True)
+    for shape in ((2, 3, 40, 40), (2, 3, 8, 8), (4, 2, 5, 33), (3, 2, 90, 16)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(kernel(x).double(), function(x.double()), rtol=1e-5, atol=1e-5)
 
 
 def test_rows_that_data_name_are_read_wherever_they_are() -> None:
