@@ -496,3 +496,12 @@ def test_reductions_of_expanded_rows(
 ) -> None:
     """Seed 1041609: what is the same in all rows was computed for each, so often that legality refused it."""
     assert check(lambda x: function(x.expand(shape)), torch.randn(rows)).kernels == 1
+
+
+def test_columns_of_a_transposed_operand_are_computed_in_its_tiles(check: Check) -> None:
+    """Seed 1104956: what all rows have in common was computed before the tiles that it reads."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.atan2(x, x.abs() + 1).t()[:, None].expand(17, 17, 31).contiguous()
+
+    assert check(function, torch.randn(31, 17)).kernels == 1

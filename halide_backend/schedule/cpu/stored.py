@@ -58,7 +58,7 @@ def is_of_columns(kernel: CpuKernel, stage: Stage) -> bool:
     if stage.role is not Role.SHARED:
         return False
     rows = [loop.axis for loop in kernel.parent.loops if not has(stage, loop.axis)] if kernel.outputs else []
-    apart = all(each.role not in (Role.REDUCTION, Role.PRESERVED) for each in kernel.behind([stage]))
+    apart = all(each.role not in (Role.REDUCTION, Role.PRESERVED, Role.STAGED_LOAD) for each in kernel.behind([stage]))
     return bool(rows) and has(stage, kernel.contiguous) and apart
 
 
