@@ -11,6 +11,8 @@ import sympy
 import torch
 
 from halide_backend.capture.program_builder import ProgramBuilder
+from halide_backend.errors import Unsupported
+from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import Nest
 
 
@@ -53,3 +55,20 @@ class BodyRecorder(Protocol):
         """A symbol for an index that is data."""
 
     def __getattr__(self, operation: str) -> Callable[..., Any]: ...
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """What programs call `dtype`.
+
+    Raises:
+        Unsupported: no program has values of it.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in ELEMENT:
+        raise Unsupported("unsupported-dtype", f"a value of {dtype}")
+    if dtype == torch.float8_e4m3fn and torch.__version__ < "2.13":
+        raise Unsupported(
+            "float8-needs-newer-torch",
+            f"float8_e4m3fn with torch {torch.__version__}, where too large values become NaN",
+        )
+    return name

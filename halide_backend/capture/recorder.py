@@ -18,11 +18,10 @@ from halide_backend.capture.alignment import simplify
 from halide_backend.capture.conditions import always_holds, steps_inside
 from halide_backend.capture.indexing import coordinates, value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
-from halide_backend.capture.recorded import Recorded
+from halide_backend.capture.recorded import Recorded, dtype_name
 from halide_backend.capture.scans import Combine
 from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
-from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import ValueSymbol
 from halide_backend.program.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction, Steps
 from halide_backend.program.operation_names import (
@@ -57,7 +56,7 @@ class Recorder(DefaultHandler):
     # -- values ------------------------------------------------------------------------------------------------
 
     def value(self, operation: str, dtype: torch.dtype, *operands: Recorded, attribute: object = None) -> Recorded:
-        position = self.builder.value(operation, _name(dtype), tuple(o.position for o in operands), attribute)
+        position = self.builder.value(operation, dtype_name(dtype), tuple(o.position for o in operands), attribute)
         return Recorded(position, dtype, is_scalar=operation == "constant")
 
     def constant(self, value: float | int | bool, dtype: torch.dtype) -> Recorded:
@@ -343,7 +342,7 @@ class Recorder(DefaultHandler):
             operands = [self.cast(self.number(a, dtype), dtype) for a in args]
         if operation in FLOAT_ONLY and not dtype.is_floating_point:
             raise Unsupported("operation-on-integers", f"{name} of {dtype}")
-        _name(dtype)
+        dtype_name(dtype)
         return self._decided(operation, operands) or self.value(operation, dtype, *operands)
 
     def _decided(self, operation: str, operands: list[Recorded]) -> Recorded | None:
@@ -399,15 +398,3 @@ class Recorder(DefaultHandler):
 def _types() -> DtypePropagationOpsHandler:
     """The one handler of all recorders: it has no state, and making it takes half as long as recording a node."""
     return DtypePropagationOpsHandler()
-
-
-def _name(dtype: torch.dtype) -> str:
-    name = str(dtype).removeprefix("torch.")
-    if name not in ELEMENT:
-        raise Unsupported("unsupported-dtype", f"a value of {dtype}")
-    if dtype == torch.float8_e4m3fn and torch.__version__ < "2.13":
-        raise Unsupported(
-            "float8-needs-newer-torch",
-            f"float8_e4m3fn with torch {torch.__version__}, where too large values become NaN",
-        )
-    return name

@@ -35,8 +35,9 @@ CHANNELS_LAST_BACKWARD = torch.ops.halide_backend.channels_last_convolution_back
 _aten = torch.ops.aten
 _FORWARD, _BACKWARD = _aten.convolution.default, _aten.convolution_backward.default
 
-#: A weight that is copied takes as long as so many elements of pictures that oneDNN reorders.
-_ELEMENTS_A_WEIGHT = 2
+#: Copying a weight takes as long as oneDNN takes to reorder so many elements of pictures
+#: (benchmarks/convolution_layouts.py).
+_ELEMENTS_A_WEIGHT = 3
 
 
 def choose_convolution_layouts(graph: GraphModule) -> None:
