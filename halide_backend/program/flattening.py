@@ -1,9 +1,12 @@
-"""Axes of dynamic extents as one.
+"""Several axes as one: those of dynamic extents, and those that end before a tile of a transpose does.
 
 Of outer axes Halide cannot fuse the loops where outputs are computed together; of one output it fuses them, but loses
 the bounds of what is computed inside, and puts a thread's vectors into local memory. And of the dimensions of a grid
 only one may be as long as a size that nobody knows. Axes that are reduced are fused to be shared out among threads, and
 each load would then divide by a size.
+
+A transpose is stored in tiles along one axis. Where that ends after a few elements, or within a vector, memory mostly
+goes on along the next one, and so can the tile: its rows are quotients and remainders by a constant.
 """
 
 from __future__ import annotations
@@ -16,20 +19,51 @@ from dataclasses import replace
 import sympy
 
 from halide_backend.errors import Unsupported
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.extents import product
 from halide_backend.program.index import AxisSymbol, FloorDiv, Mod, SizeSymbol
 from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
+from halide_backend.program.store_layout import output_layout
 from halide_backend.program.strided_loads import transposed_axes
+
+#: Elements along the stored axis of a transpose that are whole tiles of any kind, and so many that what the last tile
+#: is short of does not matter (permute_3102 of 7 heads: a tile of 32 elements would be empty to three quarters).
+_TILE, _MANY = 64, 1024
 
 
 def flattened(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of several outermost ones, and one in place of those that are reduced, if one of
-    them is dynamic.
+    them is dynamic; and with one in place of those along which a transpose is stored, if the first is short.
 
     Raises:
         Unsupported: outer axes that have to be one cannot be.
     """
-    return _outer_as_one(_reduced_as_one(program))
+    return _stored_as_one(_outer_as_one(_reduced_as_one(program)))
+
+
+def _stored_as_one(program: LoopProgram) -> LoopProgram:
+    """`program` with one axis in place of those along which the memory of all outputs goes on, up to whole tiles of a
+    transpose, if it is one."""
+    layouts = [output_layout(store, program) for store in program.stores]
+    order = layouts[0].variables
+    if any(layout.scattered for layout in layouts) or program.checks:
+        return program
+    axes = {axis.name: axis for axis in program.axes}
+    loads = [value.attribute for value in program.values if isinstance(value.attribute, Load)]
+    joined: list[Axis] = []
+    for name in order:
+        extent, count = axes[name].extent, math.prod(axis.hint for axis in joined)
+        read_along = joined and any(is_contiguous(load.index, name) for load in loads)
+        if not isinstance(extent, int) or read_along or (joined and (count % _TILE == 0 or count >= _MANY)):
+            break
+        joined.insert(0, axes[name])
+    if len(joined) < 2:
+        return program
+    flattening = _Flattening(joined)
+    if not all(flattening.is_line(store) for store in program.stores):
+        return program
+    found = flattening.program(program)
+    return program if transposed_axes(found) is None else found
 
 
 def _reduced_as_one(program: LoopProgram) -> LoopProgram:

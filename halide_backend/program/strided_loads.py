@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import sympy
+
 from halide_backend.program.access import is_contiguous
-from halide_backend.program.index import expanded
+from halide_backend.program.index import Mod, expanded
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Store, Value
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
@@ -66,8 +68,14 @@ def _along(value: Value, load: Load, inner: str, extents: Mapping[str, int]) -> 
         return ""
     index = expanded(load.index)
     by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
-    strides = {name: index.coeff(symbol) for name, symbol in by_name.items()}
+    strides = {name: _stride(index, symbol) for name, symbol in by_name.items()}
     if inner not in strides or strides[inner] in (0, 1, -1):
         return ""
     others = (name for name in sorted(strides) if name != inner and strides[name] == 1)
     return next((name for name in others if extents[name] >= _TILE), "")
+
+
+def _stride(index: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr:
+    """Elements from one point along an axis to the next, but for jumps where one of several lines ends."""
+    lines = (term for term in index.atoms(Mod) if term.args[0] == symbol)
+    return index.coeff(symbol) + sum(index.coeff(term) for term in lines)

@@ -85,8 +85,8 @@ def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, 
     whole = whole and (max(stored) > 2 or facts.divides_bytes(_SECTOR, along, max(stored)))
     counts = (-(-facts.hints[name] // (_LARGE_SIDE if name in axes else 1)) for name in facts.outer)
     many = math.prod(counts) >= _ENOUGH_TILES
-    lines = _LARGE_SIDE if many else _SMALL_SIDE
     # Of a shorter axis half of a large tile would be beyond the end.
+    lines = _LARGE_SIDE if many and facts.hints[across] > _SMALL_SIDE else _SMALL_SIDE
     long = facts.hints[along] > _SMALL_SIDE
     if many and long and not whole and sum(sizes) * _LARGE_SIDE * (_LARGE_SIDE + _PADDING) <= _SQUARE_BYTES:
         return _LARGE_SIDE, lines, "rows begin within sectors: 4099 x 2001 floats 29 us, of small tiles 40 us"
