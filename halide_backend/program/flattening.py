@@ -72,7 +72,7 @@ def _reduced_as_one(program: LoopProgram) -> LoopProgram:
     if len(reduced) != 1:
         return program
     (axes,) = reduced
-    if len(axes) < 2 or all(isinstance(axis.extent, int) for axis in axes):
+    if len(axes) < 2:
         return program
     flattening = _Flattening(axes)
     return flattening.program(program) if flattening.keeps_lines(program) else program

@@ -116,7 +116,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Reduction:
-    """Attributes of a "reduction" value: `kind` (sum, prod, max, min, any, xor_sum, argmax, argmin) over `axes`.
+    """Attributes of a "reduction" value: `kind` (sum, prod, max, min, any, xor_sum, argmax, argmin; in a
+    prepared program also those of `program/moments.py`) over `axes`.
 
     For argmax and argmin `position` is the flat position among the reduced elements, in logical order.
     """

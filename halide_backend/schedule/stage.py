@@ -32,6 +32,7 @@ class LoopKind(Enum):
     WORD = "word"  # the 32-bit words of such a piece
     THREAD = "thread"  # the threads of a group, or of one warp of it
     WARP = "warp"  # the warps of a thread group
+    CHUNK = "chunk"  # parts of a column that a thread reduces at once, each in an expression over all its points
     STEP = "step"  # chunks, or points of a column, that one thread of a group does one after another
     ROUND = "round"  # parts of a column that a block scans one after another
     SINGLE = "single"  # nothing: one step, for an output without axes

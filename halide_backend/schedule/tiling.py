@@ -45,8 +45,8 @@ class Tiling:
     memory is contiguous, `across` if the last block may go beyond its end, and `threads` for each. Of SCANNED_COLUMNS
     it has `side` chunks of that axis, and walks along the scanned one in rounds, in each of which a thread has `lines`
     adjacent points. The last outer axis of REGISTERS is padded to a multiple of `side` lines, those of a warp, if that
-    is not 0. A THREAD has `lines` points along the outer axis `across`, if there is one: it computes once where they
-    lie along the others.
+    is not 0. Moments are reduced `unroll` points at a time. A THREAD has `lines` points along the outer axis `across`,
+    if there is one: it computes once where they lie along the others.
     """
 
     kind: TilingKind

@@ -17,6 +17,7 @@ from halide_backend.codegen.cuda.axes import WORD, TiledAxes
 from halide_backend.codegen.cuda.group_reduction import reduce_by_group
 from halide_backend.codegen.cuda.guards import Guards
 from halide_backend.codegen.cuda.line_scan import write_scan
+from halide_backend.codegen.cuda.moments import write_moments
 from halide_backend.codegen.cuda.scan_funcs import beside_scans
 from halide_backend.codegen.cuda.scatter import write_scatter
 from halide_backend.codegen.index_text import index_text
@@ -28,6 +29,7 @@ from halide_backend.program.checks import Sink, sinks_of_checks
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import expanded, values_of
 from halide_backend.program.loop_program import Buffer, Load, LoopProgram, Reduction, Scan, Store, Value
+from halide_backend.program.moments import MOMENTS
 from halide_backend.program.precision import constants, rounded_indices
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.mapping.mapping import Mapping
@@ -67,7 +69,9 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
 
     def write_value(self, position: int) -> None:
         value = self.program.values[position]
-        if isinstance(value.attribute, Reduction):
+        if isinstance(value.attribute, Reduction) and value.attribute.kind in MOMENTS:
+            text = write_moments(self, position)
+        elif isinstance(value.attribute, Reduction):
             operand = value.operands[0]
             text = write_reduction(self, position, *self.checked(position, f"t{operand}", [operand]))
         elif isinstance(value.attribute, Scan):

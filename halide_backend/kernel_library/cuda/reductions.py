@@ -9,6 +9,7 @@ import halide as hl
 
 from halide_backend.kernel_library import reductions as portable
 from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.cuda.moments import moments, moments_across_threads, with_moments
 from halide_backend.kernel_library.reductions import candidate
 
 __all__ = [
@@ -21,6 +22,9 @@ __all__ = [
     "decode",
     "encode",
     "initial",
+    "moments",
+    "moments_across_threads",
+    "with_moments",
 ]
 
 LANES = 32

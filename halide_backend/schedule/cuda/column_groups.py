@@ -14,7 +14,7 @@ from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
-from halide_backend.schedule.stage import Loop, Role, Stage
+from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage
 from halide_backend.schedule.steps import (
     Bound,
     BoundExtent,
@@ -121,9 +121,11 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
             (whole,) = (
                 other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.GROUP_REDUCTION
             )
-            element, loop = stage.updates
-            found += [Unroll(stage.name, element.name, update=0), ComputeAt(stage.name, whole, own)]
-            unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
+            *elements, loop = stage.updates
+            found += [Unroll(stage.name, element.name, update=0) for element in elements]
+            found.append(ComputeAt(stage.name, whole, own))
+            if loop.kind is not LoopKind.CHUNK:
+                unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
     return tuple(found)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from halide_backend.errors import Unsupported
 from halide_backend.program.access import VECTOR, WORD
+from halide_backend.program.moments import UNROLLED
 from halide_backend.schedule.cuda.alone import THREAD, along_reduced, compute_together, give_to_threads
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.rule import Rule
@@ -15,7 +16,7 @@ from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element, l
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.chunks import contiguous_axis
-from halide_backend.schedule.stage import Role, Stage
+from halide_backend.schedule.stage import LoopKind, Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Reorder, Step, Unroll
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
@@ -55,13 +56,19 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
             "reduction-too-long-for-thread", f"a thread would reduce {points} elements, more than {MOST_POINTS}"
         )
     tiling, along = Tiling(TilingKind.THREAD, outer, inner), facts.stored_along
+    if facts.moments:
+        count = choices.number(UNROLL, UNROLLED, "as many values as a sum has in flight")
+        tiling = replace(tiling, unroll=count)
     if along not in outer:
         return tiling
     elements, why = facts.chunk_elements(along), "one vector of the narrowest numbers, or what divides the axis"
     threads = math.prod(facts.hints[name] for name in outer)
+    word = min(elements, max(1, elements * WORD // VECTOR))
     if threads < elements * _BUSY * facts.device.sms:
         # A long loop for each of few threads: more threads with a word each keep more loads in flight.
-        elements, why = min(elements, max(1, elements * WORD // VECTOR)), "one word, since there are few threads"
+        elements, why = word, "one word, since there are few threads"
+    elif facts.moments:
+        elements, why = word, "one word: a chunk is an expression, in which vectors have no place of their own"
     elements = choices.number(ELEMENTS, elements, why)
     possible = facts.divides(elements, along)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
@@ -108,7 +115,7 @@ def _load(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
     sinks, reductions = kernel.sinks(stage.name), kernel.reductions_of(stage.name)
     if not reductions or not kernel.line(stage):
         load_words(found, stage, ComputeAt(stage.name, kernel.parent.name, THREAD))
-    elif len(sinks) == 1:
+    elif len(sinks) == 1 and reductions[0].updates[0].kind is not LoopKind.CHUNK:
         _load_beside(found, kernel, stage, reductions[0])
 
 
@@ -134,8 +141,9 @@ def _reduce(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
     ]
     for name in elements:
         found += [Unroll(stage.name, name), Unroll(stage.name, name, update=0)]
-    for loop, count in zip(stage.updates, _unroll_factors(kernel, stage)):
-        unroll(found, stage, loop, count)
+    if all(loop.kind is not LoopKind.CHUNK for loop in stage.updates):
+        for loop, count in zip(stage.updates, _unroll_factors(kernel, stage)):
+            unroll(found, stage, loop, count)
 
 
 def _unroll_factors(kernel: TiledKernel, reduction: Stage) -> list[int]:
@@ -147,7 +155,7 @@ def _unroll_factors(kernel: TiledKernel, reduction: Stage) -> list[int]:
     elif not loop.fixed:
         most, why = 16, "iterations beyond the last multiple of the factor have a branch each"
     else:
-        most, why = 32, "column sum of 8192 x 2048 bfloat16 takes 13.1 us, with 16 in larger blocks 14.4 us"
+        most, why = UNROLLED, "column sum of 8192 x 2048 bfloat16 takes 13.1 us, with 16 in larger blocks 14.4 us"
     left, factors = kernel.choices.number(UNROLL, most, why, at=reduction.name), list[int]()
     for loop in reduction.updates:
         factors.append(divisor(loop, left))

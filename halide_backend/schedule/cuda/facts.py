@@ -8,6 +8,7 @@ from functools import cached_property
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
+from halide_backend.program.moments import MOMENTS
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import strided_loads
@@ -42,6 +43,11 @@ class Facts:
     def reductions(self) -> list[Reduction]:
         """Every reduction, an arg-reduction's among them."""
         return [v.attribute for v in self.program.values if isinstance(v.attribute, Reduction)]
+
+    @cached_property
+    def moments(self) -> bool:
+        """Whether something is a mean or a sum of squared deviations, in one walk along what is reduced."""
+        return any(reduction.kind in MOMENTS for reduction in self.reductions)
 
     @cached_property
     def scans(self) -> bool:

@@ -7,19 +7,29 @@ from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened
 from halide_backend.program.gathered_rows import with_functions_of_rows
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.program.moments import with_moments
 from halide_backend.program.silu import with_shared_sigmoids
 from halide_backend.schedule.device import Cpu, Device
+from halide_backend.schedule.mapping.chunks import contiguous_axis
 
 
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
     are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
-    one operation. On a CPU gathers along computed rows become functions of a row, and a SiLU beside a sigmoid shares
-    its exponential.
+    one operation, and where threads reduce across memory, the two sums of a variance take one walk. On a CPU gathers
+    along computed rows become functions of a row, and a SiLU beside a sigmoid shares its exponential.
 
     Raises:
         Unsupported: it has no such form.
     """
     if isinstance(device, Cpu):
         return with_functions_of_rows(with_shared_sigmoids(program))
-    return composed(flattened(without_applications(program)))
+    taken = composed(flattened(without_applications(program)))
+    return with_moments(taken) if _reduces_across_memory(taken) else taken
+
+
+def _reduces_across_memory(program: LoopProgram) -> bool:
+    """Whether threads reduce along an axis across memory, so that none of them holds what it reads."""
+    outer = {axis.name for axis in program.outer}
+    inner = [axis.name for axis in program.axes if axis.name not in outer]
+    return bool(inner) and contiguous_axis(program, inner) in outer
