@@ -69,6 +69,15 @@ def test_rules(needs_intrinsics: None) -> None:
     assert [(tiling.across, tiling.lines) if tiling else None for tiling in tilings] == [("x0", 8), ("", 0)]
 
 
+def test_blocks_have_the_rows_that_they_read_all_over(needs_intrinsics: None) -> None:
+    """Four blocks read the same eight rows, of 128 KiB together: their sectors left the cache before all was picked."""
+    x, index = torch.zeros(8192, 4096), torch.arange(2048)
+    plan = plan_kernel(captured(columns, x, index), DEVICE)
+    assert plan.plan.mapping.tiling is not None
+    assert plan.plan.mapping.tiling.lines * 4096 * 4 <= 32 << 10
+    assert "'block', 'thread', 1024)" in plan.text
+
+
 def test_a_number_that_does_not_divide_is_refused(needs_intrinsics: None) -> None:
     program = captured(bilinear, torch.zeros(3, 6, 8, 8))
     with pytest.raises(IllegalPlan, match="8 points do not divide"):
