@@ -58,8 +58,6 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         return None
     positions = sum(reduction.position is not None for reduction in facts.reductions)
     whole = facts.divides(_FEWEST_COLUMNS, along)
-    if not (whole or positions or facts.is_dynamic(along)):
-        return None  # Sums are split by Inductor, so that each thread has few points.
     if any(facts.is_dynamic(name) for name in columns.outer) and len(columns.outer) > 1:
         return None
     if not fits_grid([facts.hints[name] for name in columns.outer]):

@@ -74,7 +74,7 @@ def test_values_of_what_is_stored_beside_column_sums(groups: int, rows: int, col
     assert torch.equal(found[1], (x * y).float().sum(1))
 
 
-@pytest.mark.parametrize(("groups", "rows", "columns"), [(2, 96, 16), (1, 67, 8), (3, 128, 40)])
+@pytest.mark.parametrize(("groups", "rows", "columns"), [(2, 96, 16), (1, 67, 8), (3, 128, 40), (1, 130, 37)])
 def test_threads_share_few_columns(groups: int, rows: int, columns: int) -> None:
     """334 x 32 columns of 3136 points had 5,344 threads."""
     x = small(groups, rows, columns)
