@@ -10,6 +10,7 @@ from torch.utils._sympy.functions import FloorDiv
 
 from halide_backend.capture.indexing import value_range
 from halide_backend.capture.sizes import extent, hint, is_size
+from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Extent, Steps
 
 #: Steps at either end of a loop that are looked at: a filter of 7 x 7 reads 3 rows beyond.
@@ -70,7 +71,7 @@ def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol,
         return None
     found: list[tuple[float, Steps]] = []
     # Halide makes no cases of a loop that threads share, which the outermost one may be.
-    for row in list(slopes)[1:]:
+    for row in [symbol for symbol in list(slopes)[1:] if isinstance(symbol, AxisSymbol)]:
         lowest, highest = rest, rest
         for symbol, slope in slopes.items():
             last = sympy.expand(slope * (_at_most(extents[symbol]) - 1))
