@@ -60,7 +60,7 @@ def _weights_outweigh_pictures(graph: GraphModule, convolutions: Sequence[Node])
     operands = [node.args[index] for node in convolutions for index in (0, 1)]
     if not all(_value(each).device.type == "cpu" for each in operands) or _has_packed_convolutions(graph):
         return False
-    flat = [node for node in convolutions if node.meta["val"].dim() == 4]
+    flat = [node for node in convolutions if _value(node.args[0]).dim() == _value(node.args[1]).dim() == 4]
     weights = sum(_count(_value(node.args[1])) for node in flat if not _is_channels_last(_value(node.args[1])))
     pictures = sum(_count(value) for node in flat for value in (_value(node.args[0]), node.meta["val"]))
     return 0 < pictures <= _ELEMENTS_A_WEIGHT * weights
@@ -82,7 +82,7 @@ def _is_depthwise_channels_last(node: Node) -> bool:
 
 
 def _is_channels_last(value: Tensor) -> bool:
-    """Whether channels are contiguous and there is another layout that is not the same."""
+    """Whether channels are contiguous, or the layout is the contiguous one as well: of one channel, or of one point."""
     strides, sizes = value.stride(), value.shape
     channels, rows, columns = (hint(size) for size in sizes[1:])
     return channels == 1 or rows * columns == 1 or hint(strides[1]) == 1
