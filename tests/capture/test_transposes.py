@@ -164,12 +164,13 @@ def test_what_is_normalised_in_place(check: Check) -> None:
 @pytest.mark.parametrize("target", ["", "avx2"], ids=["this processor", "avx2"])
 @pytest.mark.parametrize("shape", [(3, 16, 5, 9), (3, 33, 5, 9), (2, 64, 8, 8)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_images_and_channels_in_one_loop_become_two(
+def test_images_and_channels_in_one_loop_are_turned(
     check: Check, transpositions: list[Transposition], dtype: torch.dtype, shape: tuple[int, ...], target: str
 ) -> None:
-    """Inductor has one loop over images and channels, and divides; 16 channels are too few for a loop of their own."""
+    """Inductor has one loop over images and channels, and divides: it becomes two. Where 16 channels are too few for a
+    loop of their own, tiles pass the ends of images."""
     x = (numbered(shape, dtype) / 64).contiguous(memory_format=torch.channels_last)
     tolerance = 2**-6 if dtype is torch.bfloat16 else 1e-5
     with config.patch(target=target):
         check(lambda x: F.instance_norm(x).contiguous(), x, tolerance=tolerance)
-    assert [found.results for found in transpositions] == ([] if shape[1] < 32 else [True])
+    assert [found.results for found in transpositions] == [True]

@@ -170,13 +170,11 @@ def test_layer_norm_writes_its_statistics_in_the_same_kernel(compiled_ptx: Compi
 
 
 def test_a_column_sum_has_loads_under_way(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda x: x.sum(0), rand(320, 130))
-    # 130 threads are few: each takes one word of a row, as many rows at a time as divide them.
-    assert code.loads == 64
-    assert code.count(r"shfl") == 0
-    # Where 8 columns fill a sector several threads share each: 32 of them, with five of ten rows at a time.
-    shared = compiled_ptx(lambda x: x.sum(0), rand(320, 128))
-    assert shared.loads == 5 and shared.count(r"st\.shared") > 0
+    # Several threads share a column: 32 of them, with five of ten rows at a time.
+    for columns in (128, 130):
+        shared = compiled_ptx(lambda x: x.sum(0), rand(320, columns))
+        assert shared.loads == 5 and shared.count(r"st\.shared") > 0
+        assert shared.count(r"shfl") == 0
     assert compiled_ptx(lambda x: x.sum(0), rand(320, 20_000)).loads == 32
 
 
