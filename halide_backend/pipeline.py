@@ -48,6 +48,11 @@ class Compilation:
     c_interface: bool = False
     others: tuple[Compilation, ...] = ()
 
+    @property
+    def computes_twice(self) -> bool:
+        """Whether some elements of an output are computed twice: its memory cannot be that of an input."""
+        return any(each.plan.computes_twice for each in (self, *self.others))
+
     def again(self) -> Compilation:
         """The same for another kernel of equal program, for which nothing has to be looked up."""
         return replace(self, build=replace(self.build, asked_before=True))

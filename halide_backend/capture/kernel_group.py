@@ -86,7 +86,8 @@ class KernelGroup:
     def commit(self, captured: Captured, compilation: Compilation, waiting: Iterable[Captured] = ()) -> None:
         """Take the pipeline into the group: allocate its outputs, mark its nodes as run.
 
-        An output takes no input's place where pipelines that are `waiting` use that: they may run later.
+        An output takes no input's place where pipelines that are `waiting` use that: they may run later; nor where the
+        last steps of a loop are computed twice, the second time from what has been overwritten.
         """
         kernel = CaptureKernel(self.args)
         with V.set_kernel_handler(kernel):
@@ -94,7 +95,7 @@ class KernelGroup:
             needed.update(memory for each in waiting for memory in each.memories)
             for node in captured.nodes:
                 reads = {dependency.name for dependency in node.read_writes.reads}
-                if len(node.get_outputs()) == 1 and not reads & needed:
+                if len(node.get_outputs()) == 1 and not reads & needed and not compilation.computes_twice:
                     node.decide_inplace_update()
             # By way of what lies in registers an output takes an input's place.
             passed_on = captured.removed & self.args.inplace_buffers.keys()

@@ -20,6 +20,7 @@ from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.templates import render_for_own_backend
+from halide_backend.graph_passes.upsampling_gradients import sum_upsampling_gradients
 from halide_backend.products.choice import Choice
 from halide_backend.selection import is_selected
 
@@ -42,6 +43,7 @@ class DevicePass(CustomGraphModulePass):
         _start_workers()
         render_for_own_backend(self._kind)
         repeat_runs(graph)
+        sum_upsampling_gradients(graph)
         if self._kind.on_host:
             compute_bfloat16_products(graph)
             choose_product_libraries(graph)

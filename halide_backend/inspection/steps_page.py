@@ -39,7 +39,8 @@ The examples are five small kernels of 24 rows, `x0`, and 32 columns, `x1`, comp
 LEGAL: dict[type[Step], str] = {
     steps.Split: (
         "for a serial loop. RoundUp: for a loop of constant length that no other split has made, of a Func that is no "
-        "output, and only where the factor divides the loop."
+        "output, and only where the factor divides the loop. ShiftInwards: on a CPU, for one whole loop of an output, "
+        "before its other splits, if nothing reads the output's memory and no other output is computed with it."
     ),
     steps.Fuse: (
         "for two Vars, or two RVars of a reduction. On a GPU with several outputs, not for axes whose points are "

@@ -64,14 +64,25 @@ def _var(name: str) -> Any:
     return hl.RVar(name) if "$" in name else hl.Var(name)
 
 
+def _loops(each: step.Split) -> tuple[Any, Any, Any]:
+    return _var(each.old), _var(each.outer), _var(each.inner)
+
+
 class _Application:
     def __init__(self, funcs: dict[str, hl.Func], inputs: dict[str, hl.ImageParam]) -> None:
         self.funcs = funcs
         self.inputs = inputs
+        #: Of outputs that are split with the tail ShiftInwards: what is computed where loops are long enough.
+        self.shifted: dict[str, hl.Stage] = {}
 
     def definition(self, each: Any) -> Any:
         func = self.funcs[each.func]
         return func if each.update is None else func.update(each.update)
+
+    def definitions(self, each: Any) -> list[Any]:
+        """The definition, and before it that of long loops, if they are computed in another way."""
+        shifted = [self.shifted[each.func]] if each.func in self.shifted else []
+        return [*shifted, self.definition(each)]
 
     @singledispatchmethod
     def take(self, each: step.Step) -> None:
@@ -80,28 +91,41 @@ class _Application:
     @take.register
     def _(self, each: step.Split) -> None:
         tail = hl.TailStrategy.__members__[each.tail]
-        self.definition(each).split(_var(each.old), _var(each.outer), _var(each.inner), each.factor, tail)
+        definitions = self.definitions(each)
+        if tail is hl.TailStrategy.ShiftInwards:
+            output, tail = self.funcs[each.func], hl.TailStrategy.GuardWithIf
+            dimension = [var.name() for var in output.args()].index(each.old)
+            extent = output.output_buffer().parameter().extent_constraint(dimension)
+            self.shifted[each.func] = output.specialize(extent >= each.factor)
+            self.shifted[each.func].split(*_loops(each), each.factor, hl.TailStrategy.ShiftInwards)
+        for definition in definitions:
+            definition.split(*_loops(each), each.factor, tail)
 
     @take.register
     def _(self, each: step.Fuse) -> None:
-        self.definition(each).fuse(_var(each.inner), _var(each.outer), _var(each.fused))
+        for definition in self.definitions(each):
+            definition.fuse(_var(each.inner), _var(each.outer), _var(each.fused))
 
     @take.register
     def _(self, each: step.Reorder) -> None:
-        self.definition(each).reorder(*(_var(name) for name in each.order))
+        for definition in self.definitions(each):
+            definition.reorder(*(_var(name) for name in each.order))
 
     @take.register
     def _(self, each: step.Vectorize) -> None:
-        self.definition(each).vectorize(_var(each.var))
+        # In shorter loops Halide would load each lane behind a branch of its own.
+        self.definitions(each)[0].vectorize(_var(each.var))
 
     @take.register
     def _(self, each: step.Unroll) -> None:
-        self.definition(each).unroll(_var(each.var))
+        for definition in self.definitions(each):
+            definition.unroll(_var(each.var))
 
     @take.register
     def _(self, each: step.Parallel) -> None:
         # Halide cuts a parallel loop by an `if` in its body, in whose branches it simplified `x0 == 2` to false.
-        self.definition(each).parallel(_var(each.var)).never_partition([_var(each.var)])
+        for definition in self.definitions(each):
+            definition.parallel(_var(each.var)).never_partition([_var(each.var)])
 
     @take.register
     def _(self, each: step.Atomic) -> None:
@@ -156,7 +180,8 @@ class _Application:
         # By name: given in order, an input is taken for a Func, of which there is nothing to fetch.
         kind = "image" if isinstance(source, hl.ImageParam) else "func"
         loops = {"at": _var(each.at), "from": _var(each.along)}
-        self.definition(each).prefetch(**{kind: source}, **loops, offset=each.offset)
+        for definition in self.definitions(each):
+            definition.prefetch(**{kind: source}, **loops, offset=each.offset)
 
     @take.register
     def _(self, each: step.ComputeWith) -> None:
@@ -180,7 +205,8 @@ class _Application:
 
     @take.register
     def _(self, each: step.NeverPartition) -> None:
-        self.definition(each).never_partition([_var(each.var)])
+        for definition in self.definitions(each):
+            definition.never_partition([_var(each.var)])
 
     @take.register
     def _(self, each: step.AlignStorage) -> None:

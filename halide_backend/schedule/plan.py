@@ -9,7 +9,7 @@ from typing import Any, cast
 from halide_backend.errors import IllegalPlan
 from halide_backend.schedule.knobs import Choice, Setting
 from halide_backend.schedule.mapping.mapping import Mapping
-from halide_backend.schedule.steps import Step
+from halide_backend.schedule.steps import Split, Step
 
 #: Version of the JSON form.
 SCHEMA = 4
@@ -27,6 +27,11 @@ class Plan:
     steps: tuple[Step, ...]
     choices: tuple[Choice, ...] = ()
     knobs: tuple[tuple[str, Setting], ...] = ()
+
+    @property
+    def computes_twice(self) -> bool:
+        """Whether some elements of an output are computed twice."""
+        return any(isinstance(step, Split) and step.tail == "ShiftInwards" for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `knobs` are also what `plan_kernel` takes as requests."""

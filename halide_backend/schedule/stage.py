@@ -73,9 +73,10 @@ class Stage:
     those of all with spaces in between, `bits` the width of its elements, `gathers` whether its load has an index that
     is data, `shifted` the axes along which it is read at other coordinates than its own, so that it may have more
     points than its loops say, `reads` how many elements an output loads for one step of a thread other than through
-    Funcs of words, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the memory
-    accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all, `runs` those
-    where steps along a second axis are as long as all of a first one, by both.
+    Funcs of words, `overwrites` whether the memory of an output is also read, `work` an estimate of arithmetic
+    operations for one point, `contiguous` the bytes that the memory accesses of its definition touch with stride 1
+    along each axis, `traffic` the bytes they touch in all, `runs` those where steps along a second axis are as long as
+    all of a first one, by both.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Stage:
     gathers: bool = False
     shifted: tuple[str, ...] = ()
     reads: int = 0
+    overwrites: bool = False
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
@@ -96,7 +98,7 @@ class Stage:
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""
         parts = [repr(self.name), str(self.role), repr(self.loops)]
-        for name in ("calls", "updates", "operator", "bits", "shifted"):
+        for name in ("calls", "updates", "operator", "bits", "shifted", "overwrites"):
             value = getattr(self, name)
             if value != getattr(Stage, name):
                 parts.append(f"{name}={value!r}")

@@ -50,8 +50,9 @@ class Split(Step):
     """Split loop `old` into a loop `outer` around a loop `inner` of `factor` iterations.
 
     Where `factor` does not divide the loop, the iterations beyond its end are guarded by an `if`. The `tail` "RoundUp"
-    writes no guard, and is legal only where the factor divides. Halide's other strategies compute something twice, or
-    read and write out of bounds.
+    writes no guard, and is legal only where the factor divides. With "ShiftInwards" the last `factor` iterations begin
+    earlier, and compute again what those before them have; where the whole loop is shorter, they are guarded, and not
+    vectorized. Halide's other strategies read and write out of bounds.
     """
 
     old: str

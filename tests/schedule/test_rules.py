@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -237,9 +238,32 @@ def test_loops_of_computed_length_have_a_legal_plan_whatever_is_typical(extent: 
 def test_vectors_of_a_row_of_computed_length_are_blocks(fixed: bool, block: int) -> None:
     """Each vector of the last block has a guard."""
     row, rows = Loop("x1", 1000, "x1", fixed=fixed), Loop("x0", 64, "x0")
-    copy = Stage("out", Role.OUTPUT, (row, rows), contiguous={"x1": 256_000}, work=4)
+    copy = Stage("out", Role.OUTPUT, (row, rows), contiguous={"x1": 256_000}, traffic=256_000, work=4)
     steps = steps_of(StageGraph((copy,), ("x0", "x1")), 64)
     assert Split("out", "x1", "x1_b", "x1_i", -(-block // 16) * 16) in steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "extent", "shifted"),
+    [
+        ({}, 100, False),  # dense, and quick
+        ({"work": 40}, 100, True),
+        ({"work": 40}, 1000, False),  # as well stored in place of an operand
+        ({"traffic": 300_000}, 1000, True),
+        ({"work": 40}, 15, False),  # mostly shorter than a vector
+        ({"work": 40, "overwrites": True}, 1000, False),
+    ],
+)
+def test_the_last_vector_of_a_computed_length_is_shifted(changes: dict[str, Any], extent: int, shifted: bool) -> None:
+    """Where lanes beyond its end would be loaded one by one, and nothing is lost by computing the others twice."""
+    loops = (Loop("x1", extent, "x1", fixed=False), Loop("x0", 64, "x0"))
+    stage = replace(Stage("out", Role.OUTPUT, loops, contiguous={"x1": 256_000}, traffic=256_000, work=4), **changes)
+    steps = steps_of(StageGraph((stage,), ("x0", "x1")), 64)
+    (tail,) = [step.tail for step in steps if isinstance(step, Split) and step.old == "x1"]
+    assert (tail == "ShiftInwards") is shifted
+    other = replace(stage, name="other")
+    steps = steps_of(StageGraph((stage, other), ("x0", "x1")), 64)
+    assert "ShiftInwards" not in [step.tail for step in steps if isinstance(step, Split)]
 
 
 def maximum(elements: int, *, fixed: bool) -> tuple[Step, ...]:

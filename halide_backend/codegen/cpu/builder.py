@@ -151,7 +151,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             self.func(source, Role.INLINE, loops, text, roots, bits=bits)
             *calls, text = self._turned(source, loops, bits)
             roots = []
-        self.func(store.buffer, Role.OUTPUT, loops, text, roots, calls=calls, bits=bits)
+        overwrites = self.buffers[store.buffer].mutated
+        self.func(store.buffer, Role.OUTPUT, loops, text, roots, calls=calls, bits=bits, overwrites=overwrites)
         self._count_store(layout)
 
     def status(self) -> tuple[Status, ...]:

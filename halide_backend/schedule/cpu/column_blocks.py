@@ -68,7 +68,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few_rows)
         within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
-            Split(stage.name, column, f"{column}_b", f"{column}_i", block),
+            Split(stage.name, column, f"{column}_b", f"{column}_i", block, tail=kernel.tail(stage, column, block)),
             *vector.steps,
             *unrolled,
             *cut.steps,

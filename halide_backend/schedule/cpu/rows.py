@@ -25,7 +25,9 @@ def rows(kernel: CpuKernel) -> Nest:
         inner = [loop for loop in stage.loops if loop.axis not in outer]
         order: list[str] = []
         if inner:
-            vector = vectors(stage.name, inner[0].name, inner[0].extent, kernel.lanes(stage.bits))
+            lanes = kernel.lanes(stage.bits)
+            tail = kernel.tail(stage, inner[0].axis, lanes)
+            vector = vectors(stage.name, inner[0].name, inner[0].extent, lanes, tail=tail)
             steps += vector.steps
             unrolled = _unrolled(kernel, stage, inner[0], vector.loops[1])
             steps += unrolled

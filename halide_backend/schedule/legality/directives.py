@@ -81,9 +81,10 @@ class Directives(Reader):
         factor = self.integer(each, each.factor, 1, old.extent + MOST_PADDING, "the factor")
         if each.tail == "RoundUp":
             self._round_up(each, nest, old)
+        elif each.tail == "ShiftInwards":
+            self._shift_inwards(each, nest, old)
         elif each.tail != "GuardWithIf":
-            why = "every other tail computes something twice, or reads and writes out of bounds"
-            refuse(self.number, each, f"the tail is {each.tail!r}: {why}", 'use "GuardWithIf"')
+            refuse(self.number, each, f"the tail {each.tail!r} reads and writes out of bounds", 'use "GuardWithIf"')
         outer = old._replace(name=each.outer, extent=-(-old.extent // factor), part=True)
         nest.loops[place : place + 1] = [old._replace(name=each.inner, extent=factor, fixed=True, part=True), outer]
 
@@ -93,6 +94,17 @@ class Directives(Reader):
         if old.part or not old.fixed or old.extent % each.factor or self.nests.has_more(each.func):
             cure = "RoundUp is for whole loops whose number of steps the factor divides"
             refuse(self.number, each, "what the Func reads beyond its end may be outside of memory", cure)
+
+    def _shift_inwards(self, each: step.Split, nest: Nest, old: NestLoop) -> None:
+        self.only_on(each, gpu=False)
+        if nest.stage.role is not Role.OUTPUT or nest.stage.name == "status" or nest.update is not None:
+            refuse(self.number, each, "something is computed twice: that is for outputs", 'use "GuardWithIf"')
+        if nest.stage.overwrites:
+            refuse(self.number, each, "what is computed twice has been overwritten by then", 'use "GuardWithIf"')
+        whole = {(loop.name, frozenset([loop.axis])) for loop in nest.stage.loops}
+        if (old.name, old.axes) not in whole or any(loop.part for loop in nest.loops):
+            refuse(self.number, each, "only a whole loop can begin earlier", "split one, before other loops")
+        self.nests.shifted[each.func] = old.axes
 
     @take.register
     def _(self, each: step.Fuse) -> None:

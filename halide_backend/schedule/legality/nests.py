@@ -84,6 +84,7 @@ class Nests:
     children: dict[str, Place] = field(default_factory=dict)
     fused: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     scheduled: set[str] = field(default_factory=set)
+    shifted: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @staticmethod
     def of(graph: StageGraph, tiling: Tiling | None) -> Nests:

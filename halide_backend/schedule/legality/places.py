@@ -116,6 +116,8 @@ def _check_storage(nests: Nests, func: str, place: Place) -> None:
         between = around[: names.index(place.var)]
     if any(loop.kind is not Kind.SERIAL for loop in between):
         refuse(place.number, place.step, "steps that run side by side would share the storage")
+    if any(loop.axes & axes for loop in between for axes in nests.shifted.values()):
+        refuse(place.number, place.step, "the last steps of a loop that shares the storage are shifted inwards")
 
 
 def _check_windows(nests: Nests, steps: list[Step], func: str) -> None:
@@ -139,6 +141,8 @@ def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
     axis = next(loop.axis for loop in nests.stages[step.func].loops if loop.name == step.var)
     place = nests.computed.get(step.func)
     around = nests.around(place) if place is not None else []
+    if any(axis in nests.shifted.get(nest.stage.name, ()) for nest, _ in around):
+        refuse(number, step, "the last steps of the loop around it are shifted inwards: they need other points")
     inside = [loop for nest, level in around for loop in nest.loops[:level] if axis in loop.axes and loop.extent > 1]
     # A tile's points are counted by dimensions of their own, and its number by this one.
     sides = {loop.extent for loop in nests.stages[step.func].loops if loop.axis not in nests.outer}

@@ -15,6 +15,10 @@ def check_together(nests: Nests, steps: list[Step]) -> None:
     """
     for func, place in nests.children.items():
         child, parent = nests.nests[func, None], nests.nests[place.consumer, None]
+        if nests.shifted.keys() & {func, place.consumer}:
+            refuse(
+                place.number, place.step, "one has other loops where its loops are short", 'split with "GuardWithIf"'
+            )
         if place.consumer in nests.children:
             refuse(place.number, place.step, f"{place.consumer} is computed with another output itself")
         if _shared(child, place) != _shared(parent, place):

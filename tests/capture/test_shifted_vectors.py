@@ -1,0 +1,100 @@
+"""The last vector of a row of unknown length begins earlier, and shorter rows than a vector are right, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import halide_backend
+from halide_backend import pipeline
+from halide_backend.schedule.plan import Plan
+from halide_backend.schedule.steps import Split
+
+#: The first is what the plan is made for; then rows shorter than any vector, and about one and two of them.
+WIDTHS = (110, 2, 6, 14, 16, 18, 30, 32, 34, 46, 64, 66, 130)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans of kernels that are scheduled from now on."""
+    found: list[Plan] = []
+    schedule = pipeline.schedule_kernel
+
+    def watched(*arguments: Any) -> Any:
+        scheduled = schedule(*arguments)
+        found.append(scheduled.kernel.plan)
+        return scheduled
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
+    return found
+
+
+def shifted(plans: list[Plan]) -> list[str]:
+    """The outputs with such vectors."""
+    splits = [step for plan in plans for step in plan.steps if isinstance(step, Split)]
+    return [step.func for step in splits if step.tail == "ShiftInwards"]
+
+
+STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "average pooling": lambda x: F.avg_pool2d(x, 2),
+    "maximum pooling": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "even and odd": lambda x: x[..., ::2] * x[..., 1::2] + 1,
+    "down": lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear"),
+    "rows": lambda x: (x - x.amax(-1, keepdim=True)).exp().erf().tanh(),
+    "stencil": lambda x: F.pad(x, (2, 2)).unfold(-1, 5, 1).exp().sum(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("function", STRIDED.values(), ids=STRIDED)
+def test_all_widths(plans: list[Plan], function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
+    compiled = torch.compile(function, dynamic=True)
+    for width in WIDTHS:
+        x = torch.randn(3, 5, 6, width, dtype=torch.float64).to(dtype)
+        tolerance = 2**-6 if dtype is torch.bfloat16 else 1e-5
+        torch.testing.assert_close(compiled(x), function(x), rtol=tolerance, atol=tolerance)
+    assert "out_ptr0" in shifted(plans)
+    assert halide_backend.stats()["delegation_reasons"] == {}
+
+
+def test_what_is_overwritten_is_not_computed_twice(plans: list[Plan]) -> None:
+    def in_place(x: Tensor, y: Tensor) -> Tensor:
+        return x.copy_(x.exp().erf().exp().erf() + x * y)
+
+    compiled = torch.compile(in_place, dynamic=True)
+    for width in WIDTHS:
+        x, y = torch.randn(21, width), torch.randn(21, 1)
+        expected = in_place(x.clone(), y)
+        compiled(x, y)
+        torch.testing.assert_close(x, expected)
+    assert plans and not shifted(plans)
+
+
+def test_no_operand_that_nothing_else_needs_is_overwritten(plans: list[Plan]) -> None:
+    """The product is gone behind the kernel, whose result could be stored in its place."""
+
+    def function(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return (a @ b).exp().erf().exp().erf() + c
+
+    compiled = torch.compile(function, dynamic=True)
+    for width in WIDTHS:
+        a, b, c = torch.randn(21, 5), torch.randn(5, width), torch.randn(21, 1)
+        torch.testing.assert_close(compiled(a, b, c), function(a, b, c))
+    assert "out_ptr0" in shifted(plans)
+
+
+def test_outputs_that_are_computed_together_share_guarded_loops(plans: list[Plan]) -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x[..., ::2] * x[..., 1::2], x[..., ::2] - x[..., 1::2]
+
+    compiled = torch.compile(both, dynamic=True)
+    for width in WIDTHS:
+        x = torch.randn(3, 7, width)
+        for found, expected in zip(compiled(x), both(x)):
+            torch.testing.assert_close(found, expected)
+    assert plans and not shifted(plans)
