@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sympy
+
 from halide_backend.errors import Unsupported
+from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Load, LoopProgram, Store
 from halide_backend.program.uses import sinks_of
@@ -47,6 +50,17 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
                 )
             found.add(position)
     return frozenset(found), frozenset(snapshots)
+
+
+def replaces_operand(store: Store, program: LoopProgram) -> bool:
+    """Whether Inductor may store a result in place of an operand: one whose elements are as large, and read where they
+    are written. It does so if nothing else needs the operand."""
+    bits = {buffer.name: ELEMENT[buffer.dtype][1] for buffer in (*program.inputs, *program.outputs)}
+    read: dict[str, set[sympy.Expr]] = {}
+    for value in program.values:
+        if isinstance(value.attribute, Load):
+            read.setdefault(value.attribute.buffer, set()).add(value.attribute.index)
+    return any(found == {store.index} and bits[name] == bits[store.buffer] for name, found in read.items())
 
 
 def _is_scatter(store: Store) -> bool:

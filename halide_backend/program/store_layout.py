@@ -104,13 +104,19 @@ def _scatter(store: Store, index: sympy.Expr, extent: Extent) -> OutputLayout:
     for axis in reversed(store.nest.iteration):
         # A column: the index is stride-1 in this axis and everything else moves by whole rows of it.
         others = expanded(index - axis.symbol)
-        rows = expanded(others / axis.extent)
-        whole = all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(rows))
-        static = isinstance(extent, int) and isinstance(axis.extent, int)
-        if static and axis.symbol not in others.free_symbols and whole and extent % axis.extent == 0:
+        rows, count = _quotient(others, axis.extent), _quotient(sympy.sympify(extent), axis.extent)
+        if axis.symbol not in others.free_symbols and rows is not None and count is not None:
             return OutputLayout(
                 (axis.name, "p"),
-                ((axis.extent, 1), (extent // axis.extent, axis.extent)),
+                ((axis.extent, 1), (_number(count), axis.extent)),
                 position=rows,
             )
     return OutputLayout(("p",), ((extent, 1),), position=index)
+
+
+def _quotient(whole: sympy.Expr, part: Extent) -> sympy.Expr | None:
+    """`whole` over `part`, None if that leaves a remainder, or may do so for some sizes."""
+    numerator, denominator = sympy.fraction(sympy.cancel(whole / part))
+    quotient = expanded(numerator)
+    integers = all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(quotient))
+    return quotient if denominator == 1 and integers else None

@@ -171,6 +171,19 @@ def test_outputs_of_dynamic_windows_are_boxes(
         assert not output_layout(store, program).scattered
 
 
+def test_rows_of_dynamic_length_are_added_as_rows(programs: list[LoopProgram]) -> None:
+    """Columns of a scatter that is by rows are vectors, whatever their number is."""
+    compiled = torch.compile(lambda x, i, s: x.index_add(0, i, s), dynamic=True)
+    for rows, columns in ((6, 33), (9, 3), (2, 64)):
+        x, s, i = torch.randn(rows, columns), torch.randn(12, columns), torch.randint(rows, (12,))
+        torch.testing.assert_close(compiled(x, i, s), x.index_add(0, i, s))
+    layouts = [output_layout(store, program) for program in programs for store in program.stores]
+    (scatter,) = [layout for layout in layouts if layout.scattered]
+    assert scatter.variables == ("x1", "p")
+    (columns, step), (_, row) = scatter.dims
+    assert (step, columns) == (1, row)
+
+
 def test_a_stride_of_what_may_be_empty_is_its_length_only_within_a_loop_over_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 import halide_backend
 from halide_backend import pipeline
+from halide_backend.codegen.cpu import builder
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import Split
 
 #: The first is what the plan is made for; then rows shorter than any vector, and about one and two of them.
-WIDTHS = (110, 2, 6, 14, 16, 18, 30, 32, 34, 46, 64, 66, 130)
+WIDTHS = (230, 2, 6, 14, 16, 18, 30, 32, 34, 46, 64, 66, 130)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
     "maximum pooling": lambda x: F.max_pool2d(x, 3, 2, 1),
     "even and odd": lambda x: x[..., ::2] * x[..., 1::2] + 1,
     "down": lambda x: F.interpolate(x, scale_factor=0.5, mode="bilinear"),
-    "rows": lambda x: (x - x.amax(-1, keepdim=True)).exp().erf().tanh(),
+    "rows": lambda x: (x.flip(-1) - x.amax(-1, keepdim=True)).exp().erf().tanh(),
     "stencil": lambda x: F.pad(x, (2, 2)).unfold(-1, 5, 1).exp().sum(-1),
 }
 
@@ -75,8 +76,14 @@ def test_what_is_overwritten_is_not_computed_twice(plans: list[Plan]) -> None:
     assert plans and not shifted(plans)
 
 
-def test_no_operand_that_nothing_else_needs_is_overwritten(plans: list[Plan]) -> None:
-    """The product is gone behind the kernel, whose result could be stored in its place."""
+@pytest.mark.parametrize("known", [True, False])
+def test_no_operand_is_overwritten_and_read_again(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Nothing else needs the product, and Inductor would store the result in its place. Where the rule does not see
+    that, the plan keeps Inductor from it."""
+    if not known:
+        monkeypatch.setattr(builder, "replaces_operand", lambda store, program: False)
 
     def function(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return (a @ b).exp().erf().exp().erf() + c
@@ -85,7 +92,7 @@ def test_no_operand_that_nothing_else_needs_is_overwritten(plans: list[Plan]) ->
     for width in WIDTHS:
         a, b, c = torch.randn(21, 5), torch.randn(5, width), torch.randn(21, 1)
         torch.testing.assert_close(compiled(a, b, c), function(a, b, c))
-    assert "out_ptr0" in shifted(plans)
+    assert bool(shifted(plans)) is not known
 
 
 def test_outputs_that_are_computed_together_share_guarded_loops(plans: list[Plan]) -> None:

@@ -247,11 +247,11 @@ def test_vectors_of_a_row_of_computed_length_are_blocks(fixed: bool, block: int)
     ("changes", "extent", "shifted"),
     [
         ({}, 100, False),  # dense, and quick
-        ({"work": 40}, 100, True),
-        ({"work": 40}, 1000, False),  # as well stored in place of an operand
+        ({"work": 40}, 1000, True),
         ({"traffic": 300_000}, 1000, True),
         ({"work": 40}, 15, False),  # mostly shorter than a vector
         ({"work": 40, "overwrites": True}, 1000, False),
+        ({"work": 40, "replaces": True}, 1000, False),
     ],
 )
 def test_the_last_vector_of_a_computed_length_is_shifted(changes: dict[str, Any], extent: int, shifted: bool) -> None:

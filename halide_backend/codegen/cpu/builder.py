@@ -19,6 +19,7 @@ from halide_backend.codegen.reductions import reduce_alone, write_reduction, wri
 from halide_backend.codegen.value_text import converted, element_text, value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Output, Status, known
+from halide_backend.program.aliasing import replaces_operand
 from halide_backend.program.bfloat16_values import bfloat16_values
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.loop_program import Apply, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
@@ -151,8 +152,17 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             self.func(source, Role.INLINE, loops, text, roots, bits=bits)
             *calls, text = self._turned(source, loops, bits)
             roots = []
-        overwrites = self.buffers[store.buffer].mutated
-        self.func(store.buffer, Role.OUTPUT, loops, text, roots, calls=calls, bits=bits, overwrites=overwrites)
+        self.func(
+            store.buffer,
+            Role.OUTPUT,
+            loops,
+            text,
+            roots,
+            calls=calls,
+            bits=bits,
+            overwrites=self.buffers[store.buffer].mutated,
+            replaces=replaces_operand(store, self.program),
+        )
         self._count_store(layout)
 
     def status(self) -> tuple[Status, ...]:

@@ -32,9 +32,8 @@ ROW_WORK = 128
 COPY_WORK = 2
 
 #: Operations for each element of dense rows from which on the last vector of a row is shifted inwards: 1.1 times as
-#: fast with 27 operations, 0.9 times with 3, on an Emerald Rapids. And vectors of such a row, at most: what is shifted
-#: cannot be stored in place of an input.
-SHIFTED_WORK, SHIFTED_VECTORS = 16, 16
+#: fast with 27 operations, 0.9 times with 3, on an Emerald Rapids.
+SHIFTED_WORK = 16
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
 VECTOR = Knob("vectors.bytes", (16, 32, 64, 128), "bytes of a vector; what is wider than a register takes several")
@@ -212,15 +211,16 @@ class CpuKernel:
         """The tail of the split of output `stage` along `axis` into pieces of `width` elements.
 
         In guarded iterations Halide loads each lane of a load with a stride by itself, behind a branch. What is dense
-        and quick is masked in little more time than it takes to compute the last lanes twice.
+        and quick is masked in little more time than it takes to compute the last lanes twice; and memory that is used
+        again is in a cache.
         """
         loop = loop_along(stage, axis)
-        alone = len(self.outputs) == 1 and self.transposition is None and not stage.overwrites
+        alone = len(self.outputs) == 1 and self.transposition is None and not (stage.overwrites or stage.replaces)
         if not alone or loop.fixed or loop.extent < width:
             return Split.tail
         dense = all(each.contiguous.get(axis, 0) == each.traffic for each in (stage, *self.behind([stage])))
         work = self.inlined_work(stage)
-        pays = not dense or (work >= SHIFTED_WORK and loop.extent <= SHIFTED_VECTORS * width)
+        pays = not dense or work >= SHIFTED_WORK
         why = f"{'dense' if dense else 'strided'} rows of {work} operations an element"
         return "ShiftInwards" if self.choices.flag(SHIFTED, pays, why) else Split.tail
 

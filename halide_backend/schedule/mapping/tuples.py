@@ -15,22 +15,19 @@ TUPLES = Knob("reductions.tuples", (False, True), "reduce the same elements to s
 #: Reductions that need one pass; argmin and argmax have a second one.
 _KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
-#: Bytes of a cache line.
-_LINE = 64
-
-#: Vectors of accumulators of each value of a Tuple, and its registers: as many hold operands.
-_VECTORS, _REGISTERS = 4, 8
+#: Registers for each value of a Tuple: four vectors of accumulators, and as many operands.
+_REGISTERS = 8
 
 
 def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[int, ...], ...]:
     """Positions of the reductions that are computed together: over the same axes, of elements that a load has in common
-    and that are more than half of L1, none needing another."""
+    and that would be loaded again, none needing another."""
     groups = _candidates(program, device.vector_registers // _REGISTERS)
     if not groups:
         return ()
     most = device.l1_bytes // 2
-    long = tuple(group for group in groups if _bytes(program, group[0], device) > most)
-    why = f"a second pass over more than {most} bytes of an operand would not find them in L1"
+    long = tuple(group for group in groups if _is_read_again(program, group[0], most))
+    why = f"a second pass over columns, or over more than {most} bytes of a row, would load them again"
     return (long or tuple(groups)) if choices.flag(TUPLES, bool(long), why) else ()
 
 
@@ -71,23 +68,19 @@ def _bits(value: Value) -> int:
     return 32 if value.dtype in NARROW_FLOATS else ELEMENT[value.dtype][1]
 
 
-def _bytes(program: LoopProgram, position: int, device: Cpu) -> int:
-    """Bytes of memory that a reduction reads before another one reads them again, of typical extents: those of one of
-    its results, or across memory, in whole lines, of as many as have their accumulators in registers."""
+def _is_read_again(program: LoopProgram, position: int, most: int) -> bool:
+    """Whether a second pass would load operands of a reduction again: across memory any does, along memory one over
+    more than `most` bytes, of typical extents."""
     value = program.values[position]
     reduction = value.attribute
     assert isinstance(reduction, Reduction)
     reduced = frozenset(axis.name for axis in reduction.axes)
-    steps = math.prod(axis.hint for axis in reduction.axes)
     operand = value.operands[0]
     loads = [load for axes, load in _loads(program, operand) if reduced <= axes]
-    along = any(is_contiguous(load.index, axis) for load in loads for axis in reduced)
-    each = _bits(program.values[operand]) // 8
-    if not along:
-        hints = {axis.name: axis.hint for axis in program.axes}
-        columns = math.prod(hints[axis] for axis in value.axes)
-        each = max(_LINE, min(columns * each, _VECTORS * device.vector_bytes))
-    return steps * each * max(1, len({load.buffer for load in loads}))
+    if not any(is_contiguous(load.index, axis) for load in loads for axis in reduced):
+        return True
+    steps = math.prod(axis.hint for axis in reduction.axes)
+    return steps * _bits(program.values[operand]) // 8 * max(1, len({load.buffer for load in loads})) > most
 
 
 def _loads(program: LoopProgram, position: int) -> list[tuple[frozenset[str], Load]]:
