@@ -28,6 +28,7 @@ from halide_backend.program.loop_program import (
     Store,
     Value,
 )
+from halide_backend.program.store_layout import is_scatter
 
 #: Points beyond the end of a nest that its blocks and threads may count, all rounding up included.
 _BEYOND = 1 << 16
@@ -86,6 +87,9 @@ def _strides(store: Store) -> Iterator[sympy.Expr]:
         coefficient = index.coeff(axis.symbol)
         if not coefficient.is_Integer:
             yield coefficient
+    if is_scatter(store):
+        # Its rows are as long as a loop.
+        yield from (axis.extent for axis in store.nest.iteration if isinstance(axis.extent, sympy.Expr))
 
 
 def _points(axes: Sequence[Axis]) -> Extent:

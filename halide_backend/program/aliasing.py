@@ -6,8 +6,8 @@ import sympy
 
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import values_of
 from halide_backend.program.loop_program import Load, LoopProgram, Store
+from halide_backend.program.store_layout import is_scatter
 from halide_backend.program.uses import sinks_of
 
 
@@ -26,7 +26,7 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
         return frozenset(), frozenset()
     sinks = sinks_of(program)
     checks = {f"check {number}" for number in range(len(program.checks))}
-    scatters = {f"store {number}" for number, store in enumerate(program.stores) if _is_scatter(store)}
+    scatters = {f"store {number}" for number, store in enumerate(program.stores) if is_scatter(store)}
     found: set[int] = set()
     snapshots: set[int] = set()
     for position, value in enumerate(program.values):
@@ -36,7 +36,7 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
         number, store = _overwriting(program, load.buffer)
         moved = load.index != store.index or store.mode is not None or bool(value.operands)
         if moved or sinks[position] & checks:
-            if len(program.stores) > 1 or _is_scatter(store):
+            if len(program.stores) > 1 or is_scatter(store):
                 raise Unsupported(
                     "overwritten-memory-read-elsewhere",
                     f"{load.buffer} is read at {load.index}, and overwritten at {store.index}",
@@ -61,10 +61,6 @@ def replaces_operand(store: Store, program: LoopProgram) -> bool:
         if isinstance(value.attribute, Load):
             read.setdefault(value.attribute.buffer, set()).add(value.attribute.index)
     return any(found == {store.index} and bits[name] == bits[store.buffer] for name, found in read.items())
-
-
-def _is_scatter(store: Store) -> bool:
-    return store.mode is not None or bool(values_of(store.index))
 
 
 def _overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import sympy
 
-from halide_backend.program.index import FloorDiv, expanded
+from halide_backend.program.index import FloorDiv, expanded, values_of
 from halide_backend.program.loop_program import Axis, Extent, LoopProgram, Store
 
 #: Layouts that are kept: mapping, rules and text of a kernel ask for those of the same stores.
@@ -30,6 +30,11 @@ class OutputLayout:
     @property
     def scattered(self) -> bool:
         return self.position is not None
+
+
+def is_scatter(store: Store) -> bool:
+    """Whether data say where elements go, or they are added to what is there."""
+    return store.mode is not None or bool(values_of(store.index))
 
 
 def output_layout(store: Store, program: LoopProgram) -> OutputLayout:
@@ -105,7 +110,9 @@ def _scatter(store: Store, index: sympy.Expr, extent: Extent) -> OutputLayout:
         # A column: the index is stride-1 in this axis and everything else moves by whole rows of it.
         others = expanded(index - axis.symbol)
         rows, count = _quotient(others, axis.extent), _quotient(sympy.sympify(extent), axis.extent)
-        if axis.symbol not in others.free_symbols and rows is not None and count is not None:
+        # Halide reads a stride that is no number from the buffer, unless it is an argument: only those of scatters are.
+        named = isinstance(axis.extent, int) or is_scatter(store)
+        if named and axis.symbol not in others.free_symbols and rows is not None and count is not None:
             return OutputLayout(
                 (axis.name, "p"),
                 ((axis.extent, 1), (_number(count), axis.extent)),

@@ -505,3 +505,21 @@ def test_columns_of_a_transposed_operand_are_computed_in_its_tiles(check: Check)
         return torch.atan2(x, x.abs() + 1).t()[:, None].expand(17, 17, 31).contiguous()
 
     assert check(function, torch.randn(31, 17)).kernels == 1
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(255, 3), (20, 40)])
+def test_rows_of_a_padded_tensor_are_stored_at_computed_positions(rows: int, columns: int) -> None:
+    """Seed 1106667: with dynamic sizes such a row is as long as a loop, but its length is no size of the program. Halide
+    read the stride from the buffer then, where there is none."""
+    text = f"""
+# a0: ({rows}, {columns}) float32 normal contiguous seed 1
+# a1: (13,) int64 permutation:{rows} contiguous seed 2
+# a2: (13, {columns + 4}) float32 normal contiguous seed 3
+# with dynamic shapes
+def program(a0, a1, a2):
+    v0 = F.pad(a0, (1, 3), value=1)
+    v1 = v0.clone().index_put((a1,), a2)
+    return v1,
+"""
+    outcome = check_program(parse(text))
+    assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})
