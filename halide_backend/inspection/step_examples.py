@@ -23,6 +23,7 @@ from halide_backend.schedule.device import device_of
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import (
     Atomic,
+    BoundStorage,
     CloneIn,
     ComputeAt,
     ComputeInline,
@@ -129,7 +130,14 @@ def stencil() -> LoopProgram:
     return _program(values, [(4, (_X0, _X1))], rows=ROWS + 2)
 
 
-_EXP = "exp_0"  # the Func of a stencil's exponential
+def squashed() -> LoopProgram:
+    """out_ptr0[x1, x0] = tanh(exp(in_ptr0))."""
+    values = _values()
+    values.append(Value.of("tanh", "float32", (1,), None, values))
+    return _program(values, [(2, (_X0, _X1))])
+
+
+_EXP = "exp_0"  # the Func of an exponential that is read twice, or by a function
 _AT_ROW = ComputeAt(_EXP, "out_ptr0", "x0")
 _CUT = Split("sum_0", "r_0$x", "r$o", "r$i", 8, update=0)
 
@@ -173,5 +181,11 @@ EXAMPLES: dict[type[Step], Example] = {
     CloneIn: Example(stencil(), (CloneIn(_EXP, "out_ptr0", "again"), ComputeAt("again", "out_ptr0", "x0")), 0),
     ReorderStorage: Example(stencil(), (_AT_ROW, StoreRoot(_EXP), ReorderStorage(_EXP, ("x0", "x1"))), 2),
     Prefetch: Example(pointwise(), (Prefetch("out_ptr0", "in_ptr0", "x0", "x0", 2),), 0, "prefetch"),
+    BoundStorage: Example(
+        squashed(),
+        (Split("out_ptr0", "x1", "x1", "xi", 5), ComputeAt(_EXP, "out_ptr0", "x1"), BoundStorage(_EXP, "x1", 8)),
+        2,
+        "allocate exp_0[float32 * 8]",
+    ),
     ComputeWith: Example(two_outputs(), (ComputeWith("out_ptr1", "out_ptr0", "x1"),), 0),
 }

@@ -26,10 +26,11 @@ Every list is checked before Halide sees it (`halide_backend/schedule/legality/`
 give another result, or none in bounded time, is an `IllegalPlan`, which names the step and the reason. The check looks
 at the `StageGraph` in the text (`STAGES`): the loops of each Func, and what it is in its kernel (its role).
 
-The examples are five small kernels of 24 rows, `x0`, and 32 columns, `x1`, compiled for AVX2:
+The examples are six small kernels of 24 rows, `x0`, and 32 columns, `x1`, compiled for AVX2:
 
 - a pointwise one: `out_ptr0[x1, x0] = exp(in_ptr0[x1, x0])`;
 - one with the Func `exp_0`, which is that exponential: `out_ptr0[x1, x0] = exp_0[x1, x0] + exp_0[x1, x0 + 2]`;
+- one of its hyperbolic tangent, with the same Func: `out_ptr0[x1, x0] = tanh(exp_0[x1, x0])`;
 - one with the Func `sum_0`, the sum of the exponentials of a row, which is stored as `out_ptr0[x0]`;
 - one with the Func `max_0`, the maximum of a row of `in_ptr0`, which is stored as `out_ptr0[x0]`;
 - one of two outputs: `out_ptr0` is the exponential of `in_ptr0`, and `out_ptr1` is `-in_ptr0`.
@@ -82,6 +83,10 @@ LEGAL: dict[type[Step], str] = {
     steps.BoundExtent: (
         "with an extent of 1 for an outer axis, if all loops along this axis are outside of the Func; on a GPU also "
         "with as many points as a block has of what its threads share."
+    ),
+    steps.BoundStorage: (
+        "on a CPU, for a Func inside of a loop of an output, if all that needs it is there, and what is needed of it "
+        "at a time is known and not more."
     ),
     steps.GpuBlocks: "on a GPU, for every output; at most three loops, outermost.",
     steps.GpuThreads: (

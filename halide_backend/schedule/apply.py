@@ -196,6 +196,10 @@ class _Application:
         self.funcs[each.func].bound_extent(_var(each.var), each.extent)
 
     @take.register
+    def _(self, each: step.BoundStorage) -> None:
+        self.funcs[each.func].bound_storage(_var(each.var), each.extent)
+
+    @take.register
     def _(self, each: step.GpuBlocks) -> None:
         self.definition(each).gpu_blocks(*(_var(name) for name in each.vars))
 

@@ -235,6 +235,15 @@ class BoundExtent(Step):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class BoundStorage(Step):
+    """Keep room for `extent` points of the Func along `var`, however many of them are computed: storage of a fixed size
+    is on the stack."""
+
+    var: str
+    extent: int
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class GpuBlocks(Step):
     """Run each iteration of the loops `vars`, innermost first, in a block of threads of its own."""
 

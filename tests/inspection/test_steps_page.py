@@ -11,7 +11,16 @@ from kernel_runs import KernelRuns
 
 from halide_backend.inspection import steps_page
 from halide_backend.inspection.loop_nests import LoopNests
-from halide_backend.inspection.step_examples import COLUMNS, EXAMPLES, ROWS, row_maxima, row_sums, stencil, two_outputs
+from halide_backend.inspection.step_examples import (
+    COLUMNS,
+    EXAMPLES,
+    ROWS,
+    row_maxima,
+    row_sums,
+    squashed,
+    stencil,
+    two_outputs,
+)
 from halide_backend.schedule import steps
 from halide_backend.schedule.steps import Step
 
@@ -20,7 +29,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "schedule-steps.md"
 pytest.importorskip("halide")
 
 #: Steps that change how a loop is compiled, and no loop.
-SILENT = {steps.NeverPartition, steps.StoreIn, steps.FoldStorage, steps.Prefetch, steps.ReorderStorage}
+SILENT = {
+    steps.BoundStorage,
+    steps.NeverPartition,
+    steps.StoreIn,
+    steps.FoldStorage,
+    steps.Prefetch,
+    steps.ReorderStorage,
+}
 
 #: Steps of kernels for a GPU, which are legal only together (tests/golden has kernels with them).
 OF_A_GPU = {steps.Bound, steps.BoundExtent, steps.GpuBlocks, steps.GpuThreads, steps.AllowRaceConditions}
@@ -75,6 +91,8 @@ def expected(x: np.ndarray, program: object) -> dict[int, np.ndarray]:
         return {1: first.max(1)}
     if program == two_outputs():
         return {1: np.exp(first), 2: -first}
+    if program == squashed():
+        return {1: np.tanh(np.exp(first))}
     if program == stencil():
         return {1: np.exp(first) + np.exp(x[2 : ROWS + 2])}
     return {1: np.exp(first)}

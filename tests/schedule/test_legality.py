@@ -20,6 +20,7 @@ from halide_backend.schedule.steps import (
     Atomic,
     Bound,
     BoundExtent,
+    BoundStorage,
     CloneIn,
     ComputeAt,
     ComputeInline,
@@ -62,6 +63,16 @@ def kernel(**changes: object) -> StageGraph:
     value = replace(Stage("value", Role.SHARED, LOOPS), **changes)  # type: ignore[arg-type]
     total = Stage("total", Role.REDUCTION, (ROWS,), ("value",), (Loop("r$x", 1000, "x1"),), "sum")
     return StageGraph((value, total, Stage("out", Role.OUTPUT, LOOPS, ("value", "total"))), ("x0",))
+
+
+def shared(shifted: tuple[str, ...] = ()) -> StageGraph:
+    """An output that needs a value at its own place, and at others along the axes `shifted`."""
+    value = Stage("value", Role.SHARED, LOOPS, shifted=shifted)
+    return StageGraph((value, Stage("out", Role.OUTPUT, LOOPS, ("value",))), ("x0", "x1"))
+
+
+def stencil() -> StageGraph:
+    return shared(("x1",))
 
 
 def scatter() -> StageGraph:
@@ -283,6 +294,31 @@ def test_the_rules_are_legal() -> None:
         ),
         (kernel, [AT, ComputeAt("value", "out", "x0"), FoldStorage("value", "x0", 2)], "take turns only"),
         (kernel, [AT, ComputeAt("value", "out", "x0"), StoreIn("value", "Stack")], "on a thread's stack"),
+        (kernel, [AT, BoundStorage("value", "x1", 1000)], "inside of a loop"),
+        (kernel, [AT, BoundStorage("out", "x1", 1000)], "or it is an output"),
+        (kernel, [AT, INSIDE, BoundStorage("value", "x1", 1000)], "total needs it, too"),
+        (shared, [ComputeAt("value", "out", "x0"), BoundStorage("value", "x1", 999)], "out needs 1000 points"),
+        (
+            shared,
+            [Split("out", "x1", "o", "i", 16), ComputeAt("value", "out", "o"), BoundStorage("value", "x1", 8)],
+            "out needs 16 points",
+        ),
+        (
+            shared,
+            [
+                Fuse("out", "x1", "x0", "f"),
+                Split("out", "f", "o", "i", 16),
+                ComputeAt("value", "out", "o"),
+                BoundStorage("value", "x1", 16),
+            ],
+            "out needs 16 points at a time, or more",
+        ),
+        (
+            shared,
+            [ComputeAt("value", "out", "x0"), StoreRoot("value"), BoundStorage("value", "x1", 1000)],
+            "where it is computed",
+        ),
+        (stencil, [ComputeAt("value", "out", "x0"), BoundStorage("value", "x1", 1000)], "is not known"),
         (kernel, [AT, StoreIn("value", "GPUShared")], "may not use this memory"),
         (
             kernel,
@@ -308,6 +344,19 @@ def test_the_last_steps_of_an_output_may_be_computed_twice() -> None:
     assert refusal(kernel(), steps) is None
     # What is stored for a whole row does not move with the vectors of it.
     assert refusal(kernel(), [*steps[:-1], INSIDE, StoreRoot("value")]) is None
+
+
+def test_room_for_what_a_vector_needs() -> None:
+    cut = Split("out", "x1", "o", "i", 16)
+    steps = [cut, Vectorize("out", "i"), ComputeAt("value", "out", "o"), BoundStorage("value", "x1", 16)]
+    assert refusal(shared(), steps) is None
+    # What else is computed there needs no more.
+    graph = shared()
+    other = Stage("other", Role.SHARED, LOOPS, ("value",))
+    both = StageGraph((graph.stages[0], other, replace(graph.stages[1], calls=("value", "other"))), graph.outer)
+    assert refusal(both, [*steps, ComputeAt("other", "out", "o")]) is None
+    found = refusal(both, [*steps, ComputeAt("other", "out", "x0")])
+    assert found is not None
 
 
 def test_outputs_together_are_not_shifted() -> None:

@@ -66,6 +66,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
         unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u", few_vectors)
         together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few_rows)
+        together_in_row = next((step.factor for step in unrolled if isinstance(step, Split)), 1)
         within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block, tail=kernel.tail(stage, column, block)),
@@ -79,12 +80,12 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
             steps += tasks.shared(stage.name)
     if streamed:
         return Nest(tuple(steps))
-    var = f"{column}_b"
+    var, width = f"{column}_b", 0
     if not kernel.reduces and all(same_loops(stage, parent) for stage in kernel.outputs):
-        var = f"{column}_i_o"
+        var, width = f"{column}_i_o", lanes * together_in_row
     steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
-    return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis)
+    return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, width=width)
 
 
 def _streamed(kernel: CpuKernel, others: list[str]) -> bool:

@@ -62,7 +62,8 @@ class Nest:
 
     `around` has the loop of the parent along each axis around that, outermost first: the level at which what is read
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
-    `storage` is the loop of one task, where the level is a loop inside it.
+    `storage` is the loop of one task, where the level is a loop inside it. `width` is the number of elements along the
+    contiguous axis that the level computes at a time, if that is known whatever the sizes are.
     """
 
     steps: tuple[Step, ...]
@@ -70,6 +71,7 @@ class Nest:
     around: tuple[tuple[str, Level], ...] = ()
     threads: str = ""
     storage: Level | None = None
+    width: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halide_backend.schedule.cpu.kernel import PARALLEL_WORK, CpuKernel, Nest, has, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import ComputeAt, ComputeRoot, Parallel, Reorder, Step, StoreAt
+from halide_backend.schedule.steps import BoundStorage, ComputeAt, ComputeRoot, Parallel, Reorder, Step, StoreAt
 
 STORED = Knob("stored.stores", (False, True), "keep a value that several uses share, instead of computing it for each")
 
@@ -42,6 +42,10 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if nest.storage and stage.role is Role.SHARED and not all(loop.fixed for loop in stage.loops):
         # What has no fixed size is no array on the stack: one allocation for all rows of a task.
         steps.append(StoreAt(stage.name, nest.storage.parent, nest.storage.var))
+    column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), None)
+    if nest.width and column is not None and not column.fixed:
+        # At the end of a loop fewer are computed; without a fixed size each vector would be allocated.
+        steps.append(BoundStorage(stage.name, column.name, nest.width))
     inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     loop = next(iter(columns or inner), None)

@@ -318,7 +318,7 @@ class Directives(Reader):
 
     # -- storage -----------------------------------------------------------------------------------------------
 
-    def _bounded(self, each: step.Bound | step.BoundExtent) -> Loop:
+    def _dimension(self, each: step.Bound | step.BoundExtent | step.BoundStorage | step.AlignStorage) -> Loop:
         stage = self.nests.stages[each.func]
         loop = next((loop for loop in stage.loops if loop.name == each.var), None)
         if loop is None or stage.role in (Role.OUTPUT, Role.SCATTER):
@@ -327,13 +327,13 @@ class Directives(Reader):
 
     @take.register
     def _(self, each: step.Bound) -> None:
-        loop = self._bounded(each)
+        loop = self._dimension(each)
         if (each.minimum, each.extent) != (0, loop.extent) or not loop.fixed or self.nests.has_more(each.func):
             refuse(self.number, each, f"the dimension is known to have the {loop.extent} points from 0 on")
 
     @take.register
     def _(self, each: step.BoundExtent) -> None:
-        loop = self._bounded(each)
+        loop = self._dimension(each)
         if each.extent not in (1, self._shared(each.func, loop)) or (
             self.nests.on_gpu and loop.axis not in self.nests.outer
         ):
@@ -354,10 +354,14 @@ class Directives(Reader):
         return tiling.side if role is Role.GROUP_REDUCTION and tiling.kind is TilingKind.COLUMNS else 1
 
     @take.register
+    def _(self, each: step.BoundStorage) -> None:
+        self.only_on(each, gpu=False)
+        self._dimension(each)
+        self.integer(each, each.extent, 1, 1 << 10, "the extent")
+
+    @take.register
     def _(self, each: step.AlignStorage) -> None:
-        stage = self.nests.stages[each.func]
-        if each.var not in [loop.name for loop in stage.loops] or stage.role in (Role.OUTPUT, Role.SCATTER):
-            refuse(self.number, each, f"{each.var!r} is no dimension of the Func, or it is an output")
+        self._dimension(each)
         self.integer(each, each.alignment, 1, 1 << 10, "the alignment")
 
     @take.register

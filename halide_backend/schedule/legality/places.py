@@ -8,7 +8,7 @@ from halide_backend.errors import IllegalPlan, OldValueLost
 from halide_backend.schedule.legality.nests import Kind, NestLoop, Nests, Place, points
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import BoundExtent, FoldStorage, Split, Step, StoreIn
+from halide_backend.schedule.steps import BoundExtent, BoundStorage, FoldStorage, Split, Step, StoreIn
 
 #: Points that may be computed again, however few the kernel has, and how many times as many as it has.
 REPEATED_POINTS, REPEATS = 1 << 22, 16
@@ -43,6 +43,8 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
             refuse(number, step, "lines take turns only where storage outlives what is computed", "add a StoreAt")
         if isinstance(step, BoundExtent):
             _check_points(nests, number, step)
+        if isinstance(step, BoundStorage):
+            _check_room(nests, number, step)
         if isinstance(step, StoreIn) and step.memory == "Stack":
             _check_stack(nests, number, step)
 
@@ -134,6 +136,29 @@ def _check_windows(nests: Nests, steps: list[Step], func: str) -> None:
             needed = f"{length} points are needed at a time" if length else "it may have more points than its loops"
             refuse(number, step, f"{func} is stored outside of where it is computed, and {needed}", "store it there")
         lengths |= {step.outer: length // step.factor, step.inner: step.factor}
+
+
+def _check_room(nests: Nests, number: int, step: BoundStorage) -> None:
+    """What is computed at a time is as much as the loops of an output inside of that place run along, and there is room
+    for it. Without room Halide would write beyond the storage."""
+    place = nests.computed.get(step.func)
+    if place is None or not place.consumer or step.func in nests.stored:
+        refuse(number, step, "it is not stored where it is computed, inside of a loop", "add a ComputeAt")
+    together = {place.consumer, *(name for name, child in nests.children.items() if child.consumer == place.consumer)}
+    for user in nests.users(step.func) - together:
+        beside = nests.computed.get(user)
+        same = beside is not None and (beside.consumer, beside.var) == (place.consumer, place.var)
+        if not same or nests.stages[user].role not in (*_PLAIN, Role.PRESERVED):
+            refuse(number, step, f"{user} needs it, too, and may need more of it")
+    axis = next(loop.axis for loop in nests.stages[step.func].loops if loop.name == step.var)
+    level = nests.nests[place.consumer, None].find(place.var)
+    if nests.stages[place.consumer].role is not Role.OUTPUT or level is None or nests.has_more(step.func):
+        refuse(number, step, "how much of it is needed at a time is not known")
+    for user in together:
+        inside = [loop for loop in nests.nests[user, None].loops[:level] if axis in loop.axes]
+        needed = math.prod(loop.extent for loop in inside)
+        if needed > step.extent or any(not loop.fixed or len(loop.axes) > 1 for loop in inside):
+            refuse(number, step, f"{user} needs {needed} points at a time, or more", "give it room for them")
 
 
 def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
