@@ -13,8 +13,19 @@ from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
 from halide_backend.inspection.knobs_page import declared
-from halide_backend.program.index import FloorDiv, ValueSymbol
-from halide_backend.program.loop_program import Buffer, Indirect, Load, Nest, Reduction, Store
+from halide_backend.program.index import FloorDiv, SizeSymbol, ValueSymbol
+from halide_backend.program.loop_program import (
+    Axis,
+    Buffer,
+    Indirect,
+    Load,
+    LoopProgram,
+    Nest,
+    Reduction,
+    Size,
+    Store,
+    Value,
+)
 from halide_backend.schedule import cpu
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.knobs import Choice, Choices, Knob
@@ -241,8 +252,38 @@ def test_a_setting_changes_the_steps() -> None:
     assert not any(isinstance(step, Parallel) for step in serial)
 
 
+class EveryOther(Builder):
+    """Every other element of a row of unknown length, of which there are typically as many as the extent says."""
+
+    def program(self) -> LoopProgram:
+        length = SizeSymbol("n0", nonnegative=True)
+        axis = Axis("x0", length, self.extents[0])
+        load = Value.of("load", "float32", (), Load("in_ptr0", 2 * axis.symbol), [])
+        return LoopProgram(
+            inputs=(Buffer("in_ptr0", "float32", 2 * length, 0),),
+            outputs=(Buffer("out_ptr0", "float32", length, 1000),),
+            values=(load, Value.of("neg", "float32", (0,), None, [load])),
+            stores=(Store("out_ptr0", axis.symbol, 1, Nest((axis,))),),
+            checks=(),
+            outer=(axis,),
+            sizes=(Size("n0", length, hint=self.extents[0]),),
+        )
+
+
+@pytest.mark.parametrize("setting", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 5, 15, 16, 17, 33, 300])
+def test_settings_of_rows_of_unknown_length(length: int, setting: bool) -> None:
+    builder, x = EveryOther((300,)), torch.randn(2 * length)
+    builder.results.append(torch.empty(length))
+    knobs = {"vectors.shifted": setting}
+    (found,) = builder.run(x, length, knobs=knobs)  # type: ignore[arg-type]
+    torch.testing.assert_close(found, -x[::2], rtol=0, atol=0)
+    assert ("ShiftInwards" in builder.text(knobs=knobs)) is setting
+
+
 def test_the_kernels_here_ask_for_every_knob_of_a_cpu() -> None:
-    names = {choice.knob.name for made in MADE for extents in EXTENTS for choice in choices_of(made(extents)[0])}
+    builders = [made(extents)[0] for made in MADE for extents in EXTENTS]
+    names = {choice.knob.name for builder in (*builders, EveryOther((300,))) for choice in choices_of(builder)}
     assert {knob.name for _, knob in declared(cpu)} - names == set()
     assert {"parallel.threads", "column_blocks.rows", "functions.stores", "scatters.block", "transposes.side"} <= names
 
