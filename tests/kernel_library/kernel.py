@@ -98,10 +98,10 @@ class Builder:
         )
 
     def run(
-        self, *arguments: torch.Tensor, schedule: Any = None, knobs: Any = None, level: str = ""
+        self, *arguments: torch.Tensor | int, schedule: Any = None, knobs: Any = None, level: str = ""
     ) -> list[torch.Tensor]:
-        """Compile and call; `schedule` maps the stages to steps (default: the rules for this machine), `level` is the
-        name of a target that runs here."""
+        """Compile and call with inputs, and sizes after them; `schedule` maps the stages to steps (default: the rules
+        for this machine), `level` is the name of a target that runs here."""
         text = self.text(schedule, knobs)
         name = f"kernel_{next(_numbers)}"
         compiled = compile_kernel(text, Target.named(level), name)

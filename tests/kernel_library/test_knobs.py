@@ -276,7 +276,7 @@ def test_settings_of_rows_of_unknown_length(length: int, setting: bool) -> None:
     builder, x = EveryOther((300,)), torch.randn(2 * length)
     builder.results.append(torch.empty(length))
     knobs = {"vectors.shifted": setting}
-    (found,) = builder.run(x, length, knobs=knobs)  # type: ignore[arg-type]
+    (found,) = builder.run(x, length, knobs=knobs)
     torch.testing.assert_close(found, -x[::2], rtol=0, atol=0)
     assert ("ShiftInwards" in builder.text(knobs=knobs)) is setting
 

@@ -31,8 +31,8 @@ ROW_WORK = 128
 #: Work of a Func that is one load: the load and its store.
 COPY_WORK = 2
 
-#: Operations for each element of dense rows from which on the last vector of a row is shifted inwards: 1.1 times as
-#: fast with 27 operations, 0.9 times with 3, on an Emerald Rapids.
+#: Operations for each element of dense rows from which on the last vector of a row is shifted inwards: with 27 that was
+#: faster than a guard, with 3 slower (docs/design/schedules.md).
 SHIFTED_WORK = 16
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
