@@ -29,6 +29,7 @@ from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.exc import InductorError
 from torch._inductor.runtime.hints import DeviceProperties
+from torch._inductor.scheduler import BaseSchedulerNode
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "golden"))
@@ -45,7 +46,9 @@ from halide_backend.build.target import Target  # noqa: E402
 from halide_backend.capture.scheduling import HalideScheduling  # noqa: E402
 from halide_backend.codegen.planned_kernel import plan_kernel  # noqa: E402
 from halide_backend.errors import HalideBackendError  # noqa: E402
-from halide_backend.graph_passes.reduction_splits import near_divisor  # noqa: E402
+from halide_backend.graph_passes import device_pass  # noqa: E402
+from halide_backend.graph_passes.reduction_splits import parts  # noqa: E402
+from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps  # noqa: E402
 from halide_backend.schedule.device import Gpu, device_of  # noqa: E402
 
 H200 = Target.cuda(9, 0)
@@ -128,12 +131,16 @@ def lowered_as_for(device: Gpu) -> Iterator[None]:
     def without_one_step(self: HalideScheduling, of: object) -> object:
         return features(self, of) - {BackendFeature.REDUCE_TO_SINGLE_ELEMENT}
 
-    def even(of: object, length: int, *rest: object, **named: object) -> int:
-        return near_divisor(int(length), int(factor(of, length, *rest, **named)))
+    def even(of: object, reduction_numel_hint: int, numel_hint: int, inner_reduction: bool) -> int:
+        count = factor(of, reduction_numel_hint, numel_hint, inner_reduction)
+        return parts(int(reduction_numel_hint), int(numel_hint), int(count), along_memory=inner_reduction)
 
     with (
         mock.patch.object(DeviceProperties, "create", staticmethod(lambda of: properties)),
         mock.patch.object(ir, "is_gpu", lambda of: True),
+        mock.patch.object(ir, "is_cpu", lambda of: False),
+        mock.patch.object(BaseSchedulerNode, "is_gpu", lambda self: True),
+        mock.patch.object(device_pass, "store_what_filters_read", lambda graph: reduce_in_two_steps(graph, "cpu")),
         mock.patch.object(HalideScheduling, "get_backend_features", without_one_step),
         mock.patch.object(InductorChoices, "reduction_split_factor", staticmethod(even)),
     ):

@@ -100,6 +100,12 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
         Func that has it."""
 
     @abstractmethod
+    def reduce_together(
+        self, kinds: Sequence[str], operands: Sequence[str], loops: Sequence[Loop], value: Value
+    ) -> tuple[list[str], str]:
+        """The same of several Funcs `operands`, which have `loops`, to values with the axes of `value`."""
+
+    @abstractmethod
     def output(self, store: Store) -> Output:
         """Write the Func of a store; returns the kernel's argument."""
 

@@ -58,6 +58,8 @@ def reduce_alone(
 
 def write_tuple(builder: KernelBuilder[Any], positions: Sequence[int]) -> None:
     """Write the Func that reduces to all of the values `positions`, which have the same loops, and their texts."""
+    for position in positions:
+        builder.reference(builder.program.values[position].operands[0])
     values = [builder.program.values[position] for position in positions]
     reductions = [value.attribute for value in values if isinstance(value.attribute, Reduction)]
     kinds = [reduction.kind for reduction in reductions]
@@ -65,30 +67,54 @@ def write_tuple(builder: KernelBuilder[Any], positions: Sequence[int]) -> None:
     axes = {axis.name for axis in reductions[0].axes} | builder.program.values[operands[0]].axes
     loops = builder.axes.loops(axes)
     encoded = [builder.encode(kind, o, loops, f"t{o}", [o]) for kind, o in zip(kinds, operands)]
-    _, updates, places = builder.rdom(axis.name for axis in reductions[0].axes)
+    totals, whole = builder.reduce_together(kinds, encoded, loops, values[0])
+    for position, kind, operand, total in zip(positions, kinds, operands, totals):
+        builder.calls[position] = whole
+        builder.lines.append(f"t{position} = reductions.decode({kind!r}, t{operand}.type(), {total})")
+
+
+def reduce_together_alone(
+    builder: KernelBuilder[Any], kinds: Sequence[str], operands: Sequence[str], loops: Sequence[Loop], value: Value
+) -> tuple[list[str], str]:
+    """`KernelBuilder.reduce_together` by one thread, over an RDom of all reduced axes."""
+    assert isinstance(value.attribute, Reduction)
+    _, updates, places = builder.rdom(axis.name for axis in value.attribute.axes)
     arguments = [places.get(loop.name, loop.name) for loop in loops]
-    elements = [f"hl.Expr({call_text(func, arguments)})" for func in encoded]
+    elements = [f"hl.Expr({call_text(func, arguments)})" for func in operands]
+    starts = [f"reductions.initial({kind!r}, {element})" for kind, element in zip(kinds, elements)]
+    own, name = define_tuple(builder, kinds, operands, builder.axes.loops(value.axes), updates, starts, elements)
+    return [f"hl.Expr({own}[{k}])" for k in range(len(kinds))], name
+
+
+def define_tuple(
+    builder: KernelBuilder[Any],
+    kinds: Sequence[str],
+    operands: Sequence[str],
+    loops: Sequence[Loop],
+    updates: Sequence[Loop],
+    starts: Sequence[str],
+    elements: Sequence[str],
+) -> tuple[str, str]:
+    """Write a Func over `loops` of a Tuple: `starts`, then combined with each of the `elements` of Funcs `operands` in
+    the loops `updates`; the text of a call at its own Vars, and its name."""
     name = builder.unique_name("reductions")
     stage = Stage(
         name,
         Role.REDUCTION,
-        tuple(builder.axes.loops(values[0].axes)),
-        calls=tuple(dict.fromkeys(encoded)),
-        updates=updates,
+        tuple(loops),
+        calls=tuple(dict.fromkeys(operands)),
+        updates=tuple(updates),
         operator=" ".join(_OPERATORS.get(kind, kind) for kind in kinds),
-        bits=builder.stage(encoded[0]).bits,
+        bits=builder.stage(operands[0]).bits,
     )
     own = call_text(name, [loop.name for loop in stage.loops])
-    start = [f"reductions.initial({kind!r}, {element})" for kind, element in zip(kinds, elements)]
-    step = [
+    steps = [
         f"reductions.combine({kind!r}, hl.Expr({own}[{k}]), ops.opaque({element}))"
         for k, (kind, element) in enumerate(zip(kinds, elements))
     ]
-    builder.lines += [f'{name} = hl.Func("{name}")', *(f"{own} = hl.Tuple([{', '.join(e)}])" for e in (start, step))]
+    builder.lines += [f'{name} = hl.Func("{name}")', *(f"{own} = hl.Tuple([{', '.join(e)}])" for e in (starts, steps))]
     builder.stages.append(stage)
-    for k, (position, kind, operand) in enumerate(zip(positions, kinds, operands)):
-        builder.calls[position] = name
-        builder.lines.append(f"t{position} = reductions.decode({kind!r}, t{operand}.type(), hl.Expr({own}[{k}]))")
+    return own, name
 
 
 def reduction_stage(

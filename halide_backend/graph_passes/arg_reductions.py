@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from halide_backend.graph_passes.reduction_splits import near_divisor
+from halide_backend.graph_passes.reduction_splits import LINES, near_divisor
 
 _aten = torch.ops.aten
 _KINDS = (_aten.argmax.default, _aten.argmin.default)
 
-#: Lines that are as many as a GPU has work for (two for each SM of an H200), and bytes of a part: a block keeps as many
-#: in shared memory, and looks at them twice, for the best element and for its place.
-_LINES, _PART_BYTES = 264, 1 << 15
+#: Bytes of a part: a block keeps as many in shared memory, and looks at them twice, for the best element and for its
+#: place.
+_PART_BYTES = 1 << 15
 
 
 def split_arg_reductions(graph: GraphModule) -> None:
@@ -44,7 +44,7 @@ def _split(node: Node) -> None:
     lines = math.prod(shape) // max(length, 1)
     wanted = length * value.dtype.itemsize // _PART_BYTES
     parts = near_divisor(length, wanted)
-    if lines >= _LINES or wanted < 2 or length % parts:
+    if lines >= LINES or wanted < 2 or length % parts:
         return
     with node.graph.inserting_before(node):
         divided = [*shape[:place], parts, length // parts, *shape[place + 1 :]]

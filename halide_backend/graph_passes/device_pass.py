@@ -20,6 +20,7 @@ from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.templates import render_for_own_backend
+from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps
 from halide_backend.graph_passes.upsampling_gradients import sum_upsampling_gradients
 from halide_backend.products.choice import Choice
 from halide_backend.selection import is_selected
@@ -55,6 +56,7 @@ class DevicePass(CustomGraphModulePass):
             choose_even_splits()
             accumulate_in_float32(graph)
             split_arg_reductions(graph)
+            reduce_in_two_steps(graph)
 
     def uuid(self) -> Any:
         """What Inductor's cache keys need to know besides this package's sources, which they contain already."""

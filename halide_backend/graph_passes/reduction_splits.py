@@ -13,6 +13,13 @@ from torch._inductor.virtualized import V
 
 from halide_backend.cache_key import NAME
 
+#: Elements of a column, and of all columns, up to which one kernel is over before a second one would start: some
+#: threads of a block have a column together.
+_COLUMN, _FEW = 1024, 1 << 17
+
+#: Results that a GPU has enough of, two for each SM of an H200: Inductor splits no reduction along memory to as many.
+LINES = 264
+
 #: Elements of the widest memory instruction, of 16 bits each.
 _VECTOR = 8
 
@@ -26,11 +33,13 @@ class EvenSplits:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._others, name)
 
-    def reduction_split_factor(self, device: Any, reduction_numel_hint: int, *rest: Any, **named: Any) -> int:
-        count = int(self._others.reduction_split_factor(device, reduction_numel_hint, *rest, **named))
+    def reduction_split_factor(
+        self, device: Any, reduction_numel_hint: int, numel_hint: int, inner_reduction: bool
+    ) -> int:
+        count = int(self._others.reduction_split_factor(device, reduction_numel_hint, numel_hint, inner_reduction))
         if config.cuda_backend != NAME or device.type != "cuda":
             return count
-        return near_divisor(int(reduction_numel_hint), count)
+        return parts(int(reduction_numel_hint), int(numel_hint), count, along_memory=inner_reduction)
 
 
 def choose_even_splits() -> None:
@@ -40,6 +49,13 @@ def choose_even_splits() -> None:
     """
     if not isinstance(V.choices, EvenSplits):
         V.set_choices_handler(EvenSplits(V.choices))
+
+
+def parts(length: int, results: int, wanted: int, *, along_memory: bool) -> int:
+    """Parts of reductions of `length` elements to so many `results`, where Inductor takes `wanted` ones."""
+    if not along_memory and length <= _COLUMN and length * results <= _FEW:
+        return 1
+    return near_divisor(length, wanted)
 
 
 def near_divisor(number: int, wanted: int) -> int:

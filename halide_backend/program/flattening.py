@@ -30,15 +30,18 @@ from halide_backend.program.strided_loads import transposed_axes
 #: is short of does not matter (permute_3102 of 7 heads: a tile of 32 elements would be empty to three quarters).
 _TILE, _MANY = 64, 1024
 
+#: Elements of an axis that no transpose is read along: they share a sector or two (see strided_loads.py).
+_NARROW = 8
+
 
 def flattened(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of several outermost ones, and one in place of those that are reduced, if one of
-    them is dynamic; and with one in place of those along which a transpose is stored, if the first is short.
+    them is dynamic; and with one in place of those along which a transpose is stored or read, if the first is short.
 
     Raises:
         Unsupported: outer axes that have to be one cannot be.
     """
-    return _stored_as_one(_outer_as_one(_reduced_as_one(program)))
+    return _read_as_one(_stored_as_one(_outer_as_one(_reduced_as_one(program))))
 
 
 def _stored_as_one(program: LoopProgram) -> LoopProgram:
@@ -64,6 +67,25 @@ def _stored_as_one(program: LoopProgram) -> LoopProgram:
         return program
     found = flattening.program(program)
     return program if transposed_axes(found) is None else found
+
+
+def _read_as_one(program: LoopProgram) -> LoopProgram:
+    """`program` with one axis in place of two along which the memory of a load goes on, if the first is too short for
+    the tiles of a transpose, which it becomes."""
+    if program.checks or transposed_axes(program) is not None:
+        return program
+    axes = {axis.name: axis for axis in program.axes}
+    for load in (value.attribute for value in program.values if isinstance(value.attribute, Load)):
+        for name, axis in axes.items():
+            if not is_contiguous(load.index, name) or not isinstance(axis.extent, int) or axis.extent >= _NARROW:
+                continue
+            above = [each for each in axes.values() if load.index.coeff(each.symbol) == axis.extent and each != axis]
+            flattening = _Flattening([*above, axis])
+            if len(above) == 1 and all(flattening.is_line(store) for store in program.stores):
+                found = flattening.program(program)
+                if transposed_axes(found) is not None:
+                    return found
+    return program
 
 
 def _reduced_as_one(program: LoopProgram) -> LoopProgram:

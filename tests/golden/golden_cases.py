@@ -138,6 +138,7 @@ CASES = (
     # columns
     Case("column_sum", lambda x: x.sum(0), floats((320, 128))),
     Case("column_variance", lambda x: x.var(0), floats((1200, 77))),
+    Case("column_sums", lambda x: (x.sum(0), (x * x).sum(0)), floats((1200, 77)), ("cuda",)),
     Case("column_sum_long", lambda x: x.sum(0), floats((70_000, 24)), ("cpu",)),  # a GPU splits it
     Case("sums_both_ways", lambda x: (x.sum(0), x.sum(1), x * 2), floats((40, 96))),
     # everything

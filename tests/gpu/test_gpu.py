@@ -49,6 +49,38 @@ def test_rows_of_any_length(native: Native, columns: int, dtype: torch.dtype) ->
     assert native() >= 4
 
 
+@pytest.mark.parametrize("columns", [8, 16, 24, 37, 64, 200])
+@pytest.mark.parametrize("rows", [65, 334, 784, 3000])
+def test_columns_that_threads_share(native: Native, rows: int, columns: int) -> None:
+    x = normal(rows, columns)
+    x[rows // 2] = 3.0
+    results = compiled(lambda x: (x.sum(0), (x * x).sum(0), x.amax(0), (x > 2.9).any(0)))(x)
+    wide = x.double()
+    for result, wanted in zip(results, (wide.sum(0), (wide * wide).sum(0), wide.amax(0)), strict=False):
+        torch.testing.assert_close(result.double(), wanted, rtol=1e-5, atol=1e-5 * rows**0.5)
+    assert results[3].all()
+    assert torch.equal(compiled(lambda x: x.argmax(0))(x), x.argmax(0))
+    assert native() >= 2
+
+
+@pytest.mark.parametrize("shape", [(48, 16, 28, 28), (70, 8, 15, 15), (600, 24, 7, 9)], ids=str)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_batch_norms_learn(native: Native, shape: tuple[int, ...], layout: torch.memory_format) -> None:
+    x, gradient = (normal(*shape).to(memory_format=layout) * 3 + 100 for _ in range(2))
+    weight, bias = normal(shape[1]), normal(shape[1])
+
+    def learn(x: Tensor, weight: Tensor, bias: Tensor, gradient: Tensor) -> Any:
+        normalised = lambda x, w, b: F.silu(F.batch_norm(x, None, None, w, b, training=True))  # noqa: E731
+        result, derivative = torch.func.vjp(normalised, x, weight, bias)
+        return result, *derivative(gradient)
+
+    wanted = learn(*(each.double() for each in (x, weight, bias, gradient)))
+    for result, right in zip(compiled(learn)(x, weight, bias, gradient), wanted, strict=True):
+        error = (result.double() - right).abs().max() / right.abs().max()
+        assert error < 1e-4
+    assert native() >= 4
+
+
 @pytest.mark.parametrize("shape", [(33, 65), (64, 64), (66, 100), (1000, 30), (1000, 31), (3, 70, 45)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
 def test_transposes_are_exact(native: Native, shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch._inductor import config as inductor_config
 from torch._inductor.virtualized import V
 
-from halide_backend.graph_passes.reduction_splits import EvenSplits, choose_even_splits, near_divisor
+from halide_backend.graph_passes.reduction_splits import EvenSplits, choose_even_splits, near_divisor, parts
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,14 @@ def test_a_divisor_near_what_was_wanted(number: int, wanted: int, got: int) -> N
     assert near_divisor(number, wanted) == got
 
 
+def test_short_columns_are_one_part() -> None:
+    """A second kernel would start after the first one is over."""
+    assert parts(784, 32, 7, along_memory=False) == 1
+    assert parts(784, 32, 7, along_memory=True) == 7
+    assert parts(1736, 37, 20, along_memory=False) == 31
+    assert parts(1000, 4096, 8, along_memory=False) == 8
+
+
 class _Thirteen:
     """Choices of somebody else."""
 
@@ -44,6 +52,7 @@ def test_only_graphs_of_this_backend_are_split_so() -> None:
         assert chosen(device, 100_352, 64, inner_reduction=True) == 13
     with inductor_config.patch(cuda_backend="halide_backend"):
         assert chosen(device, 100_352, 64, inner_reduction=True) == 16
+        assert chosen(device, 1000, 64, inner_reduction=False) == 1
         assert chosen(torch.device("cpu"), 100_352, 64, inner_reduction=True) == 13
 
 

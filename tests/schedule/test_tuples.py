@@ -1,4 +1,4 @@
-"""Which reductions are values of one Func on a CPU."""
+"""Which reductions are values of one Func."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
-from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.device import Cpu, device_of
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
-from halide_backend.schedule.mapping.tuples import is_one_tuple, tuples
+from halide_backend.schedule.mapping.tuples import column_tuples, is_one_tuple, tuples
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import Atomic, ComputeRoot
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 DEVICE = Cpu(64)
 
@@ -129,6 +131,25 @@ def test_kernels_of_one_tuple() -> None:
     assert is_one_tuple(program(["min", "max"], 100_000), DEVICE)
     assert not is_one_tuple(program(["min", "max"], 100), DEVICE)
     assert not is_one_tuple(program(["max"], 100_000), DEVICE)
+
+
+def test_columns_of_a_gpu() -> None:
+    """Its threads hold nothing of a column: they would load it again, unless their whole loop is unrolled."""
+    long, short = program(["sum", "max"], 1024, across=True), program(["sum", "max"], 32, across=True)
+    assert column_tuples(long, Tiling(TilingKind.COLUMNS, ("x0",)), Choices()) == ((1, 2),)
+    assert column_tuples(long, Tiling(TilingKind.THREAD, ("x0",)), Choices()) == ((1, 2),)
+    assert column_tuples(long, Tiling(TilingKind.REGISTERS, ("x0",)), Choices()) == ()
+    assert column_tuples(short, Tiling(TilingKind.THREAD, ("x0",)), Choices()) == ()
+    assert column_tuples(long, Tiling(TilingKind.THREAD, ("x0",)), Choices({"reductions.tuples": False})) == ()
+    assert column_tuples(short, Tiling(TilingKind.THREAD, ("x0",)), Choices({"reductions.tuples": True})) == ((1, 2),)
+
+
+def test_a_plan_for_a_gpu_keeps_them() -> None:
+    made = program(["sum", "max"], 1024, across=True)
+    planned = plan_kernel(made, device_of(Target.cuda(9, 0)))
+    assert planned.plan.mapping.tuples == ((1, 2),)
+    assert Plan.from_json(planned.plan.to_json()).mapping == planned.plan.mapping
+    assert "reductions_0_group[t, x0] = hl.Tuple(" in planned.text
 
 
 def test_a_plan_keeps_them() -> None:

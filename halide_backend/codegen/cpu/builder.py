@@ -15,7 +15,7 @@ from halide_backend.codegen.cpu.scatter import write_scatter
 from halide_backend.codegen.cpu.turned_tiles import turned_tiles
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
-from halide_backend.codegen.reductions import reduce_alone, write_reduction, write_tuple
+from halide_backend.codegen.reductions import reduce_alone, reduce_together_alone, write_reduction, write_tuple
 from halide_backend.codegen.value_text import converted, element_text, value_text
 from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Output, Status, known
@@ -47,8 +47,6 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
                 self.lines.append(f"t{position} = {converted(value, element)}")
                 return
             case Reduction() if group := next((group for group in self.mapping.tuples if position in group), ()):
-                for other in group:
-                    self.reference(self.program.values[other].operands[0])
                 self._written.update(group)
                 write_tuple(self, group)
                 return
@@ -126,6 +124,11 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value
     ) -> tuple[str, str]:
         return reduce_alone(self, stem, kind, operand, loops, reduction, value)
+
+    def reduce_together(
+        self, kinds: Sequence[str], operands: Sequence[str], loops: Sequence[Loop], value: Value
+    ) -> tuple[list[str], str]:
+        return reduce_together_alone(self, kinds, operands, loops, value)
 
     # -- outputs -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 from halide_backend.codegen.algorithm import CUDA_LIBRARY
 from halide_backend.codegen.call_text import call_text, multiple_text, tuple_text
 from halide_backend.codegen.cuda.axes import WORD, TiledAxes
-from halide_backend.codegen.cuda.group_reduction import reduce_by_group
+from halide_backend.codegen.cuda.group_reduction import reduce_by_group, reduce_together_by_group
 from halide_backend.codegen.cuda.guards import Guards
 from halide_backend.codegen.cuda.line_scan import write_scan
 from halide_backend.codegen.cuda.moments import write_moments
@@ -22,7 +22,7 @@ from halide_backend.codegen.cuda.scan_funcs import beside_scans
 from halide_backend.codegen.cuda.scatter import write_scatter
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
-from halide_backend.codegen.reductions import reduce_alone, write_reduction
+from halide_backend.codegen.reductions import reduce_alone, reduce_together_alone, write_reduction, write_tuple
 from halide_backend.codegen.value_text import converted, value_text
 from halide_backend.kernel_library.arguments import Output, known
 from halide_backend.program.checks import Sink, sinks_of_checks
@@ -71,6 +71,10 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         value = self.program.values[position]
         if isinstance(value.attribute, Reduction) and value.attribute.kind in MOMENTS:
             text = write_moments(self, position)
+        elif group := next((group for group in self.mapping.tuples if position in group), ()):
+            self._written.update(group)
+            write_tuple(self, group)
+            return
         elif isinstance(value.attribute, Reduction):
             operand = value.operands[0]
             text = write_reduction(self, position, *self.checked(position, f"t{operand}", [operand]))
@@ -176,6 +180,13 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         if self.tiling.kind is TilingKind.THREAD:
             return reduce_alone(self, stem, kind, operand, loops, reduction, value)
         return reduce_by_group(self, stem, kind, operand, loops, value)
+
+    def reduce_together(
+        self, kinds: Sequence[str], operands: Sequence[str], loops: Sequence[Loop], value: Value
+    ) -> tuple[list[str], str]:
+        if self.tiling.kind is TilingKind.THREAD:
+            return reduce_together_alone(self, kinds, operands, loops, value)
+        return reduce_together_by_group(self, kinds, operands, loops, value)
 
     # -- outputs -----------------------------------------------------------------------------------------------
 

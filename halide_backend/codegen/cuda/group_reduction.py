@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from halide_backend.codegen.call_text import call_text, tuple_text
 from halide_backend.codegen.cuda.axes import TiledAxes
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
-from halide_backend.codegen.reductions import define_reduction, reduction_stage
+from halide_backend.codegen.reductions import define_reduction, define_tuple, reduction_stage
 from halide_backend.program.loop_program import Value
 from halide_backend.schedule.stage import Loop, LoopKind, Role
 from halide_backend.schedule.tiling import STEP, TilingKind
@@ -19,20 +20,11 @@ def reduce_by_group(
 ) -> tuple[str, str]:
     """`KernelBuilder.reduce` by the threads of a group."""
     tiling = builder.axes.tiling
-    region = builder.unique_name("r")
-    steps = index_text(builder.axes.line_steps)
-    builder.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
-    step = Loop(f"{region}$y", tiling.steps, STEP, not tiling.computed, LoopKind.STEP)
-    updates = (Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT), step)
-    lines, places = builder.axes.thread_coordinates(f"{region}[1]", f"{region}[0]")
-    builder.lines += lines
+    share = _share(builder, loops)
     kept = [builder.axes.thread, *builder.axes.loops(value.axes)]
     partial, names = builder.unique_name(stem), [loop.name for loop in kept]
-    element = f"hl.Expr({call_text(operand, [places.get(loop.name, loop.name) for loop in loops])})"
-    start = f"reductions.initial({kind!r}, {element})"
-    if tiling.ragged and (tiling.kind is TilingKind.REGISTERS or not tiling.computed):
-        element = f"hl.select({region}_c < {index_text(builder.axes.line_chunks)}, {element}, {start})"
-    stage = reduction_stage(builder, partial, kind, operand, kept, updates)
+    start, element = share.texts(kind, operand)
+    stage = reduction_stage(builder, partial, kind, operand, kept, share.updates)
     own = define_reduction(builder, stage, kind, start, element)
     whole = f"{partial}_group"
     if tiling.kind is TilingKind.REGISTERS:
@@ -40,7 +32,62 @@ def reduce_by_group(
         text = f"reductions.across_group({kind!r}, {own}, {tiling.threads}, {number})"
         return builder.func(whole, Role.GROUP_REDUCTION, kept, text, calls=[partial]), whole
     if tiling.kind is TilingKind.COLUMNS:
-        builder.func(whole, Role.GROUP_REDUCTION, kept, own, calls=[partial])
-        return f"reductions.across_threads({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
+        text = f"reductions.across_lanes({kind!r}, {own}, {tiling.side})"
+        builder.func(whole, Role.GROUP_REDUCTION, kept, text, calls=[partial])
+        rest = tuple_text(names[1:])
+        return f"reductions.across_threads({kind!r}, {whole}, {tiling.threads}, {tiling.side}, {rest})", whole
     builder.func(whole, Role.GROUP_REDUCTION, kept, f"reductions.across_warp({kind!r}, {own})", calls=[partial])
     return f"reductions.across_block({kind!r}, {whole}, {tiling.threads}, {tuple_text(names[1:])})", whole
+
+
+def reduce_together_by_group(
+    builder: KernelBuilder[TiledAxes],
+    kinds: Sequence[str],
+    operands: Sequence[str],
+    loops: Sequence[Loop],
+    value: Value,
+) -> tuple[list[str], str]:
+    """`KernelBuilder.reduce_together` by the threads of a column."""
+    share = _share(builder, loops)
+    kept = [builder.axes.thread, *builder.axes.loops(value.axes)]
+    starts, elements = zip(*(share.texts(kind, operand) for kind, operand in zip(kinds, operands)))
+    own, name = define_tuple(builder, kinds, operands, kept, share.updates, starts, elements)
+    whole, rest = f"{name}_group", tuple_text([loop.name for loop in kept[1:]])
+    tiling = builder.axes.tiling
+    parts = [f"reductions.across_lanes({kind!r}, hl.Expr({own}[{k}]), {tiling.side})" for k, kind in enumerate(kinds)]
+    builder.func(whole, Role.GROUP_REDUCTION, kept, f"hl.Tuple([{', '.join(parts)}])", calls=[name])
+    return [
+        f"reductions.across_threads({kind!r}, {whole}, {tiling.threads}, {tiling.side}, {rest}, {k})"
+        for k, kind in enumerate(kinds)
+    ], whole
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What a thread of a group reduces: its loops `updates`, and the coordinates `places` of an element of them, which
+    counts only if `inside`, or always if that is ""."""
+
+    updates: tuple[Loop, ...]
+    places: list[str]
+    inside: str
+
+    def texts(self, kind: str, operand: str) -> tuple[str, str]:
+        """The texts of an empty reduction, and of an element of Func `operand`."""
+        element = f"hl.Expr({call_text(operand, self.places)})"
+        start = f"reductions.initial({kind!r}, {element})"
+        return start, f"hl.select({self.inside}, {element}, {start})" if self.inside else element
+
+
+def _share(builder: KernelBuilder[TiledAxes], loops: Sequence[Loop]) -> _Share:
+    """Write the RDom of a thread's share of what has `loops`."""
+    tiling = builder.axes.tiling
+    region = builder.unique_name("r")
+    steps = index_text(builder.axes.line_steps)
+    builder.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
+    step = Loop(f"{region}$y", tiling.steps, STEP, not tiling.computed, LoopKind.STEP)
+    updates = (Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT), step)
+    lines, places = builder.axes.thread_coordinates(f"{region}[1]", f"{region}[0]")
+    builder.lines += lines
+    ragged = tiling.ragged and (tiling.kind is TilingKind.REGISTERS or not tiling.computed)
+    inside = f"{region}_c < {index_text(builder.axes.line_chunks)}" if ragged else ""
+    return _Share(updates, [places.get(loop.name, loop.name) for loop in loops], inside)

@@ -15,6 +15,7 @@ from halide_backend.kernel_library.reductions import candidate
 __all__ = [
     "across_block",
     "across_group",
+    "across_lanes",
     "across_threads",
     "across_warp",
     "candidate",
@@ -81,10 +82,29 @@ def across_block(kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr
     return _folded(kind, [hl.Expr(warps[place]) for place in places])
 
 
-def across_threads(kind: str, own: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]) -> hl.Expr:
-    """The reduction of `own[thread, *rest]` over the threads of a column."""
-    places = [(thread, *rest) for thread in range(threads)]
-    return _folded(kind, [hl.Expr(own[place]) for place in places])
+def across_lanes(kind: str, value: hl.Expr, columns: int) -> hl.Expr:
+    """The reduction of `value` over the lanes of a warp that have the same of `columns` columns, in every one of them:
+    those whose numbers differ by a multiple of `columns`, a power of two."""
+    distance = columns
+    while distance < LANES:
+        value = combine(kind, value, intrinsics.across(value, distance))
+        distance *= 2
+    return value
+
+
+def across_threads(
+    kind: str,
+    own: hl.Func,
+    threads: int,
+    columns: int,
+    rest: Sequence[hl.Expr | hl.Var],
+    number: int | None = None,
+) -> hl.Expr:
+    """The reduction of `own[thread, *rest]`, or of the element `number` of its Tuple, over the threads of a column, of
+    which those in one warp have it equal."""
+    places = [(thread, *rest) for thread in range(0, threads, LANES // columns)]
+    calls = [own[place] for place in places]
+    return _folded(kind, [hl.Expr(call if number is None else call[number]) for call in calls])
 
 
 def _folded(kind: str, parts: list[hl.Expr]) -> hl.Expr:

@@ -36,6 +36,7 @@ from halide_backend.schedule.mapping.cuda_funcs import cuda_funcs
 from halide_backend.schedule.mapping.division import division_forms
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.registers import register_limit
+from halide_backend.schedule.mapping.tuples import column_tuples
 from halide_backend.schedule.stage import StageGraph
 from halide_backend.schedule.steps import Step
 from halide_backend.schedule.tiling import Tiling
@@ -44,10 +45,10 @@ from halide_backend.schedule.tiling import Tiling
 RULES: tuple[Rule, ...] = (
     scans.RULE,
     column_scans.RULE,
+    column_groups.RULE,
     register_lines.RULE,
     warp_lines.RULE,
     block_lines.RULE,
-    column_groups.RULE,
     column_reductions.RULE,
     scatters.RULE,
     register_transposes.RULE,
@@ -78,6 +79,7 @@ def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping
         division_forms(program, tiling, choices),
         register_limit(tiling, choices),
         rule.name,
+        tuples=column_tuples(program, tiling, choices),
     )
 
 

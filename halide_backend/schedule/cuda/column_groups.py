@@ -30,19 +30,26 @@ from halide_backend.schedule.steps import (
 from halide_backend.schedule.tiling import THREAD, Tiling, TilingKind
 
 APPLIES = Knob("column_groups.applies", (False, True), "several threads share a column")
-COLUMNS = Knob("column_groups.columns", (8, 16, 32), "adjacent columns of a block")
+COLUMNS = Knob("column_groups.columns", (4, 8, 16, 32), "adjacent columns of a block")
 THREADS = Knob("column_groups.threads", (8, 16, 32, 64), "threads of a column")
 UNROLL = Knob("column_groups.unroll", (1, 4, 8, 16), "unroll factor of a thread's loop")
 
-#: Columns that fill a sector of memory with 32-bit numbers.
-_FEWEST_COLUMNS = 8
+#: Columns that fill a sector of memory with 32-bit numbers, and the fewest of a block.
+_SECTOR, _FEWEST_COLUMNS = 8, 4
 
 #: Threads of a block unless columns are short, and the steps that each has at least.
 _THREADS, _STEPS = 512, 8
 
 #: Threads of each SM that fill a GPU (see column_reductions.py), and that keep enough loads in flight if each reduces a
-#: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load.
-_BUSY, _LOADING = 993, 128
+#: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load,
+#: and several sums have what they sum up to compute.
+_BUSY, _WALKING, _LOADING = 993, 800, 128
+
+#: Loads that a thread has in flight; its whole share of a column, if that is no more.
+UNROLLED = 16
+
+#: Values of a chunk whose moments are combined: of more of them an outlier costs more digits (program/moments.py).
+_CHUNK = 8
 
 #: CUDA's limit of every block.
 _MOST_THREADS = 1024
@@ -53,34 +60,41 @@ _COLUMN = "x"
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Columns that are adjacent in memory, if only their reductions are stored."""
-    columns, along = facts.columns, facts.stored_along
-    if columns is None or along not in columns.outer or facts.hints[along] < _FEWEST_COLUMNS:
+    columns, along = facts.columns, facts.columns_along
+    if columns is None or not along or facts.hints[along] < _FEWEST_COLUMNS:
         return None
     positions = sum(reduction.position is not None for reduction in facts.reductions)
-    whole = facts.divides(_FEWEST_COLUMNS, along)
+    narrow = min(_SECTOR, 1 << facts.hints[along].bit_length() - 1)
+    whole = facts.divides(narrow, along)
     if any(facts.is_dynamic(name) for name in columns.outer) and len(columns.outer) > 1:
         return None
     if not fits_grid([facts.hints[name] for name in columns.outer]):
         return None
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
-    busy = _BUSY if positions else _LOADING
+    several = len(facts.reductions) > 1 and not facts.moments
+    busy = _BUSY if positions else _WALKING if several else _LOADING
     applies = number < busy * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
     why = "threads that have a column each are enough"
     if applies:
         why = f"{number} threads would have {points} points each"
     if not choices.flag(APPLIES, applies, why):
         return None
-    possible = [count for count in (32, 16) if facts.divides(count, along) or not whole]
+    possible = [count for count in (32, 16) if narrow == _SECTOR and (facts.divides(count, along) or not whole)]
     wide = [count for count in possible if number // count >= facts.device.sms]
-    rule = max(wide, default=_FEWEST_COLUMNS)
-    side = choices.number(COLUMNS, rule, "the most that leave a block for each SM")
+    rule, why = max(wide, default=narrow), "the most that leave a block for each SM"
+    if facts.line is not None:
+        rule, why = narrow, "some loads run along the columns: a warp has points of a sector of each"
+    side = choices.number(COLUMNS, rule, why)
     across = "" if facts.divides(side, along) else along
     rule = max(8, min(_THREADS // side, 1 << max(points // _STEPS, 1).bit_length() - 1, 64))
     threads = choices.number(THREADS, rule, f"{_THREADS} threads of a block, with {_STEPS} steps or more")
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
     exchanged = (len(facts.reductions) + positions) * side * threads * 8
     choices.require(THREADS, exchanged <= SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
-    unrolled = choices.number(UNROLL, 8, "as of lines through which a block walks")
+    rule, why = UNROLLED, "that many loads are in flight"
+    if facts.moments:
+        rule, why = _CHUNK, "values are measured from one of so many"
+    unrolled = choices.number(UNROLL, rule, why)
     cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side, across=across)
     return replace(cut, computed=is_computed(facts, columns), unroll=unrolled)
 

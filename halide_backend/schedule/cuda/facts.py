@@ -13,7 +13,13 @@ from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import strided_loads
 from halide_backend.schedule.device import Gpu
-from halide_backend.schedule.mapping.chunks import chunk_elements, contiguous_axis, element_bytes, line_loads
+from halide_backend.schedule.mapping.chunks import (
+    chunk_elements,
+    contiguous_axis,
+    contiguous_bytes,
+    element_bytes,
+    line_loads,
+)
 from halide_backend.schedule.tiling import Tiling, TilingKind
 
 
@@ -84,11 +90,25 @@ class Facts:
 
     @cached_property
     def columns(self) -> Tiling | None:
-        """The same of a program that reduces across memory and stores nothing else."""
+        """The same of a program that reduces no less of its operands across memory than along it, and stores nothing
+        else."""
         found, nests = self._reduced, [store.nest.iteration for store in self.program.stores]
         if found is None or any(axis.name in found.inner for nest in nests for axis in nest):
             return None
-        return found if contiguous_axis(self.program, found.inner) in found.outer else None
+        bytes_along = contiguous_bytes(self.program, found.inner)
+        across, along = (max((bytes_along.get(n, 0) for n in names), default=0) for names in (found.outer, found.inner))
+        return found if across and across >= along else None
+
+    @cached_property
+    def columns_along(self) -> str:
+        """The outer axis along which columns are adjacent, if each has results of its own that are as well, else ""."""
+        if self.columns is None:
+            return ""
+        found = contiguous_bytes(self.program, self.columns.inner)
+        along = max(self.columns.outer, key=lambda name: found.get(name, 0))
+        stored = all(list(layout.variables[:1]) == [along] for layout in self.layouts.values())
+        own = all(along in value.axes for value in self.program.values if isinstance(value.attribute, Reduction))
+        return along if stored and own else ""
 
     @cached_property
     def _reduced(self) -> Tiling | None:

@@ -48,6 +48,12 @@ def typical_extents(program: LoopProgram) -> dict[str, int]:
 
 def contiguous_axis(program: LoopProgram, over: Sequence[str] = ()) -> str:
     """The axis along which most bytes are adjacent, of the accesses that run over one of the axes `over`, if any."""
+    found = contiguous_bytes(program, over)
+    return max(found, key=lambda name: found[name]) if found else ""
+
+
+def contiguous_bytes(program: LoopProgram, over: Sequence[str] = ()) -> dict[str, int]:
+    """How many bytes are adjacent along each axis, of the accesses that run over one of the axes `over`, if any."""
     hints = typical_extents(program)
     votes: dict[str, int] = {}
     for dtype, index in accesses(program):
@@ -57,7 +63,7 @@ def contiguous_axis(program: LoopProgram, over: Sequence[str] = ()) -> str:
             if runs_along(index, name) if over else is_contiguous(index, name):
                 size = math.prod(hints[s.name] for s in _varying(index) if s.name in hints)
                 votes[name] = votes.get(name, 0) + size * ELEMENT[dtype][1] // 8
-    return max(votes, key=lambda name: votes[name]) if votes else ""
+    return votes
 
 
 def _varying(index: sympy.Expr) -> set[sympy.Basic]:

@@ -18,7 +18,7 @@ class Mapping:
 
     `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
     use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `transposition` is how a CPU
-    turns transposed operands, if there are any, `tuples` are the positions of reductions that share a Func there.
+    turns transposed operands, if there are any, `tuples` are the positions of reductions that share a Func.
     `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its
     quotients (`division.py`), `registers` how many registers a thread may have (`registers.py`), `rule` the name of the
     rule for CUDA that made the tiling and chooses the steps.
@@ -65,11 +65,13 @@ class Mapping:
             tiling = document.get("tiling")
             divisions = tuple((int(position), str(form)) for position, form in document.get("divisions", {}).items())
             registers = document.get("registers", "auto")
+            tuples = tuple(tuple(map(int, group)) for group in document.get("tuples", ()))
             if tiling is None:
                 turned = document.get("transposition")
-                tuples = tuple(tuple(map(int, group)) for group in document.get("tuples", ()))
                 return Mapping(funcs, transposition=Transposition(**turned) if turned else None, tuples=tuples)
-            return Mapping(funcs, _tiling(tiling), document["loads"], divisions, registers, document["rule"])
+            return Mapping(
+                funcs, _tiling(tiling), document["loads"], divisions, registers, document["rule"], tuples=tuples
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise IllegalPlan(f"not a mapping: {error!r}", where="mapping", cure="dump the plan again") from error
 

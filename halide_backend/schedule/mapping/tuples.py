@@ -1,4 +1,4 @@
-"""Reductions of the same elements on a CPU: one Func with a Tuple of values reads them once."""
+"""Reductions of the same elements: one Func with a Tuple of values reads them once."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import math
 from halide_backend.program.access import is_contiguous
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Value
+from halide_backend.program.moments import UNROLLED
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 TUPLES = Knob("reductions.tuples", (False, True), "reduce the same elements to several values in one loop")
 
 #: Reductions that need one pass; argmin and argmax have a second one.
 _KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
-#: Registers for each value of a Tuple: four vectors of accumulators, and as many operands.
+#: Registers of a CPU for each value of a Tuple: four vectors of accumulators, and as many operands.
 _REGISTERS = 8
+
+#: Values of a Tuple on a GPU: more of them are hardly ever reduced from the same elements.
+_MOST_SUMS = 4
 
 
 def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[int, ...], ...]:
@@ -29,6 +34,16 @@ def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[i
     long = tuple(group for group in groups if _is_read_again(program, group[0], most))
     why = f"a second pass over columns, or over more than {most} bytes of a row, would load them again"
     return (long or tuple(groups)) if choices.flag(TUPLES, bool(long), why) else ()
+
+
+def column_tuples(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, ...], ...]:
+    """The same on a GPU, where threads walk along columns and hold nothing of them."""
+    if tiling.kind not in (TilingKind.THREAD, TilingKind.COLUMNS):
+        return ()
+    groups = _candidates(program, _MOST_SUMS)
+    long = any(_steps(program, group[0]) > UNROLLED for group in groups)
+    why = f"a second pass over columns of more than {UNROLLED} elements would load them again"
+    return tuple(groups) if groups and choices.flag(TUPLES, long, why) else ()
 
 
 def is_one_tuple(program: LoopProgram, device: Cpu) -> bool:
@@ -79,8 +94,15 @@ def _is_read_again(program: LoopProgram, position: int, most: int) -> bool:
     loads = [load for axes, load in _loads(program, operand) if reduced <= axes]
     if not any(is_contiguous(load.index, axis) for load in loads for axis in reduced):
         return True
-    steps = math.prod(axis.hint for axis in reduction.axes)
-    return steps * _bits(program.values[operand]) // 8 * max(1, len({load.buffer for load in loads})) > most
+    buffers = {load.buffer for load in loads}
+    return _steps(program, position) * _bits(program.values[operand]) // 8 * max(1, len(buffers)) > most
+
+
+def _steps(program: LoopProgram, position: int) -> int:
+    """Elements that a reduction has, of typical extents."""
+    reduction = program.values[position].attribute
+    assert isinstance(reduction, Reduction)
+    return math.prod(axis.hint for axis in reduction.axes)
 
 
 def _loads(program: LoopProgram, position: int) -> list[tuple[frozenset[str], Load]]:

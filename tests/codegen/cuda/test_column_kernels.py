@@ -74,12 +74,77 @@ def test_values_of_what_is_stored_beside_column_sums(groups: int, rows: int, col
     assert torch.equal(found[1], (x * y).float().sum(1))
 
 
-@pytest.mark.parametrize(("groups", "rows", "columns"), [(2, 96, 16), (1, 67, 8), (3, 128, 40), (1, 130, 37)])
+@pytest.mark.parametrize(
+    ("groups", "rows", "columns"), [(2, 96, 16), (1, 67, 8), (3, 128, 40), (1, 130, 37), (3, 100, 4), (1, 70, 6)]
+)
 def test_threads_share_few_columns(groups: int, rows: int, columns: int) -> None:
     """334 x 32 columns of 3136 points had 5,344 threads."""
     x = small(groups, rows, columns)
     kernels = check_values(lambda x: (x.sum(1), x.amax(1), x.var(1)), x, tolerance=1e-6)
     assert all("TilingKind.COLUMNS" in kernel.text for kernel in kernels)
+
+
+def test_sums_of_the_same_columns_load_them_once() -> None:
+    """The two sums of a batch norm's gradient read their operands twice."""
+    x = small(1, 300, 24)
+    (kernel,) = check_values(lambda x: (x.sum(1), (x * x).sum(1), (x + 1).amax(1)), x)
+    (alone,) = check_values(lambda x: x.sum(1), x)
+    assert kernel.code.count("ld.global") == alone.code.count("ld.global")
+
+
+@pytest.mark.parametrize(("groups", "rows", "columns"), [(3, 100, 16), (2, 64, 40), (2, 131, 9)])
+def test_operands_of_two_layouts(groups: int, rows: int, columns: int) -> None:
+    """A warp that read a row of one operand read 32 rows of the other: 287 us, Triton 108 on an H100."""
+    x, y = small(groups, rows, columns), small(groups, columns, rows) + 1
+    kernels = check_values(lambda x, y: ((x * y.transpose(1, 2)).sum(1), y.sum(2)), x, y)
+    assert any("TilingKind.COLUMNS" in kernel.text and "side=8" in kernel.text for kernel in kernels)
+
+
+def test_results_across_the_columns() -> None:
+    """A block has adjacent columns; those whose results are apart have a thread each."""
+    x0, x1, x2 = Axis("x0", 12, 12), Axis("x1", 16, 16), Axis("x2", 100, 100)
+    load = Load("in_ptr0", 1600 * x0.symbol + x1.symbol + 16 * x2.symbol)
+    program = LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", 12 * 1600, 0),),
+        sizes=(),
+        outputs=(Buffer("out_ptr0", "float32", 192, 1),),
+        values=(
+            Value("load", "float32", (), load, frozenset({"x0", "x1", "x2"})),
+            Value("reduction", "float32", (0,), Reduction("sum", (x2,)), frozenset({"x0", "x1"})),
+        ),
+        stores=(Store("out_ptr0", x0.symbol + 12 * x1.symbol, 1, Nest((x0, x1))),),
+        checks=(),
+        outer=(x0, x1),
+    )
+    x, found = small(12, 100, 16), torch.zeros(16, 12)
+    CudaKernel(cuda_kernel_text(program)).on_tensors(x, found)
+    assert torch.equal(found, x.sum(1).t())
+
+
+def test_a_sum_that_all_columns_share() -> None:
+    """The numbers of elements of parts, of which the last is shorter: a part of Welford's form has them as weights."""
+    x0, x1, x2 = Axis("x0", 3, 3), Axis("x1", 24, 24), Axis("x2", 100, 100)
+    whole, part = frozenset({"x0", "x1", "x2"}), frozenset({"x0", "x2"})
+    values = (
+        Value("load", "float32", (), Load("in_ptr0", 2400 * x0.symbol + x1.symbol + 24 * x2.symbol), whole),
+        Value("load", "float32", (), Load("in_ptr1", 100 * x0.symbol + x2.symbol), part),
+        Value("reduction", "float32", (0,), Reduction("sum", (x2,)), frozenset({"x0", "x1"})),
+        Value("reduction", "float32", (1,), Reduction("sum", (x2,)), frozenset({"x0"})),
+    )
+    index = 24 * x0.symbol + x1.symbol
+    program = LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", 7200, 0), Buffer("in_ptr1", "float32", 300, 1)),
+        sizes=(),
+        outputs=tuple(Buffer(f"out_ptr{k}", "float32", 72, 2 + k) for k in range(2)),
+        values=values,
+        stores=tuple(Store(f"out_ptr{k}", index, 2 + k, Nest((x0, x1))) for k in range(2)),
+        checks=(),
+        outer=(x0, x1),
+    )
+    x, weights, found = small(3, 100, 24), small(3, 100), (torch.zeros(3, 24), torch.zeros(3, 24))
+    CudaKernel(cuda_kernel_text(program)).on_tensors(x, weights, *found)
+    assert torch.equal(found[0], x.sum(1))
+    assert torch.equal(found[1], weights.sum(1)[:, None].expand(3, 24))
 
 
 def test_short_inner_loops_are_unrolled_together_with_the_next() -> None:

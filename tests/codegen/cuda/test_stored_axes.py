@@ -64,3 +64,21 @@ def test_a_tile_is_no_longer_than_a_short_axis_that_is_read_along() -> None:
     plan = plan_kernel(captured(torch.zeros(8, 64, 64, 32), (0, 3, 1, 2)), DEVICE)
     assert plan.plan.mapping.tiling is not None
     assert plan.plan.mapping.tiling.lines == 32
+
+
+@pytest.mark.parametrize("channels", [2, 4, 7])
+def test_an_operand_that_is_read_along_few_elements(channels: int, needs_intrinsics: None) -> None:
+    """Four channels of a group, whose factor made an axis of their own of them: a thread read a sector for each."""
+    x = (torch.arange(2 * 70 * 9 * channels) % 251).reshape(2, 70, 9, channels).float()
+    factors = (torch.arange(18) % 7 + 1).reshape(2, 9).float()
+
+    def grouped(x: Tensor, factors: Tensor) -> Tensor:
+        return (x.permute(0, 2, 3, 1) * factors[:, :, None, None]).contiguous()
+
+    (program,) = programs_of(grouped, (x, factors))
+    kernel = CudaKernel(plan_kernel(program, DEVICE).text)
+    assert "TilingKind.SHARED_TRANSPOSE" in kernel.text
+    wanted = grouped(x, factors)
+    found = torch.zeros_like(wanted)
+    kernel.on_tensors(x, factors, found)
+    assert torch.equal(found, wanted)

@@ -1,0 +1,149 @@
+"""Reductions over a batch and its pixels are divided where memory is, and have float64's results after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps
+
+Function = Callable[[Tensor], Any]
+
+aten = torch.ops.aten
+
+
+def divided(function: Function, x: Tensor, device: str = "cpu") -> GraphModule:
+    """The graph of `function` after the pass."""
+    with FakeTensorMode() as mode:
+        graph = make_fx(function)(mode.from_tensor(x))
+    reduce_in_two_steps(graph, device)
+    graph.recompile()
+    return graph
+
+
+def reductions(graph: GraphModule) -> list[list[int]]:
+    """The dimensions of each sum, mean and variance of a graph."""
+    kinds = (aten.sum.dim_IntList, aten.mean.dim, aten.var_mean.correction)
+    return [node.args[1] for node in graph.graph.nodes if node.target in kinds]
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "steps"),
+    [
+        (lambda x: x.sum((0, 2, 3)), (40, 8, 14, 14), [[2, 3], [0, 2, 3]]),
+        (lambda x: x.sum((0, -1), keepdim=True), (300, 3, 100), [[2], [0, 2]]),
+        (lambda x: x.sum((0, 2), dtype=torch.float64), (300, 3, 100), [[2], [0, 2]]),
+        # 112 x 200 pixels are more than a thread group holds: a line is a row.
+        (lambda x: x.sum((0, 2, 3)), (4, 2, 112, 200), [[3], [0, 2, 3]]),
+        (lambda x: x.transpose(0, 1).sum((1, 2)), (300, 3, 100), [[2], [1, 2]]),
+        # Two channels of a group, and other groups beside them: columns first.
+        (lambda x: x.sum((0, 2)), (3000, 3, 2), [[0], [0, 2]]),
+        (lambda x: x.permute(0, 2, 3, 1).sum((3, 2)), (5, 80, 8, 4), [[3], [2, 3]]),
+    ],
+)
+def test_sums(function: Function, shape: Sequence[int], steps: list[list[int]]) -> None:
+    x = values(*shape)
+    graph = divided(function, x)
+    assert reductions(graph) == steps
+    got, want = graph(x), function(x.double())
+    assert got.dtype == function(x).dtype and got.shape == want.shape
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_variances(keepdim: bool) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.var_mean(x, (0, 2, 3), correction=0, keepdim=keepdim)
+
+    x = values(40, 8, 14, 14) * 3 + torch.arange(8.0)[:, None, None] * 1000
+    x[3, 2, 1, 1] = 1e6
+    graph = divided(function, x)
+    assert reductions(graph) == [[2, 3], [0, 2, 3], [0, 2, 3]]
+    for got, want in zip(graph(x), function(x.double()), strict=True):
+        assert got.shape == want.shape
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=0)
+
+
+def test_one_of_two_results() -> None:
+    x = values(40, 8, 14, 14)
+    graph = divided(lambda x: torch.var_mean(x, (0, 2, 3), correction=0)[0], x)
+    assert reductions(graph) == [[2, 3], [0, 2, 3], [0, 2, 3]]
+    torch.testing.assert_close(graph(x), x.var((0, 2, 3), correction=0))
+
+
+def test_narrow_numbers_are_summed_up_in_float32() -> None:
+    """Of 65,536 ones bfloat16's sum would stop at 256."""
+    x = torch.ones(512, 2, 128, dtype=torch.bfloat16)
+    graph = divided(lambda x: x.sum((0, 2)), x)
+    got = graph(x)
+    assert reductions(graph) == [[2], [0, 2]]
+    assert [n.meta["val"].dtype for n in graph.graph.nodes if n.target == aten.sum.dim_IntList] == [torch.float32] * 2
+    assert got.dtype == torch.bfloat16 and got.tolist() == [65_536, 65_536]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool])
+def test_whole_numbers_are_summed_up_in_int64(dtype: torch.dtype) -> None:
+    x = values(300, 3, 100).to(dtype)
+    graph = divided(lambda x: x.sum((0, 2)), x)
+    assert reductions(graph) == [[2], [0, 2]]
+    assert torch.equal(graph(x), x.sum((0, 2)))
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: x.sum((0, 2)), values(40, 300, 100)),  # as many results as a GPU has work for
+        (lambda x: x.sum((0, 2)), values(20, 8, 100)),  # too few lines
+        (lambda x: x.sum((0, 2)), values(50, 300, 4)),  # few elements of each column
+        (lambda x: x.sum((0, 2)), values(64, 150_000, 2)),  # threads enough
+        (lambda x: x.sum((0, 2)), values(300, 3, 10_000)),  # too long for a thread group
+        (lambda x: x.sum((1, 2)), values(3, 300, 100)),  # contiguous as a whole
+        (lambda x: x.sum(()), values(300, 3, 100)),
+        (lambda x: x.sum([]), torch.tensor(2.0)),
+        (lambda x: x.sum((0, 1)), values(300, 100, 3)),
+        (lambda x: x.transpose(1, 2).sum((0, 2)), values(300, 100, 3)),  # channels-last
+        (lambda x: x.var((0, 2)), values(300, 3, 100)),
+        (lambda x: torch.var_mean(x, (0, 2), correction=1), values(300, 3, 100)),
+        (lambda x: torch.var_mean(x, (0, 2), correction=0), values(300, 3, 100, dtype=torch.bfloat16)),
+        (lambda x: x.amax((0, 2)), values(300, 3, 100)),
+    ],
+)
+def test_what_stays(function: Function, x: Tensor) -> None:
+    with FakeTensorMode() as mode:
+        before = reductions(make_fx(function)(mode.from_tensor(x)))
+    assert reductions(divided(function, x)) == before
+
+
+def test_other_devices_stay() -> None:
+    assert len(reductions(divided(lambda x: x.sum((0, 2)), values(300, 3, 100), "cuda"))) == 1
+
+
+def test_dynamic_sizes() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return (x.sum((0, 2, 3)), *torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True))
+
+    x = values(40, 8, 14, 14)
+    graph = make_fx(function, tracing_mode="symbolic")(x)
+    reduce_in_two_steps(graph, "cpu")
+    graph.recompile()
+    assert reductions(graph) == [[2, 3], [0, 2, 3], [2, 3], [0, 2, 3], [0, 2, 3]]
+    other = values(3, 8, 15, 20)
+    for got, want in zip(graph(other), function(other.double()), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
+
+
+def test_sizes_that_only_the_call_knows_stay() -> None:
+    graph = make_fx(lambda x: x[x[:, 0, 0] > 0].sum((0, 2)), tracing_mode="symbolic")(values(300, 3, 100))
+    reduce_in_two_steps(graph, "cpu")
+    assert reductions(graph) == [[0, 2]]
