@@ -22,6 +22,7 @@ from halide_backend.graph_passes.product_sizes import hint
 from halide_backend.graph_passes.reduction_splits import LINES
 
 _aten = torch.ops.aten
+_CONVERT = torch.ops.prims.convert_element_type.default
 
 #: Elements of a line: the results of shorter ones would be more than a thirtieth of what is read, and a thread group
 #: does not hold longer ones.
@@ -29,6 +30,10 @@ _SHORTEST, _LONGEST = 64, 8192
 
 #: Results that are threads enough, if each has its own to reduce (see schedule/cuda/column_reductions.py).
 _BUSY = 1 << 17
+
+#: What Inductor computes where it is read, and what it only sees in another shape (it makes the second of the first).
+_COPIES = (_aten.clone.default, _CONVERT)
+_VIEWS = (_aten.view.default, _aten.reshape.default)
 
 _NARROW = (torch.float16, torch.bfloat16)
 
@@ -60,11 +65,29 @@ def _dimensions(node: Any) -> list[int]:
 
 def _first(node: Any, device: str) -> list[int]:
     """The dimensions to reduce first; [] if one step is as good."""
-    value, dims = node.args[0].meta["val"], _dimensions(node)
+    value, dims = _read(node.args[0]), _dimensions(node)
     if value.device.type != device:
         return []
     results = math.prod(hint(size) for dim, size in enumerate(value.shape) if dim not in dims)
     return _line(value, dims, results) or _columns(value, dims, results)
+
+
+def _read(node: Any) -> Any:
+    """`node` in the layout of the memory that a kernel reads for it: Inductor computes a copy where it is read, as that
+    of an input in channels-last which PyTorch makes for a group norm on a GPU."""
+    value, shapes = node.meta["val"], []
+    while node.target in (*_COPIES, *_VIEWS):
+        if node.target in _VIEWS:
+            shapes.append(node.meta["val"].shape)
+        node = node.args[0]
+    original = node.meta["val"]
+    try:
+        for shape in reversed(shapes):
+            original = original.view(shape)
+    except (RuntimeError, ValueError):
+        # Its elements lie in no such order.
+        return value
+    return original
 
 
 def _line(value: Any, dims: list[int], results: int) -> list[int]:
@@ -105,7 +128,7 @@ def _sum(node: Any, first: Sequence[int]) -> Node:
     of_parts = _call(_aten.sum.dim_IntList, node.args[0], first, True, dtype=wide)
     keepdim = node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False)
     total = _call(_aten.sum.dim_IntList, of_parts, _dimensions(node), keepdim, dtype=wide)
-    return total if wide == dtype else _call(torch.ops.prims.convert_element_type.default, total, dtype)
+    return total if wide == dtype else _call(_CONVERT, total, dtype)
 
 
 def _var_mean(node: Any, first: Sequence[int]) -> tuple[Node, Node]:

@@ -16,7 +16,7 @@ from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps
 
 Function = Callable[[Tensor], Any]
 
-aten = torch.ops.aten
+aten, prims = torch.ops.aten, torch.ops.prims
 
 
 def divided(function: Function, x: Tensor, device: str = "cpu") -> GraphModule:
@@ -73,6 +73,41 @@ def test_variances(keepdim: bool) -> None:
     for got, want in zip(graph(x), function(x.double()), strict=True):
         assert got.shape == want.shape
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=0)
+
+
+def groups(x: Tensor) -> Tensor:
+    """A group norm's view of its input, 4 channels a group, after the copy that PyTorch makes of it on a GPU."""
+    images, channels, height, width = x.shape
+    return x.clone(memory_format=torch.contiguous_format).view(images, channels // 4, 4, height * width)
+
+
+def test_copies_are_read_where_they_are_made_from() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.var_mean(groups(x), (2, 3), correction=0, keepdim=True)
+
+    def of_narrow(x: Tensor) -> tuple[Tensor, Tensor]:
+        return function(prims.convert_element_type(x, torch.float32))
+
+    x = values(3, 16, 10, 12)
+    assert len(reductions(divided(function, x))) == 1
+    x = x.to(memory_format=torch.channels_last)
+    assert reductions(divided(of_narrow, x.bfloat16())) == [[3], [2, 3], [2, 3]]
+    graph = divided(function, x)
+    assert reductions(graph) == [[3], [2, 3], [2, 3]]
+    for got, want in zip(graph(x), function(x.double()), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_copy_that_lies_in_no_such_order_is_read_itself() -> None:
+    """In the memory of a transpose the rows of its copy are no lines."""
+    x = values(200, 300, 3)
+
+    def function(x: Tensor) -> Tensor:
+        return x.permute(1, 2, 0).clone(memory_format=torch.contiguous_format).view(300, 6, 100).sum((0, 2))
+
+    graph = divided(function, x)
+    assert reductions(graph) == [[2], [0, 2]]
+    torch.testing.assert_close(graph(x).double(), function(x.double()), rtol=1e-5, atol=1e-3)
 
 
 def test_one_of_two_results() -> None:
