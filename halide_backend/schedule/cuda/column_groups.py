@@ -46,7 +46,7 @@ _THREADS, _STEPS = 512, 8
 _BUSY, _WALKING, _LOADING = 993, 800, 128
 
 #: Loads that a thread has in flight; its whole share of a column, if that is no more.
-UNROLLED = 16
+_UNROLLED = 16
 
 #: Values of a chunk whose moments are combined: of more of them an outlier costs more digits (program/moments.py).
 _CHUNK = 8
@@ -91,7 +91,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
     exchanged = (len(facts.reductions) + positions) * side * threads * 8
     choices.require(THREADS, exchanged <= SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
-    rule, why = UNROLLED, "that many loads are in flight"
+    rule, why = _UNROLLED, "that many loads are in flight"
     if facts.moments:
         rule, why = _CHUNK, "values are measured from one of so many"
     unrolled = choices.number(UNROLL, rule, why)

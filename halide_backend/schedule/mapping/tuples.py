@@ -38,7 +38,8 @@ def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[i
 
 def column_tuples(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, ...], ...]:
     """The same on a GPU, where threads walk along columns and hold nothing of them."""
-    if tiling.kind not in (TilingKind.THREAD, TilingKind.COLUMNS):
+    # A reduction of its own ends the kernel where a check fails: there is no status as on a CPU.
+    if program.checks or tiling.kind not in (TilingKind.THREAD, TilingKind.COLUMNS):
         return ()
     groups = _candidates(program, _MOST_SUMS)
     long = any(_steps(program, group[0]) > UNROLLED for group in groups)

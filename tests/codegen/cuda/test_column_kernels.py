@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from cuda_programs import checked, cuda_kernel_text
+from cuda_programs import TARGET, checked, cuda_kernel_text, programs_of
 from kernel_values import CudaKernel, check_values
 from torch import Tensor
 
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
+from halide_backend.schedule.device import device_of
 
 Compile = Callable[..., Any]
 
@@ -164,3 +166,11 @@ def test_columns_of_more_axes_than_a_grid_has(over: tuple[int, ...]) -> None:
 def test_short_lines_of_more_axes_than_a_grid_has() -> None:
     x = small(2, 3, 4, 3, 5, 10).permute(4, 0, 2, 1, 3, 5)
     check_values(lambda x: x.amax(-1), x)
+
+
+def test_sums_of_gathered_rows_check_their_indices() -> None:
+    """Where several sums are one Tuple none of them would end the kernel (memory.checked)."""
+    x, y, rows = small(50, 24), small(200, 24), torch.arange(200) % 50
+    (program,) = programs_of(lambda x, y, rows: (y.sum(0), (x[rows] * y).sum(0)), (x, y, rows))
+    text = plan_kernel(program, device_of(TARGET)).text
+    assert program.checks and "TilingKind.COLUMNS" in text and "memory.checked(" in text
