@@ -135,6 +135,8 @@ def lowered_as_for(device: Gpu) -> Iterator[None]:
         count = factor(of, reduction_numel_hint, numel_hint, inner_reduction)
         return parts(int(reduction_numel_hint), int(numel_hint), int(count), along_memory=inner_reduction)
 
+    # Inductor asks each tensor and node for its device, and runs the passes of a CPU: of a GPU's the one that changes
+    # reductions stands in for the one that stores what filters read.
     with (
         mock.patch.object(DeviceProperties, "create", staticmethod(lambda of: properties)),
         mock.patch.object(ir, "is_gpu", lambda of: True),

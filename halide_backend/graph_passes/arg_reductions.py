@@ -6,11 +6,11 @@ Inductor splits sums so, but no arg-reduction: on a GPU one block would look thr
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from halide_backend.graph_passes.new_node import new_node
 from halide_backend.graph_passes.reduction_splits import LINES, near_divisor
 
 _aten = torch.ops.aten
@@ -48,13 +48,13 @@ def _split(node: Node) -> None:
         return
     with node.graph.inserting_before(node):
         divided = [*shape[:place], parts, length // parts, *shape[place + 1 :]]
-        split_up = _call(_aten.view.default, whole, divided)
-        best_of_part = _call(node.target, split_up, place + 1, True)
-        values = _call(_aten.gather.default, split_up, place + 1, best_of_part)
-        part = _call(node.target, values, place, True)
-        within = _call(_aten.gather.default, best_of_part, place, part)
-        found = _call(_aten.add.Tensor, _call(_aten.mul.Tensor, part, length // parts), within)
-        result = _call(_aten.view.default, found, list(node.meta["val"].shape))
+        split_up = new_node(_aten.view.default, whole, divided)
+        best_of_part = new_node(node.target, split_up, place + 1, True)
+        values = new_node(_aten.gather.default, split_up, place + 1, best_of_part)
+        part = new_node(node.target, values, place, True)
+        within = new_node(_aten.gather.default, best_of_part, place, part)
+        found = new_node(_aten.add.Tensor, new_node(_aten.mul.Tensor, part, length // parts), within)
+        result = new_node(_aten.view.default, found, list(node.meta["val"].shape))
     node.replace_all_uses_with(result)
     node.graph.erase_node(node)
 
@@ -66,10 +66,3 @@ def _arguments(node: Node) -> tuple[Node, int | None]:
     dim = rest[0] if rest else node.kwargs.get("dim")
     assert dim is None or isinstance(dim, int)
     return whole, dim
-
-
-def _call(target: Any, *arguments: Any) -> Node:
-    graph = next(argument for argument in arguments if isinstance(argument, Node)).graph
-    node: Node = graph.call_function(target, arguments)
-    node.meta["val"] = target(*(a.meta["val"] if isinstance(a, Node) else a for a in arguments))
-    return node

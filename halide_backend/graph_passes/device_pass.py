@@ -56,7 +56,7 @@ class DevicePass(CustomGraphModulePass):
             choose_even_splits()
             accumulate_in_float32(graph)
             split_arg_reductions(graph)
-            reduce_in_two_steps(graph)
+            reduce_in_two_steps(graph, self._kind.name)
 
     def uuid(self) -> Any:
         """What Inductor's cache keys need to know besides this package's sources, which they contain already."""

@@ -18,6 +18,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from halide_backend.graph_passes.new_node import new_node
 from halide_backend.graph_passes.product_sizes import hint
 from halide_backend.graph_passes.reduction_splits import LINES
 
@@ -38,7 +39,7 @@ _VIEWS = (_aten.view.default, _aten.reshape.default)
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def reduce_in_two_steps(graph: GraphModule, device: str = "cuda") -> None:
+def reduce_in_two_steps(graph: GraphModule, device: str) -> None:
     """Rewrite such reductions of tensors on devices of type `device`."""
     for node in graph.graph.find_nodes(op="call_function", target=_aten.sum.dim_IntList):
         if dims := _first(node, device):
@@ -125,28 +126,21 @@ def _sum(node: Any, first: Sequence[int]) -> Node:
     # Narrow numbers are summed up in float32 and rounded once, as by Inductor in one step.
     dtype = node.meta["val"].dtype
     wide = torch.float32 if dtype in _NARROW else dtype
-    of_parts = _call(_aten.sum.dim_IntList, node.args[0], first, True, dtype=wide)
+    of_parts = new_node(_aten.sum.dim_IntList, node.args[0], first, True, dtype=wide)
     keepdim = node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False)
-    total = _call(_aten.sum.dim_IntList, of_parts, _dimensions(node), keepdim, dtype=wide)
-    return total if wide == dtype else _call(_CONVERT, total, dtype)
+    total = new_node(_aten.sum.dim_IntList, of_parts, _dimensions(node), keepdim, dtype=wide)
+    return total if wide == dtype else new_node(_CONVERT, total, dtype)
 
 
 def _var_mean(node: Any, first: Sequence[int]) -> tuple[Node, Node]:
     # Chan, Golub and LeVeque (1983), for parts of one size: a part's own variance, and how far its mean is from all.
     dims = _dimensions(node)
-    of_parts = _call(_aten.var_mean.correction, node.args[0], first, correction=0, keepdim=True)
-    variances, means = (_call(getitem, of_parts, part) for part in range(2))
-    mean = _call(_aten.mean.dim, means, dims, True)
-    apart = _call(_aten.sub.Tensor, means, mean)
-    spread = _call(_aten.add.Tensor, variances, _call(_aten.mul.Tensor, apart, apart))
-    variance = _call(_aten.mean.dim, spread, dims, True)
+    of_parts = new_node(_aten.var_mean.correction, node.args[0], first, correction=0, keepdim=True)
+    variances, means = (new_node(getitem, of_parts, part) for part in range(2))
+    mean = new_node(_aten.mean.dim, means, dims, True)
+    apart = new_node(_aten.sub.Tensor, means, mean)
+    spread = new_node(_aten.add.Tensor, variances, new_node(_aten.mul.Tensor, apart, apart))
+    variance = new_node(_aten.mean.dim, spread, dims, True)
     if node.kwargs.get("keepdim"):
         return variance, mean
-    return _call(_aten.squeeze.dims, variance, dims), _call(_aten.squeeze.dims, mean, dims)
-
-
-def _call(target: Any, *arguments: Any, **named: Any) -> Node:
-    graph = next(argument for argument in arguments if isinstance(argument, Node)).graph
-    node: Node = graph.call_function(target, arguments, named)
-    node.meta["val"] = target(*(a.meta["val"] if isinstance(a, Node) else a for a in arguments), **named)
-    return node
+    return new_node(_aten.squeeze.dims, variance, dims), new_node(_aten.squeeze.dims, mean, dims)

@@ -69,8 +69,10 @@ def test_batch_norms_learn(native: Native, shape: tuple[int, ...], layout: torch
     x, gradient = (normal(*shape).to(memory_format=layout) * 3 + 100 for _ in range(2))
     weight, bias = normal(shape[1]), normal(shape[1])
 
+    def normalised(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.silu(F.batch_norm(x, None, None, weight, bias, training=True))
+
     def learn(x: Tensor, weight: Tensor, bias: Tensor, gradient: Tensor) -> Any:
-        normalised = lambda x, w, b: F.silu(F.batch_norm(x, None, None, w, b, training=True))  # noqa: E731
         result, derivative = torch.func.vjp(normalised, x, weight, bias)
         return result, *derivative(gradient)
 
