@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
+from torch._inductor.virtualized import V
 
 from halide_backend.capture.closed_index import closed
 from halide_backend.capture.sizes import hint, is_nonnegative, is_size, sizes_of
@@ -28,7 +29,7 @@ from halide_backend.program.loop_program import (
     Store,
     Value,
 )
-from halide_backend.program.store_layout import is_scatter
+from halide_backend.program.store_layout import is_distinct, is_scatter
 
 #: Points beyond the end of a nest that its blocks and threads may count, all rounding up included.
 _BEYOND = 1 << 16
@@ -69,6 +70,8 @@ def canonical(
             raise Unsupported("size-not-integer", f"the size {symbol} is not an integer")
     renaming = _Renaming(order, symbols, data, inputs, outputs)
     program = renaming.program(draft)
+    stores = (replace(new, distinct=_is_distinct(old, new)) for old, new in zip(draft.stores, program.stores))
+    program = replace(program, stores=tuple(stores))
     extents = {buffer.extent for buffer in (*draft.inputs, *draft.outputs)}
     strides = {stride for store in draft.stores for stride in _strides(store)}
     points = {_points(draft.axes), _points(draft.outer)} if flattened else set()
@@ -79,6 +82,14 @@ def canonical(
     products = [Size(f"m{number}", renaming.expression(expression)) for number, expression in enumerate(derived)]
     passed = [Size(symbol.name, symbol, data=True) for symbol in data.values()]
     return replace(program, sizes=(*named, *products, *passed)), (*sizes, *derived, *data)
+
+
+def _is_distinct(store: Store, renamed: Store) -> bool:
+    """Whether only what the graph knows of its sizes says that no two points of a store share an element."""
+    known = V.graph.sizevars
+    return not (is_scatter(store) or is_distinct(renamed)) and is_distinct(
+        store, lambda each: bool(known.statically_known_geq(each, 0))
+    )
 
 
 def _strides(store: Store) -> Iterator[sympy.Expr]:
@@ -111,8 +122,9 @@ def _expressions(program: LoopProgram) -> Iterator[Extent]:
         yield buffer.extent
     for value in program.values:
         match value.attribute:
-            case Load(index=index, inside=inside):
+            case Load(index=index, coordinates=coordinates, inside=inside):
                 yield index
+                yield from (each for c in coordinates for each in (c.index, c.extent, c.stride))
                 if inside:
                     yield inside.end
             case Indirect(size=size):
@@ -194,7 +206,8 @@ class _Renaming:
         return Steps(str(axis), steps.first, self.extent(steps.end))
 
     def coordinate(self, coordinate: Coordinate) -> Coordinate:
-        return replace(coordinate, index=self.expression(coordinate.index))
+        index, size, stride = self.expression(coordinate.index), coordinate.extent, coordinate.stride
+        return Coordinate(index, self.extent(size), self.extent(stride))
 
     def value(self, value: Value) -> Value:
         operands = tuple(self.positions[operand] for operand in value.operands)

@@ -16,6 +16,9 @@ from halide_backend.program.loop_program import Extent, Steps
 #: Steps at either end of a loop that are looked at: a filter of 7 x 7 reads 3 rows beyond.
 _MOST_OUTSIDE = 4
 
+#: Of a loop's steps, those that may be outside: of more there is little to gain.
+_MOST_SHARE = 0.5
+
 
 def always_holds(operation: str, left: sympy.Expr, right: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
     """Whether the comparison `operation` of two indices is true for each symbol in [0, extent)."""
@@ -56,7 +59,7 @@ def _least_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol,
 
 
 def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol, Extent]) -> Steps | None:
-    """Steps of a loop at which `index`, with strides that are sizes, is in [0, size) at every step of the others."""
+    """Steps of a loop at which `index` is in [0, size) at every step of the others, None if there are few."""
     rest = sympy.expand(index)
     slopes: dict[sympy.Symbol, sympy.Expr] = {}
     for symbol in extents:
@@ -66,8 +69,6 @@ def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol,
             rest = sympy.expand(rest - slope * symbol)
     parts = (rest, *slopes.values())
     if not all(is_size(symbol) for part in parts for symbol in part.free_symbols):
-        return None
-    if all(slope.is_Integer for slope in slopes.values()):
         return None
     found: list[tuple[float, Steps]] = []
     # Halide makes no cases of a loop that threads share, which the outermost one may be.
@@ -83,7 +84,8 @@ def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol,
         after = _outside(size - 1 - highest - step * (_at_most(extents[row]) - 1), step)
         if before is not None and after is not None:
             share = (before + after) / hint(extents[row])
-            found.append((share, Steps(str(row), before, extent(extents[row] - after))))
+            if share < _MOST_SHARE:
+                found.append((share, Steps(str(row), before, extent(extents[row] - after))))
     return min(found, key=lambda each: each[0])[1] if found else None
 
 

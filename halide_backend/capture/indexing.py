@@ -1,9 +1,8 @@
-"""Facts about index expressions: ranges, and the coordinates behind a flat index."""
+"""Facts about index expressions: ranges, and what they are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sympy
@@ -11,16 +10,7 @@ from torch.utils._sympy.functions import Max
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from halide_backend.capture.sizes import is_equal, quotient, symbol_range
-from halide_backend.program.loop_program import Axis, Coordinate, Extent
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What a mask says where it is true: `expression >= lower` and/or `expression < upper`."""
-
-    expression: sympy.Expr
-    lower: int | None = None
-    upper: int | None = None
+from halide_backend.program.loop_program import Axis, Extent
 
 
 def value_range(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> tuple[int, int] | None:
@@ -73,58 +63,3 @@ def affine(index: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dict[sym
         rest -= coefficient * symbol
     rest = sympy.expand(rest)
     return (coefficients, int(rest)) if rest.is_Integer else None
-
-
-def coordinates(
-    index: sympy.Expr,
-    sizes: Sequence[Extent],
-    strides: Sequence[Extent],
-    extents: Mapping[sympy.Symbol, Extent],
-    bounds: Sequence[Bound],
-) -> tuple[Coordinate, ...]:
-    """The flat `index` split along the dimensions of its buffer, outermost first.
-
-    A masked load is made safe by clamping each coordinate to its dimension. That keeps its value only if, wherever the
-    mask is true, every coordinate is in range by itself: the split is returned only if `bounds` (what the mask says) or
-    the loop ranges prove this, otherwise ().
-    """
-    flat = affine(index, list(index.free_symbols))
-    if flat is None or not all(isinstance(n, int) for n in (*sizes, *strides)):
-        return ()
-    terms, constant = dict(flat[0]), flat[1]
-    split = []
-    dims = sorted(((st, sz) for sz, st in zip(sizes, strides) if sz > 1 and st > 0), reverse=True)
-    for stride, size in dims:
-        expression = sympy.Integer(0)
-        for symbol, coefficient in list(terms.items()):
-            if coefficient % stride == 0:
-                expression += (coefficient // stride) * symbol
-                del terms[symbol]
-        # The nearest multiple: an offset of -W-2 is one row up and two columns left.
-        whole = (2 * constant + stride) // (2 * stride)
-        expression += whole
-        constant -= whole * stride
-        split.append(Coordinate(expression, size, stride))
-    if terms or constant:
-        return ()
-    proved = all(_in_range(c.index, c.extent, extents, bounds) for c in split)
-    return tuple(split) if proved else ()
-
-
-def _in_range(
-    index: sympy.Expr,
-    extent: int,
-    extents: Mapping[sympy.Symbol, Extent],
-    bounds: Sequence[Bound],
-) -> bool:
-    own = value_range(index, extents)
-    lower = own is not None and own[0] >= 0
-    upper = own is not None and own[1] < extent
-    for bound in bounds:
-        difference = sympy.expand(index - bound.expression)
-        if not difference.is_Integer:
-            continue
-        shift = int(difference)
-        lower = lower or (bound.lower is not None and bound.lower + shift >= 0)
-        upper = upper or (bound.upper is not None and bound.upper + shift <= extent)
-    return lower and upper

@@ -11,7 +11,7 @@ from torch._inductor.ir import MutationLayoutSHOULDREMOVE, NonOwningLayout
 from torch._inductor.virtualized import V
 
 from halide_backend.capture.canonical import canonical
-from halide_backend.capture.indexing import Bound
+from halide_backend.capture.coordinates import Bound
 from halide_backend.capture.sizes import MAX_ELEMENTS, extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.loop_program import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,14 +17,15 @@ from torch._inductor.virtualized import V
 from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.conditions import always_holds, steps_inside
-from halide_backend.capture.indexing import coordinates, value_range, without_empty
+from halide_backend.capture.coordinates import coordinates
+from halide_backend.capture.indexing import value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorded import Recorded, dtype_name
 from halide_backend.capture.scans import Combine
 from halide_backend.capture.sizes import extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.index import ValueSymbol
-from halide_backend.program.loop_program import Coordinate, Extent, Indirect, Load, Nest, Number, Reduction, Steps
+from halide_backend.program.loop_program import Extent, Indirect, Load, Nest, Number, Reduction
 from halide_backend.program.operation_names import (
     COMPARISONS,
     FLOAT_ONLY,
@@ -104,25 +106,19 @@ class Recorder(DefaultHandler):
         stored = self.builder.stored(name, index)
         if stored is not None:
             return Recorded(stored, dtype)
-        split: tuple[Coordinate, ...] = ()
-        inside: Steps | None = None
-        masks = () if self.mask is None else (self.mask,)
-        buffer = self.builder.read(name, index)
+        load = Load(self.builder.read(name, index), index)
+        masks: tuple[Recorded, ...] = ()
         if self.mask is not None and not self._in_bounds(index, self.builder.extent(name)):
+            masks = (self.mask,)
             sizes, strides = self.builder.layout(name)
-            split = coordinates(index, sizes, strides, self.extents, self.builder.bounds(self.mask.position))
-            # On a GPU a masked load is predicated, and its index has to be one line.
-            if not split and not self.builder.flattened:
-                inside = steps_inside(index, self.builder.extent(name), self.extents)
-        else:
-            masks = ()
-        return self.value(
-            "load",
-            dtype,
-            *self.index_operands(index),
-            *masks,
-            attribute=Load(buffer, index, split, inside),
-        )
+            # On a GPU a masked load is predicated, and its index has to be one line where strides are sizes.
+            known = all(isinstance(n, int) for n in (*sizes, *strides))
+            if known or not self.builder.flattened:
+                bounds = self.builder.bounds(self.mask.position)
+                load = replace(load, coordinates=coordinates(index, sizes, strides, self.extents, bounds))
+            if not self.builder.flattened and not (known and load.coordinates):
+                load = replace(load, inside=steps_inside(index, self.builder.extent(name), self.extents))
+        return self.value("load", dtype, *self.index_operands(index), *masks, attribute=load)
 
     def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:
         span = value_range(index, self.extents)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sympy
 
-from halide_backend.program.index import FloorDiv, Mod, SizeSymbol, ValueSymbol
+from halide_backend.program.index import AxisSymbol, FloorDiv, Max, Min, Mod, SizeSymbol, ValueSymbol
 from halide_backend.program.index_syntax import IndexPrinter
+
+#: No size is so near to the largest int32 that a number below this, padding of a filter, leads beyond.
+_SMALL = 1 << 15
 
 
 class _HalidePrinter(IndexPrinter):
@@ -39,11 +42,30 @@ class _HalidePrinter(IndexPrinter):
 class _WidePrinter(_HalidePrinter):
     """The same in int64: loop coordinates fit into int32, what is computed from them need not."""
 
+    def text(self, index: sympy.Basic | int) -> str:
+        if isinstance(index, FloorDiv | Mod) and index.is_nonnegative and all(map(is_narrow, index.args)):
+            return f"hl.cast(hl.Int(64), {_HalidePrinter().text(index)})"
+        return super().text(index)
+
     def divides_by_sizes(self, index: FloorDiv | Mod) -> bool:
         return False
 
     def symbol(self, symbol: sympy.Symbol) -> str:
         return f"hl.cast(hl.Int(64), {super().symbol(symbol)})"
+
+
+def is_narrow(index: sympy.Expr) -> bool:
+    """Whether int32 holds it, as it holds extents: a coordinate, a size, a whole part of one, the least or the greatest
+    of such, and a small number more or less."""
+    constant, rest = index.as_coeff_Add()
+    if abs(constant) >= _SMALL:
+        return rest == 0 and bool(abs(constant) < 1 << 31)
+    if isinstance(rest, FloorDiv):
+        return rest.args[1].is_Integer and is_narrow(rest.args[0])
+    if isinstance(rest, Max | Min):
+        return all(map(is_narrow, rest.args))
+    sized = isinstance(rest, SizeSymbol) and bool(rest.is_nonnegative)
+    return rest == 0 or sized or isinstance(rest, AxisSymbol | ValueSymbol)
 
 
 def index_text(index: sympy.Expr | int, *, wide: bool = False) -> str:

@@ -183,6 +183,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 work=definition.work,
                 contiguous=definition.contiguous,
                 traffic=definition.traffic,
+                cases=definition.cases,
                 runs=definition.runs,
                 **facts,
             )

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import sympy
 
-from halide_backend.codegen.index_text import index_text
+from halide_backend.codegen.index_text import index_text, is_narrow
 from halide_backend.program.dtypes import NARROW_FLOATS
 from halide_backend.program.index import expanded, sizes_of
-from halide_backend.program.loop_program import Indirect, Load, LoopProgram, Number, Value
+from halide_backend.program.loop_program import Coordinate, Indirect, Load, LoopProgram, Number, Steps, Value
 from halide_backend.program.operation_names import COMPARISONS, LOOPS
 
 
@@ -68,8 +68,10 @@ def _is_narrow(program: LoopProgram, value: Value) -> bool:
 
 def _is_wide(program: LoopProgram, index: sympy.Expr) -> bool:
     """Whether `index` may be more than int32 holds."""
+    if sizes_of(index):
+        return not is_narrow(index)
     most = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
-    return most >= 2**31 or bool(sizes_of(index))
+    return most >= 2**31
 
 
 def _index(value: Value, library: str, *, wide: bool) -> str:
@@ -89,21 +91,31 @@ def element_text(program: LoopProgram, value: Value, load: Load) -> str:
         program.values[o].operation != "indirect" for o in value.operands
     )
     buffer = next(b for b in program.inputs if b.name == load.buffer)
+    # Of the index in the middle Halide sees that it needs no clamp; what is not is the rest of its loop.
+    likely = "{}" if load.main else "hl.likely({})"
     if load.coordinates:
-        terms = [f"hl.clamp(hl.likely({index_text(c.index)}), 0, {c.extent - 1})*{c.stride}" for c in load.coordinates]
-        text = " + ".join(terms)
+        text = " + ".join(_clamped(coordinate, likely) for coordinate in load.coordinates)
     elif masked:
-        text, last = index_text(load.index), index_text(expanded(sympy.sympify(buffer.extent) - 1))
-        if load.inside:
-            # Of a clamp whose strides are sizes Halide does not see where it does nothing, of steps of a loop it does.
-            steps = load.inside
-            inside = f"({steps.axis} >= {steps.first}) & ({steps.axis} < {index_text(sympy.sympify(steps.end))})"
-            text = f"hl.select({inside}, hl.likely({text}), hl.clamp({text}, 0, {last}))"
-        else:
-            text = f"hl.clamp(hl.likely({text}), 0, {last})"
+        text, last = likely.format(index_text(load.index)), index_text(expanded(sympy.sympify(buffer.extent) - 1))
+        text = f"hl.clamp({text}, 0, {last})"
     else:
         text = index_text(load.index)
+    if load.main:
+        text = f"hl.select({_within(load.main.steps)}, hl.likely({index_text(load.main.index)}), {text})"
     return f"{load.buffer}[{text}]"
+
+
+def _clamped(coordinate: Coordinate, likely: str) -> str:
+    text = index_text(coordinate.index)
+    if coordinate.extent != 0:
+        last = index_text(expanded(sympy.sympify(coordinate.extent) - 1))
+        text = f"hl.clamp({likely.format(text)}, 0, {last})"
+    return f"{text}*{index_text(coordinate.stride)}"
+
+
+def _within(steps: Steps) -> str:
+    first, end = index_text(sympy.sympify(steps.first)), index_text(sympy.sympify(steps.end))
+    return f"({steps.axis} >= {first}) & ({steps.axis} < {end})"
 
 
 def converted(value: Value, element: str) -> str:

@@ -15,13 +15,13 @@ from halide_backend.graph_passes.bfloat16_products import compute_bfloat16_produ
 from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
 from halide_backend.graph_passes.convolution_layouts import choose_convolution_layouts
 from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
+from halide_backend.graph_passes.dynamic_upsampling import rewrite_upsampling
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.templates import render_for_own_backend
 from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps
-from halide_backend.graph_passes.upsampling_gradients import sum_upsampling_gradients
 from halide_backend.products.choice import Choice
 from halide_backend.selection import is_selected
 
@@ -44,7 +44,7 @@ class DevicePass(CustomGraphModulePass):
         _start_workers()
         render_for_own_backend(self._kind)
         repeat_runs(graph)
-        sum_upsampling_gradients(graph)
+        rewrite_upsampling(graph)
         if self._kind.on_host:
             compute_bfloat16_products(graph)
             choose_product_libraries(graph)

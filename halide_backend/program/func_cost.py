@@ -18,13 +18,15 @@ _WORK = dict.fromkeys(MATHEMATICS, 20) | dict.fromkeys(("truediv", "sqrt", "rsqr
 class Definition:
     """`calls` in the order in which they are met, `work` in additions for one point, and bytes of memory: `traffic`
     in all, `contiguous` those with stride 1 along each axis, `runs` those where a step along a second axis is as long
-    as all of a first one with stride 1, by both: one run of memory."""
+    as all of a first one with stride 1, by both: one run of memory. `cases` says that a load is masked, or
+    its index one in pieces."""
 
     calls: dict[str, None] = field(default_factory=dict)
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
+    cases: bool = False
 
 
 def define(
@@ -60,6 +62,7 @@ def _count_load(found: Definition, program: LoopProgram, value: Value, load: Loa
     for name in value.axes:
         size *= axes[name].hint
     found.traffic += size
+    found.cases |= bool(load.main) or any(program.values[operand].dtype == "bool" for operand in value.operands)
     index = expanded(load.index)
     steps = {symbol.name: index.coeff(symbol) for symbol in index.free_symbols if symbol.name in value.axes}
     for name in (name for name, step in steps.items() if step == 1):

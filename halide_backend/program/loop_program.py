@@ -83,11 +83,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """One dimension of a masked load: `index` runs along it, `extent` and `stride` (in elements) bound it."""
+    """One dimension of a masked load: `index` runs along it, `extent` and `stride` (in elements) bound it.
+
+    The loops alone keep it in range where `extent` is 0.
+    """
 
     index: sympy.Expr
-    extent: int
-    stride: int
+    extent: Extent
+    stride: Extent
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,16 @@ class Steps:
     """The steps from `first` to before `end` of the loop along `axis`."""
 
     axis: str
-    first: int
+    first: Extent
     end: Extent
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An index that holds at `steps` of a loop."""
+
+    steps: Steps
+    index: sympy.Expr
 
 
 @dataclass(frozen=True)
@@ -104,14 +115,16 @@ class Load:
     """Attributes of a "load" value.
 
     `index` is the flat element index, over axis symbols and `indirect` symbols. `coordinates` repeats it dimension
-    by dimension where a mask may let it run out of range, so that each dimension can be clamped on its own. Where that
-    is not known, `inside` are steps of a loop during which the index is in range whatever the mask is.
+    by dimension where a mask may let it run out of range, so that each dimension can be clamped on its own, and where
+    strides are sizes `inside` are steps of a loop during which the index is in range whatever the mask is. `main` is a
+    linear piece of the index during most steps of a loop, in programs that are prepared for a CPU (`main_pieces.py`).
     """
 
     buffer: str
     index: sympy.Expr
     coordinates: tuple[Coordinate, ...] = ()
     inside: Steps | None = None
+    main: Piece | None = None
 
 
 @dataclass(frozen=True)
@@ -228,13 +241,18 @@ class Value:
 
 @dataclass(frozen=True)
 class Store:
-    """Writes `value` to `buffer[index]` at every point of `nest`; `mode` is None or "atomic_add"."""
+    """Writes `value` to `buffer[index]` at every point of `nest`; `mode` is None or "atomic_add".
+
+    `distinct` is set where no two points share an element although the strides alone do not say so: what is known of
+    the sizes does, for example that rows have 32 elements or more.
+    """
 
     buffer: str
     index: sympy.Expr
     value: int
     nest: Nest
     mode: str | None = None
+    distinct: bool = False
 
 
 @dataclass(frozen=True)
@@ -320,7 +338,7 @@ class LoopProgram:
 def _attribute_text(attribute: object) -> str:
     match attribute:
         case Load():
-            inside = [f"0 <= {print_index(c.index)} < {c.extent}" for c in attribute.coordinates]
+            inside = [f"0 <= {print_index(c.index)} < {c.extent}" for c in attribute.coordinates if c.extent != 0]
             if attribute.inside:
                 inside.append(f"{attribute.inside.first} <= {attribute.inside.axis} < {attribute.inside.end}")
             return f"{attribute.buffer}[{print_index(attribute.index)}]{' if ' * bool(inside)}{' and '.join(inside)}"

@@ -125,9 +125,7 @@ def _value(value: Value) -> dict[str, Json]:
         case Load():
             found["load"] = {"buffer": attribute.buffer, "index": print_index(attribute.index)}
             if attribute.coordinates:
-                found["load"]["coordinates"] = [
-                    [print_index(c.index), c.extent, c.stride] for c in attribute.coordinates
-                ]
+                found["load"]["coordinates"] = list(map(_coordinate, attribute.coordinates))
             if attribute.inside:
                 steps = attribute.inside
                 found["load"]["inside"] = [steps.axis, steps.first, _extent(steps.end)]
@@ -158,7 +156,7 @@ def _value(value: Value) -> dict[str, Json]:
 
 
 def _coordinate(coordinate: Coordinate) -> list[Json]:
-    return [print_index(coordinate.index), coordinate.extent, coordinate.stride]
+    return [print_index(coordinate.index), _extent(coordinate.extent), _extent(coordinate.stride)]
 
 
 def _store(store: Store) -> dict[str, Json]:
@@ -170,7 +168,7 @@ def _store(store: Store) -> dict[str, Json]:
     }
     if store.nest.reduction:
         found["reduction"] = _names(store.nest.reduction)
-    return found | ({"mode": store.mode} if store.mode else {})
+    return found | ({"mode": store.mode} if store.mode else {}) | ({"distinct": True} if store.distinct else {})
 
 
 class _Reader:
@@ -223,10 +221,13 @@ class _Reader:
             values.append(Value.of(document["operation"], document["dtype"], operands, attribute, values))
         return tuple(values)
 
+    def _coordinate(self, index: str, extent: int | str, stride: int | str) -> Coordinate:
+        return Coordinate(self._index(index), self._extent(extent), self._extent(stride))
+
     def _attribute(self, document: Mapping[str, Json]) -> object:
         match document:
             case {"load": load}:
-                coordinates = (Coordinate(self._index(i), e, s) for i, e, s in load.get("coordinates", ()))
+                coordinates = (self._coordinate(*each) for each in load.get("coordinates", ()))
                 inside = self._steps(*load["inside"]) if "inside" in load else None
                 return Load(load["buffer"], self._index(load["index"]), tuple(coordinates), inside)
             case {"reduction": reduction}:
@@ -251,4 +252,5 @@ class _Reader:
 
     def _store(self, store: Mapping[str, Json]) -> Store:
         nest = Nest(self._loops(store["iteration"]), self._loops(store.get("reduction", ())))
-        return Store(store["buffer"], self._index(store["index"]), store["value"], nest, store.get("mode"))
+        index, distinct = self._index(store["index"]), store.get("distinct", False)
+        return Store(store["buffer"], index, store["value"], nest, store.get("mode"), distinct)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,22 +47,34 @@ def output_layout(store: Store, program: LoopProgram) -> OutputLayout:
 @lru_cache(_KEPT)
 def _layout(store: Store, extent: Extent, loop_axes: tuple[Axis, ...]) -> OutputLayout:
     index = expanded(store.index)
+    dims, rest = _dimensions(store, index, loop_axes)
+    direct = store.mode is None and rest.is_Integer and not store.nest.reduction
+    if direct and (store.distinct or _is_box(dims, _is_nonnegative)):
+        names, boxes = tuple(axis.name for _, axis in dims), tuple((axis.extent, stride) for stride, axis in dims)
+        return OutputLayout(names, boxes, int(rest))
+    return _scatter(store, index, extent)
+
+
+def is_distinct(store: Store, is_nonnegative: Callable[[sympy.Expr], bool] | None = None) -> bool:
+    """Whether no two points share an element of a box of memory, for all sizes for which `is_nonnegative` says what of
+    them is not negative, or for all there are."""
+    dims, rest = _dimensions(store, expanded(store.index), store.nest.iteration)
+    return rest.is_Integer and _is_box(dims, is_nonnegative or _is_nonnegative)
+
+
+def _dimensions(
+    store: Store, index: sympy.Expr, loop_axes: tuple[Axis, ...]
+) -> tuple[list[tuple[Extent, Axis]], sympy.Expr]:
+    """The axes of a store with their strides, by these, and what is left of the index."""
     axes = {axis.symbol: axis for axis in store.nest.iteration}
     coefficients = {symbol: index.coeff(symbol) for symbol in axes}
     rest = expanded(index - sum(c * s for s, c in coefficients.items()))
-    if store.mode is None and rest.is_Integer and not store.nest.reduction:
-        hints = {axis.symbol: axis.hint for axis in loop_axes}
-        dims = sorted(
-            ((_number(coefficients[symbol]), axis) for symbol, axis in axes.items()),
-            key=lambda dim: (_size_hint(dim[0], loop_axes), hints[dim[1].symbol]),
-        )
-        if _is_box([(stride, axis.extent) for stride, axis in dims]):
-            return OutputLayout(
-                tuple(axis.name for _, axis in dims),
-                tuple((axis.extent, stride) for stride, axis in dims),
-                int(rest),
-            )
-    return _scatter(store, index, extent)
+    hints = {axis.symbol: axis.hint for axis in loop_axes}
+    dims = sorted(
+        ((_number(coefficients[symbol]), axis) for symbol, axis in axes.items()),
+        key=lambda dim: (_size_hint(dim[0], loop_axes), hints[dim[1].symbol]),
+    )
+    return dims, rest
 
 
 def _number(expression: sympy.Expr) -> Extent:
@@ -77,16 +90,16 @@ def _size_hint(stride: Extent, axes: tuple[Axis, ...]) -> int:
     return int(hinted) if hinted.is_Integer else 64
 
 
-def _is_box(dims: list[tuple[Extent, Extent]]) -> bool:
-    """Whether no two points of the (stride, extent) dimensions, ordered by stride, share an address.
+def _is_box(dims: list[tuple[Extent, Axis]], is_nonnegative: Callable[[sympy.Expr], bool]) -> bool:
+    """Whether no two points of the dimensions, ordered by stride, share an address.
 
     With symbolic strides only what holds for all sizes counts: each dimension starts where the previous one ends.
     """
     reach: Extent = 1
-    for stride, extent in dims:
-        if not _is_nonnegative(expanded(stride - sympy.sympify(reach))):
+    for stride, axis in dims:
+        if not is_nonnegative(expanded(stride - sympy.sympify(reach))):
             return False
-        reach = expanded(sympy.sympify(stride) * extent)
+        reach = expanded(sympy.sympify(stride) * axis.extent)
     return True
 
 

@@ -33,8 +33,14 @@ class Cpu:
         return 16 if self.architecture == "x86-64" and self.vector_bytes < 64 else 32
 
     @property
+    def lines_fetched(self) -> int:
+        """Cache lines that a miss brings: Intel's spatial prefetcher completes pairs of lines (Intel 64 and IA-32
+        Architectures Optimization Reference Manual, "Data Prefetching")."""
+        return 2 if self.vendor == "intel" else 1
+
+    @property
     def name(self) -> str:
-        """The class, as tuned plans are filed under it: rules know no vendor, but what is fast differs."""
+        """The class, as tuned plans are filed under it."""
         return self.classes[0]
 
     @property

@@ -76,7 +76,8 @@ class Stage:
     Funcs of words, `overwrites` whether the memory of an output is also read, `replaces` whether it may be that of an
     operand which nothing else needs, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes
     that the memory accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in
-    all, `runs` those where steps along a second axis are as long as all of a first one, by both.
+    all, `runs` those where steps along a second axis are as long as all of a first one, by both, `cases` whether a load
+    has an index that needs no clamp, or is another one, at some steps of loops.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Stage:
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
+    cases: bool = False
 
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""

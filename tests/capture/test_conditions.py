@@ -99,7 +99,9 @@ LOADS = [
     (N * X + Y - 2, M * N, {X: M, Y: N}, Steps("x1", 2, N)),
     (N * N * X + 2 * N * Y + 2 * Z - N - 1, M * N * N, {X: M, Y: FloorDiv(N + 1, 2), Z: FloorDiv(N + 1, 2)}, ...),
     (M * N * X + 3 * N * Y + N * Z - N, M * N * N, {X: N, Y: 5, Z: M}, ...),
-    (9 * X + Y - 1, 9 * N, {X: N, Y: 9}, None),
+    (9 * X + Y - 1, 9 * N, {X: N, Y: 9}, Steps("x1", 1, 9)),
+    (9 * X + 3 * Y - 1, 9 * N, {X: N, Y: 3}, Steps("x1", 1, 3)),
+    (9 * X + 5 * Y - 5, 9 * N, {X: N, Y: 2}, None),
     (N * X + Y - 1, N * M - 1, {X: M, Y: N}, ...),
 ]
 
@@ -178,3 +180,10 @@ def test_rows_inside_have_no_clamp(check: Check, texts: list[str]) -> None:
     check(stencil, torch.randn(3, 4, 20, 30), dynamic=True)
     (text,) = texts
     assert text.count("hl.clamp(") == text.count("hl.select((x1 >= ") == 5
+
+
+def test_rows_inside_of_a_filter_have_no_clamp(check: Check, texts: list[str]) -> None:
+    """Batch and channels are one loop, so that the index has no coordinates, with sizes that are known either."""
+    check(lambda x: F.unfold(x, 3, padding=1), torch.randn(2, 3, 20, 30))
+    (text,) = texts
+    assert text.count("hl.clamp(") == text.count("hl.select((x3 >= 2) & (x3 < 18), hl.likely(") == 1

@@ -123,3 +123,41 @@ def test_memory_that_is_overwritten_from_its_neighbours(length: int, shift: int)
     assert torch.equal(torch.compile(move, dynamic=True)(x), wanted)
     assert torch.equal(x, wanted)
     assert halide_backend.stats()["delegation_reasons"] == {}
+
+
+def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    return x * cosine + torch.cat((-x[..., 4:], x[..., :4]), -1) * sine
+
+
+def overwritten_columns(x: Tensor) -> Tensor:
+    y = x * 2
+    y[:, 1:5].copy_(x[:, :4].exp())
+    return y
+
+
+@pytest.mark.parametrize("function", [rotated, overwritten_columns], ids=["rotated", "columns"])
+def test_a_few_columns_of_longer_rows_are_no_scatter(function: Callable[..., Tensor]) -> None:
+    """The strides alone do not say that rows are longer than the four columns that are stored; guards do."""
+    halide_backend.reset_stats()
+    compiled = torch.compile(function, dynamic=True, fullgraph=True)
+    for columns in (8, 9, 37):
+        x = torch.randn(6, 5, columns) if function is rotated else torch.randn(6, columns)
+        others = (torch.randn(5, columns), torch.randn(5, columns)) if function is rotated else ()
+        torch.testing.assert_close(compiled(x, *others), function(x, *others))
+    texts = [record.text for record in halide_backend.records()]
+    assert texts and not any("Role.SCATTER" in text for text in texts)
+
+
+@pytest.mark.parametrize("factors", [(2.0,), (3.0,), (2.0, 3.0), (1.0, 2.0), (2.0, 2.0, 2.0)], ids=str)
+def test_upsampling_reads_at_quotients(factors: tuple[float, ...]) -> None:
+    halide_backend.reset_stats()
+
+    def upsampled(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=factors, mode="nearest") + 1
+
+    compiled = torch.compile(upsampled, dynamic=True, fullgraph=True)
+    for size in (5, 6, 17):
+        x = torch.randn(2, 3, *(size + number for number in range(len(factors))))
+        torch.testing.assert_close(compiled(x), upsampled(x))
+    texts = [record.text for record in halide_backend.records()]
+    assert texts and not any("ops.indirect" in text for text in texts)

@@ -8,7 +8,7 @@ import pytest
 import sympy
 
 from halide_backend.capture.closed_index import closed
-from halide_backend.capture.indexing import Bound, affine, coordinates, value_range
+from halide_backend.capture.indexing import affine, value_range
 from halide_backend.capture.sizes import quotient
 from halide_backend.program.index_syntax import print_index
 
@@ -25,18 +25,6 @@ def test_value_range_is_the_range_of_all_points(index: sympy.Expr) -> None:
 def test_affine_takes_an_index_apart() -> None:
     assert affine(5 * X - 2 * Y + 7, [X, Y]) == ({X: 5, Y: -2}, 7)
     assert affine(X * Y, [X, Y]) is None
-
-
-def test_coordinates_of_a_padded_load() -> None:
-    bounds = (Bound(X - 1, lower=0), Bound(X - 1, upper=10), Bound(Y - 2, lower=0), Bound(Y - 2, upper=37))
-    found = coordinates(37 * (X - 1) + Y - 2, (10, 37), (37, 1), {X: 12, Y: 42}, bounds)
-    assert [(c.index, c.extent, c.stride) for c in found] == [(X - 1, 10, 37), (Y - 2, 37, 1)]
-
-
-def test_coordinates_are_refused_without_proof() -> None:
-    # The mask says nothing of the columns: clamping them one by one could change an address that is in range.
-    bounds = (Bound(X - 1, lower=0), Bound(X - 1, upper=10))
-    assert coordinates(37 * (X - 1) + Y - 2, (10, 37), (37, 1), {X: 12, Y: 42}, bounds) == ()
 
 
 def test_a_quotient_is_an_integer_for_all_sizes_or_none() -> None:

@@ -14,7 +14,7 @@ import halide_backend
 from halide_backend import pipeline
 from halide_backend.codegen.cpu import builder
 from halide_backend.schedule.plan import Plan
-from halide_backend.schedule.steps import Split
+from halide_backend.schedule.steps import BoundStorage, Split
 
 #: The first is what the plan is made for; then rows shorter than any vector, and about one and two of them.
 WIDTHS = (230, 2, 6, 14, 16, 18, 30, 32, 34, 46, 64, 66, 130)
@@ -105,3 +105,35 @@ def test_outputs_that_are_computed_together_share_guarded_loops(plans: list[Plan
         for found, expected in zip(compiled(x), both(x)):
             torch.testing.assert_close(found, expected)
     assert plans and not shifted(plans)
+
+
+#: Blocks of columns and their accumulators; several outputs share them behind guards.
+COLUMNS: dict[str, Callable[[Tensor], Any]] = {
+    "sum": lambda x: x.sum(1),
+    "softmax": lambda x: x.softmax(1),
+    "variance": lambda x: x.var(1),
+    "largest": lambda x: x.argmax(1),
+}
+
+
+@pytest.mark.parametrize("function", COLUMNS.values(), ids=COLUMNS)
+def test_columns_of_all_widths(plans: list[Plan], function: Callable[[Tensor], Tensor]) -> None:
+    compiled = torch.compile(function, dynamic=True)
+    for width in (500, *WIDTHS):
+        x = torch.randn(21, 40, width)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert "out_ptr0" in shifted(plans)
+
+
+def test_accumulators_of_outputs_together_are_on_the_stack(plans: list[Plan]) -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sum(1), x.exp().amax(1)
+
+    compiled = torch.compile(both, dynamic=True)
+    for width in (500, *WIDTHS):
+        x = torch.randn(21, 40, width)
+        for found, expected in zip(compiled(x), both(x)):
+            torch.testing.assert_close(found, expected)
+    rooms = {step.func for plan in plans for step in plan.steps if isinstance(step, BoundStorage)}
+    assert {"sum_0", "max_0"} <= rooms or any(name.startswith("reductions") for name in rooms)
+    assert not shifted(plans)

@@ -359,6 +359,68 @@ def test_room_for_what_a_vector_needs() -> None:
     assert found is not None
 
 
+def columns() -> StageGraph:
+    """Two sums of the rows of each column, of which the second needs the first, and an output that needs both."""
+    first = Stage("first", Role.REDUCTION, (COLUMNS,), updates=(Loop("r$x", 64, "x2"),), operator="sum")
+    second = Stage("second", Role.REDUCTION, (COLUMNS,), ("first",), (Loop("q$x", 64, "x2"),), "sum")
+    out = Stage("out", Role.OUTPUT, LOOPS, ("first", "second"))
+    return StageGraph((first, second, out), ("x0", "x1"))
+
+
+BLOCKS: tuple[Step, ...] = (
+    Split("out", "x1", "o", "i", 16),
+    Reorder("out", ("i", "x0", "o")),
+    ComputeAt("first", "out", "o"),
+    ComputeAt("second", "out", "o"),
+    Split("second", "q$x", "q$x_o", "q$x_i", 8, update=0),
+    RFactor("second", "q$x_o", "part", "parts"),
+    ComputeAt("parts", "second", "q$x_o"),
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "parts", "why"),
+    [
+        (16, 16, 16, ""),
+        (16, 32, 32, ""),
+        (8, 16, 16, "out needs 16 points"),
+        (16, 8, 8, "out needs 16 points"),
+        (16, 32, 16, "second has another room"),
+        (16, 0, 16, "second has another room, or none"),
+    ],
+)
+def test_room_for_the_accumulators_of_a_block(first: int, second: int, parts: int, why: str) -> None:
+    rooms = (("first", first), ("second", second), ("parts", parts))
+    steps = (*BLOCKS, *(BoundStorage(func, "x1", room) for func, room in rooms if room))
+    found = refusal(columns(), steps)
+    assert (found is None) if not why else (found is not None and why in found.what)
+
+
+def test_room_for_what_outputs_of_other_loops_share() -> None:
+    """One output has a loop less inside of the common ones (seed 1108451 of the random programs)."""
+    first, _, out = columns().stages
+    each = Stage("each", Role.OUTPUT, (COLUMNS,), ("first",))
+    graph = StageGraph((first, each, replace(out, calls=("first",))), ("x1",))
+    steps = (
+        *BLOCKS[:3],
+        Split("each", "x1", "o", "i", 16),
+        ComputeWith("each", "out", "o"),
+        BoundStorage("first", "x1", 16),
+    )
+    assert refusal(graph, steps) is None
+    found = refusal(graph, (*steps[:-1], BoundStorage("first", "x1", 8)))
+    assert found is not None and "needs 16 points" in found.what
+
+
+def test_no_room_for_what_is_reduced_along_the_block() -> None:
+    """A sum over all columns needs all of them, wherever it is computed."""
+    first, second, out = columns().stages
+    over = replace(second, loops=(ROWS,), updates=(Loop("q$x", 1000, "x1"),))
+    steps = (*BLOCKS[:4], BoundStorage("first", "x1", 16))
+    found = refusal(StageGraph((first, over, out), ("x0", "x1")), steps)
+    assert found is not None and "second needs it, too" in found.what
+
+
 def test_outputs_together_are_not_shifted() -> None:
     shifted = Split("first", "x1", "o", "i", 16, tail="ShiftInwards")
     steps = [ComputeAt("old", "first", "x0"), shifted, ComputeWith("second", "first", "x0")]

@@ -192,6 +192,32 @@ def test_tiles_of_one_line_of_the_operand_follow_each_other() -> None:
     assert (found["x0"], found["x1"]) == (16, 8)
 
 
+@pytest.mark.parametrize(
+    ("stride", "vendor", "tiles"),
+    [(1024, "amd", 1), (512, "amd", 1), (256, "amd", 2), (1008, "amd", 2), (32, "amd", 2), (1024, "intel", 2)],
+)
+def test_rows_that_share_places_of_a_cache_are_written_few_at_a_time(stride: int, vendor: str, tiles: int) -> None:
+    """16 of 4 KB or 2 KB each; Intel's processors read pairs of lines, which then are worth more."""
+    tile = (Loop("i", 16, "i"), Loop("j", 16, "j"), Loop("x1", 1, "x1"), Loop("x0", 1, "x0"))
+    staged = Stage("staged", Role.STAGED_LOAD, tile)
+    out = Stage("out", Role.OUTPUT, loops(("x1", stride), ("x0", 64)), calls=("staged",))
+    mapping = Mapping(transposition=Transposition("x1", "x0", 16))
+    steps = cpu_steps(StageGraph((staged, out), ("x0", "x1")), mapping, Cpu(64, vendor=vendor), Choices())
+    assert [s.factor for s in steps if isinstance(s, Split) and s.outer == "x0_o"] == [16 * tiles]
+
+
+@pytest.mark.parametrize(
+    ("taps", "cases", "loops_left"), [(3, True, ["x1"]), (3, False, []), (48, True, []), (1, True, [])]
+)
+def test_loops_over_the_taps_of_a_filter_have_no_cases(taps: int, cases: bool, loops_left: list[str]) -> None:
+    """Halide tells the cases of one loop apart, the outermost that has any: of three taps two reach beyond a picture,
+    of 48 rows two."""
+    axes = loops(("x3", 48), ("x2", 48), ("x1", taps), ("x0", 64))
+    output = Stage("out", Role.OUTPUT, axes, contiguous={"x3": 4096}, work=9, cases=cases)
+    steps = steps_of(StageGraph((output,), ("x0", "x1", "x2", "x3")), 64)
+    assert [step.var for step in steps if isinstance(step, NeverPartition)] == loops_left
+
+
 def heads(columns: int, work: int = 1, *, fixed: bool = True) -> StageGraph:
     """4 heads x `columns` of 1024 tokens, put side by side: rows of the output are 4 short rows."""
     axes = (Loop("x2", columns, "x2", fixed=fixed), Loop("x1", 4, "x1"), Loop("x0", 1024, "x0"))

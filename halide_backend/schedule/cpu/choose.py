@@ -74,7 +74,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         return reduce_groups(kernel, stage, nest, group)
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     if kernel.contiguous not in over and stage.loops:
-        return reduce_columns(kernel, stage, level)
+        return reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
     along, lanes = kernel.contiguous if kernel.contiguous in over else over[0], kernel.lanes(stage.bits)
     return reduce_in_lanes(
         stage,

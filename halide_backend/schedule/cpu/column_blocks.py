@@ -24,7 +24,7 @@ from halide_backend.schedule.cpu.kernel import (
 from halide_backend.schedule.cpu.stored import is_kept
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
-from halide_backend.schedule.steps import ComputeWith, Reorder, Split, Step, Unroll
+from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
 
 COLUMNS = Knob("column_blocks.columns", (16, 32, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators")
 UNROLL = Knob(
@@ -35,6 +35,9 @@ ROWS = Knob("column_blocks.rows", (1, 2, 4, 8), "rows that are computed together
 
 #: Vectors that are computed without a loop, and their operations: as many as an instruction cache holds easily.
 _FEW, _FEW_WORK = 16, 256
+
+#: Most steps of a loop over the taps of a filter.
+_TAPS = 7
 
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
@@ -66,7 +69,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
         unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u", few_vectors)
         together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few_rows)
-        together_in_row = next((step.factor for step in unrolled if isinstance(step, Split)), 1)
+        in_row, in_rows = (next((s.factor for s in cut if isinstance(s, Split)), 1) for cut in (unrolled, together))
         within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
             Split(stage.name, column, f"{column}_b", f"{column}_i", block, tail=kernel.tail(stage, column, block)),
@@ -76,16 +79,29 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
             *together,
             Reorder(stage.name, (vector.loops[0], *within_vectors, *vector.loops[1:], *cut.loops)),
         ]
+        steps += [NeverPartition(stage.name, name) for name in _taps(kernel, stage, [*inner, *others], tasks)]
         if tasks.outer in cut.loops:
             steps += tasks.shared(stage.name)
     if streamed:
         return Nest(tuple(steps))
-    var, width = f"{column}_b", 0
+    shifted = any(isinstance(step, Split) and step.tail == "ShiftInwards" for step in steps)
+    # What is needed for a block that begins earlier is a whole block: its storage has a fixed size without more.
+    var, room = f"{column}_b", {} if shifted else {column: block}
     if not kernel.reduces and all(same_loops(stage, parent) for stage in kernel.outputs):
-        var, width = f"{column}_i_o", lanes * together_in_row
+        var = f"{column}_i_o"
+        room = {axis: in_rows if [axis] == others[-1:] else 1 for axis in others} | {column: lanes * in_row}
     steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
-    return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, width=width)
+    return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room)
+
+
+def _taps(kernel: CpuKernel, stage: Stage, names: list[str], tasks: Tasks) -> list[str]:
+    """The loops of a few steps whose cases Halide would tell apart, as those of a filter: it does so for one loop, the
+    outermost with a case, and most steps of these have one. What is left for it are rows."""
+    if not any(each.cases for each in (stage, *kernel.behind([stage]))):
+        return []
+    few = (loop for loop in stage.loops if loop.name in names and loop.fixed and 1 < loop.extent <= _TAPS)
+    return [loop.name for loop in few if loop.axis != tasks.axis]
 
 
 def _streamed(kernel: CpuKernel, others: list[str]) -> bool:

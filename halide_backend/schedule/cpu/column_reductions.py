@@ -15,6 +15,7 @@ from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import (
     AlignStorage,
+    BoundStorage,
     ComputeAt,
     ComputeRoot,
     Fuse,
@@ -45,9 +46,12 @@ HELD = 4
 _PARTS = 16
 
 
-def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None, beside: Loop | None = None) -> list[Step]:
+def reduce_columns(
+    kernel: CpuKernel, stage: Stage, level: Level | None, beside: Loop | None = None, room: int = 0
+) -> list[Step]:
     """Steps that compute reduction `stage` at `level`, None for before everything else, in vectors of columns; those of
-    all steps of the loop `beside` lie side by side in memory, and are one loop."""
+    all steps of the loop `beside` lie side by side in memory, and are one loop. `room` is the number of columns that
+    the level computes at a time, if that is known whatever the sizes are."""
     steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name)]
     column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), stage.loops[0])
     outer = tuple(loop.name for loop in stage.loops if loop is not column and loop is not beside)
@@ -77,6 +81,9 @@ def reduce_columns(kernel: CpuKernel, stage: Stage, level: Level | None, beside:
     wide = width >= lanes // 2
     along = f"{column.name}_{beside.name}" if beside else column.name
     for name, around in serial.items():
+        if room and not column.fixed:
+            # Without a fixed size, accumulators would be allocated for each block of columns.
+            steps.append(BoundStorage(name, column.name, room))
         if name != stage.name:
             dimensions += (_ADDED[name.rpartition("_")[2]],)
         if beside:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from halide_backend.schedule.device import Cpu
@@ -62,8 +62,8 @@ class Nest:
 
     `around` has the loop of the parent along each axis around that, outermost first: the level at which what is read
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
-    `storage` is the loop of one task, where the level is a loop inside it. `width` is the number of elements along the
-    contiguous axis that the level computes at a time, if that is known whatever the sizes are.
+    `storage` is the loop of one task, where the level is a loop inside it. `room` are, by axis, the elements that the
+    level computes at a time, if they are known whatever the sizes are.
     """
 
     steps: tuple[Step, ...]
@@ -71,7 +71,7 @@ class Nest:
     around: tuple[tuple[str, Level], ...] = ()
     threads: str = ""
     storage: Level | None = None
-    width: int = 0
+    room: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,9 @@ class CpuKernel:
 
     @cached_property
     def reduces(self) -> bool:
-        """Whether any stage is a reduction."""
-        return any(stage.role is Role.REDUCTION for stage in self.graph.stages)
+        """Whether any stage is a reduction, but for those of checks."""
+        others = [stage for stage in self.graph.outputs if stage.name != "status"]
+        return any(self.graph[name].role is Role.REDUCTION for name in self._needed_by(others))
 
     @cached_property
     def contiguous(self) -> str:
@@ -224,6 +225,8 @@ class CpuKernel:
         work = self.inlined_work(stage)
         pays = not dense or work >= SHIFTED_WORK
         why = f"{'dense' if dense else 'strided'} rows of {work} operations an element"
+        if self.reduces:
+            pays, why = loop.extent >= 4 * width, f"accumulators of {width} columns, none of them behind a guard"
         return "ShiftInwards" if self.choices.flag(SHIFTED, pays, why) else Split.tail
 
     def grain(self, extent: int, work: int) -> int:

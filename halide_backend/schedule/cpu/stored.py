@@ -42,10 +42,9 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if nest.storage and stage.role is Role.SHARED and not all(loop.fixed for loop in stage.loops):
         # What has no fixed size is no array on the stack: one allocation for all rows of a task.
         steps.append(StoreAt(stage.name, nest.storage.parent, nest.storage.var))
-    column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), None)
-    if nest.width and column is not None and not column.fixed:
-        # At the end of a loop fewer are computed; without a fixed size each vector would be allocated.
-        steps.append(BoundStorage(stage.name, column.name, nest.width))
+    # At the end of a loop fewer are computed; without a fixed size each vector would be allocated.
+    unknown = [loop for loop in stage.loops if loop.axis in nest.room and not loop.fixed]
+    steps += [BoundStorage(stage.name, loop.name, nest.room[loop.axis]) for loop in unknown]
     inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     loop = next(iter(columns or inner), None)

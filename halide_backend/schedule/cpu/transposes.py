@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, loop_along
@@ -23,8 +24,11 @@ from halide_backend.schedule.steps import (
 
 TILES = Knob("transposes.tiles", (1, 2, 4), "tiles that are read one after another along the operand's memory")
 
-#: Bytes of a cache line.
-_LINE = 64
+#: Bytes of a cache line, and of a page: the places of an L1 cache repeat after one.
+_LINE, _PAGE = 64, 4096
+
+#: Lines that each place of an L1 cache holds, at least.
+_WAYS = 8
 
 
 def transposes(kernel: CpuKernel) -> Nest | None:
@@ -81,8 +85,16 @@ def _whole(kernel: CpuKernel, axis: str, side: int) -> bool:
 def _rectangle(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, int]:
     """Points along `across` and along `column` that are written one tile after another, of elements of `bits` bits."""
     side = turned.side
-    line = max(2, min(4, _LINE * 8 // (side * bits)))
-    tiles = kernel.choices.number(TILES, line, "the tiles of one cache line, which is then read once")
+    line, pair = min(4, _LINE * 8 // (side * bits)), 2
+    # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each. Where tails
+    # are guarded, Halide makes a copy without guards of what has several tiles.
+    inside = list(itertools.takewhile(lambda loop: loop.axis != turned.across, kernel.parent.loops))
+    stride = math.prod(loop.extent for loop in inside) * bits // 8
+    crowded = pair * side * math.gcd(stride, _PAGE) > _WAYS * _PAGE
+    if crowded and all(loop.fixed for loop in inside):
+        pair = kernel.device.lines_fetched
+    why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
+    tiles = kernel.choices.number(TILES, max(line, pair), why)
     if all(_whole(kernel, axis, side) for axis in (turned.column, turned.across)):
         # Of the operand, no more rows than a tile has: where they lie a power of two apart they share few places of a
         # cache. A loop of whole tiles is one of whole rectangles, too.

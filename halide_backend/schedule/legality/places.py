@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from halide_backend.errors import IllegalPlan, OldValueLost
 from halide_backend.schedule.legality.nests import Kind, NestLoop, Nests, Place, points
@@ -38,15 +39,21 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
     for func, place in nests.stored.items():
         _check_storage(nests, func, place)
         _check_windows(nests, steps, func)
+    room = {_dimension(nests, step): step.extent for step in steps if isinstance(step, BoundStorage)}
     for number, step in enumerate(steps):
         if isinstance(step, FoldStorage) and step.func not in nests.stored:
             refuse(number, step, "lines take turns only where storage outlives what is computed", "add a StoreAt")
         if isinstance(step, BoundExtent):
             _check_points(nests, number, step)
         if isinstance(step, BoundStorage):
-            _check_room(nests, number, step)
+            _check_room(nests, number, step, room)
         if isinstance(step, StoreIn) and step.memory == "Stack":
             _check_stack(nests, number, step)
+
+
+def _dimension(nests: Nests, step: BoundStorage) -> tuple[str, str]:
+    """The Func whose storage is bound, and the axis along which it is."""
+    return step.func, next(loop.axis for loop in nests.stages[step.func].loops if loop.name == step.var)
 
 
 def _check_loops(nests: Nests) -> None:
@@ -138,27 +145,48 @@ def _check_windows(nests: Nests, steps: list[Step], func: str) -> None:
         lengths |= {step.outer: length // step.factor, step.inner: step.factor}
 
 
-def _check_room(nests: Nests, number: int, step: BoundStorage) -> None:
-    """What is computed at a time is as much as the loops of an output inside of that place run along, and there is room
-    for it. Without room Halide would write beyond the storage."""
+def _check_room(nests: Nests, number: int, step: BoundStorage, room: Mapping[tuple[str, str], int]) -> None:
+    """What is computed at a time is as much as the loops of an output inside of that place run along, or as a reduction
+    has `room` for, and there is room for it. Without room Halide would write beyond the storage."""
     place = nests.computed.get(step.func)
     if place is None or not place.consumer or step.func in nests.stored:
         refuse(number, step, "it is not stored where it is computed, inside of a loop", "add a ComputeAt")
+    _, axis = _dimension(nests, step)
+    consumer = nests.stages[place.consumer]
     together = {place.consumer, *(name for name, child in nests.children.items() if child.consumer == place.consumer)}
-    for user in nests.users(step.func) - together:
-        beside = nests.computed.get(user)
-        same = beside is not None and (beside.consumer, beside.var) == (place.consumer, place.var)
-        if not same or nests.stages[user].role not in (*_PLAIN, Role.PRESERVED):
+    for user in nests.users(step.func) - (together if consumer.role is Role.OUTPUT else {place.consumer}):
+        known = nests.stages[user].role in (*_PLAIN, Role.PRESERVED, Role.REDUCTION)
+        if not known or not _is_beside(nests, user, place) or _reduces(nests.stages[user], axis):
             refuse(number, step, f"{user} needs it, too, and may need more of it")
-    axis = next(loop.axis for loop in nests.stages[step.func].loops if loop.name == step.var)
-    level = nests.nests[place.consumer, None].find(place.var)
-    if nests.stages[place.consumer].role is not Role.OUTPUT or level is None or nests.has_more(step.func):
+    if consumer.role is Role.REDUCTION and not nests.has_more(step.func) and not _reduces(consumer, axis):
+        needed = room.get((place.consumer, axis), 0)
+        if not 0 < needed <= step.extent:
+            refuse(number, step, f"{place.consumer} has another room, or none", "give both the same")
+        return
+    # Outputs that are computed together have the loops that they share under one name.
+    levels = {user: nests.nests[user, None].find(place.var) for user in together}
+    if consumer.role is not Role.OUTPUT or None in levels.values() or nests.has_more(step.func):
         refuse(number, step, "how much of it is needed at a time is not known")
-    for user in together:
+    for user, level in levels.items():
         inside = [loop for loop in nests.nests[user, None].loops[:level] if axis in loop.axes]
         needed = math.prod(loop.extent for loop in inside)
         if needed > step.extent or any(not loop.fixed or len(loop.axes) > 1 for loop in inside):
             refuse(number, step, f"{user} needs {needed} points at a time, or more", "give it room for them")
+
+
+def _is_beside(nests: Nests, func: str, place: Place) -> bool:
+    """Whether `func` is computed at `place`, or for what is computed there."""
+    around, seen = nests.computed.get(func), {func}
+    while around is not None and around.consumer not in seen:
+        if (around.consumer, around.var) == (place.consumer, place.var):
+            return True
+        seen.add(around.consumer)
+        around = nests.computed.get(around.consumer)
+    return False
+
+
+def _reduces(stage: Stage, axis: str) -> bool:
+    return any(loop.axis == axis for loop in stage.updates)
 
 
 def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:

@@ -7,6 +7,7 @@ from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened
 from halide_backend.program.gathered_rows import with_functions_of_rows
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
 from halide_backend.program.silu import with_shared_sigmoids
 from halide_backend.schedule.device import Cpu, Device
@@ -23,7 +24,8 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
         Unsupported: it has no such form.
     """
     if isinstance(device, Cpu):
-        return with_functions_of_rows(with_shared_sigmoids(program))
+        taken = with_functions_of_rows(with_shared_sigmoids(program))
+        return with_main_pieces(taken, contiguous_axis(taken))
     taken = composed(flattened(without_applications(program)))
     return with_moments(taken) if _reduces_across_memory(taken) else taken
 

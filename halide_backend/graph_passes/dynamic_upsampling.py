@@ -1,7 +1,8 @@
-"""The gradients of nearest-neighbour upsampling by a whole factor, as sums.
+"""Nearest-neighbour upsampling by a whole factor where sizes are dynamic: reads at quotients, and gradients as sums.
 
-Where sizes are dynamic, PyTorch decomposes the upsampling into a gather before it differentiates, and the gradient
-becomes a scatter that adds each element to memory. Each result is the sum of the elements of one block.
+PyTorch decomposes the upsampling into a gather at positions that it computes in float32, and does so before it
+differentiates, so that the gradient is a scatter that adds each element to memory. `runs.py` does the same for known
+sizes, from the positions themselves.
 """
 
 from __future__ import annotations
@@ -14,32 +15,47 @@ import sympy
 import torch
 from torch.fx import GraphModule, Node
 
+from halide_backend.graph_passes.new_node import new_node
+
 _aten, _prims = torch.ops.aten, torch.ops.prims
+_GATHERS = (_aten._unsafe_index.Tensor, _aten.index.Tensor)
 _SCATTERS = (_aten.index_put_.default, _aten.index_put.default)
 
 #: The position of an element along a dimension.
 _POSITION = sympy.Symbol("position", integer=True, nonnegative=True)
 
 
-def sum_upsampling_gradients(graph: GraphModule) -> None:
-    """Sum blocks of elements where they are scattered, into zeros, as such an upsampling has gathered them."""
-    found = [node for target in _SCATTERS for node in graph.graph.find_nodes(op="call_function", target=target)]
+def rewrite_upsampling(graph: GraphModule) -> None:
+    """Read such an upsampling at quotients, and sum blocks of elements where they are scattered as it gathers them."""
+    found = [node for target in _GATHERS for node in graph.graph.find_nodes(op="call_function", target=target)]
     for node in found:
-        if (factors := _factors(node)) is not None:
+        source, indices = node.args
+        if _factors(indices, list(source.meta["val"].shape), list(node.meta["val"].shape)):
+            node.args = (source, [index and _quotient(index) for index in indices])
+    scatters = [node for target in _SCATTERS for node in graph.graph.find_nodes(op="call_function", target=target)]
+    for node in scatters:
+        if (factors := _gradient_factors(node)) is not None:
             _rewrite(node, factors)
-    if found:
+    if found or scatters:
         graph.graph.eliminate_dead_code()
 
 
-def _factors(node: Any) -> list[int] | None:
+def _gradient_factors(node: Any) -> list[int] | None:
     """The whole factors along the last dimensions, None if something else is scattered."""
     into, indices, values, *accumulate = node.args
     if accumulate != [True] or into.target is not _aten.full.default or into.args[1] != 0 or len(into.users) > 1:
         return None
     result, elements = into.meta["val"], values.meta["val"]
+    return _factors(indices, list(result.shape), list(elements.shape)) if result.dtype == elements.dtype else None
+
+
+def _factors(indices: list[Any], sizes: list[Any], blocks: list[Any]) -> list[int] | None:
+    """The whole factors, along the last dimensions, of what has so many `blocks` of the `sizes`; None if `indices` are
+    other positions."""
     leading = sum(index is None for index in indices)
-    sizes, blocks = list(result.shape), list(elements.shape)
-    if len(indices) != len(sizes) or len(blocks) != len(sizes) or result.dtype != elements.dtype:
+    if len(indices) != len(sizes) or len(blocks) != len(sizes):
+        return None
+    if all(isinstance(size, int) for size in (*sizes, *blocks)):
         return None
     if any(index is not None for index in indices[:leading]):
         return None
@@ -55,6 +71,33 @@ def _factors(node: Any) -> list[int] | None:
     return [int(factor) for factor in factors]
 
 
+def _quotient(index: Node) -> Node:
+    """The positions of `index` as those of the elements divided by a whole number."""
+    (position,) = (node for node in _behind(index) if node.target is _prims.iota.default)
+    factor = int(1 / (_value(_converted(index).args[0]) / _POSITION) + sympy.Rational(1, 2))
+    with index.graph.inserting_before(index):
+        found = new_node(_aten.div.Tensor_mode, position, factor, rounding_mode="floor")
+        for _ in range(index.meta["val"].dim() - 1):
+            found = new_node(_aten.unsqueeze.default, found, -1)
+    return found
+
+
+def _behind(node: Node) -> set[Node]:
+    found, stack = {node}, [node]
+    while stack:
+        new = set(stack.pop().all_input_nodes) - found
+        found |= new
+        stack += new
+    return found
+
+
+def _converted(index: Node) -> Node:
+    """The conversion to integers in `index`, of which each further dimension has one element."""
+    while index.target is _aten.unsqueeze.default:
+        (index, _) = index.args
+    return index
+
+
 def _repeats(index: Node, dimensions: int, size: Any, factor: int) -> bool:
     """Whether `index`, of `size` elements along the first of so many `dimensions`, is the position over `factor`.
 
@@ -64,8 +107,7 @@ def _repeats(index: Node, dimensions: int, size: Any, factor: int) -> bool:
     shape = list(index.meta["val"].shape)
     if len(shape) != dimensions or _expression(shape[0]) != _expression(size) or any(n != 1 for n in shape[1:]):
         return False
-    while index.target is _aten.unsqueeze.default:
-        (index, _) = index.args
+    index = _converted(index)
     if index.target is not _prims.convert_element_type.default or index.args[1] is not torch.int64:
         return False
     scaled = _value(index.args[0])

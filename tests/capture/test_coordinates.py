@@ -1,0 +1,119 @@
+"""Coordinates of masked loads: they are those of the element, and in range wherever the mask is true."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import sympy
+from torch._inductor.sizevars import SizeVarAllocator
+from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from halide_backend.capture.coordinates import Bound, coordinates
+from halide_backend.program.index import AxisSymbol
+from halide_backend.program.loop_program import Coordinate, Extent
+
+X, Y, Z = map(AxisSymbol, ("x0", "x1", "x2"))
+N, M = (sympy.Symbol(name, integer=True, positive=True) for name in ("s0", "s1"))
+
+
+@pytest.fixture(autouse=True)
+def sizes() -> Iterator[None]:
+    environment = ShapeEnv()
+    for symbol in (N, M):
+        environment.var_to_range[symbol] = ValueRanges(2, 2**31 - 2)
+    allocator = SizeVarAllocator(environment)
+    allocator.optimization_hint = lambda size, **__: int(size.subs({N: 30, M: 7}))  # type: ignore[method-assign]
+    with V.set_graph_handler(SimpleNamespace(sizevars=allocator)):  # type: ignore[arg-type]
+        yield
+
+
+def within(index: sympy.Expr, size: Extent) -> tuple[Bound, Bound]:
+    """What a mask says that compares with both ends of a dimension, as it is written for numbers and for sizes."""
+    if isinstance(size, int):
+        return Bound(index, lower=0), Bound(index, upper=size)
+    return Bound(index, lower=0), Bound(index - size, upper=0)
+
+
+def test_a_padded_load() -> None:
+    bounds = (*within(X - 1, 10), *within(Y - 2, 37))
+    found = coordinates(37 * (X - 1) + Y - 2, (10, 37), (37, 1), {X: 12, Y: 42}, bounds)
+    assert found == (Coordinate(X - 1, 10, 37), Coordinate(Y - 2, 37, 1))
+
+
+def test_no_coordinates_without_proof() -> None:
+    # The mask says nothing of the columns: clamping them one by one could change an address that is in range.
+    for n in (37, N):
+        assert coordinates(n * (X - 1) + Y - 2, (10, n), (n, 1), {X: 12, Y: n + 5}, within(X - 1, 10)) == ()
+
+
+CASES = {
+    "rows and columns": (
+        N * M * X + M * (Y - 1) + Z + 1,
+        (5, N, M),
+        {X: 5, Y: N + 2, Z: M},
+        (*within(Y - 1, N), *within(Z + 1, M)),
+        (Coordinate(X, 0, N * M), Coordinate(Y - 1, N, M), Coordinate(Z + 1, M, 1)),
+    ),
+    "channels last": (
+        N * N * M * X + N * M * (Y - 1) + M * (X - 2) + Z,
+        (N, N, N, M),
+        {X: N, Y: N, Z: M},
+        (*within(Y - 1, N), *within(X - 2, N)),
+        (Coordinate(X, 0, N * N * M), Coordinate(Y - 1, N, N * M), Coordinate(X - 2, N, M), Coordinate(Z, 0, 1)),
+    ),
+    "strides that are sums": (
+        (N + 4) * (N + 4) * X + (N + 4) * (Y + 3) + Z - 2,
+        (5, N + 4, N + 4),
+        {X: 5, Y: N + 4, Z: N + 4},
+        (*within(Y + 3, N + 4), *within(Z - 2, N + 4)),
+        (Coordinate(X, 0, (N + 4) ** 2), Coordinate(Y + 3, N + 4, N + 4), Coordinate(Z - 2, N + 4, 1)),
+    ),
+    "every second": (
+        M * (2 * Y - 1) + 2 * Z,
+        (N, M),
+        {Y: N, Z: M},
+        (*within(2 * Y - 1, N), *within(2 * Z, M)),
+        (Coordinate(2 * Y - 1, N, M), Coordinate(2 * Z, M, 1)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("index", "dims", "extents", "bounds", "expected"), CASES.values(), ids=CASES)
+def test_where_strides_are_sizes(
+    index: sympy.Expr,
+    dims: tuple[Extent, ...],
+    extents: dict[sympy.Symbol, Extent],
+    bounds: tuple[Bound, ...],
+    expected: tuple[Coordinate, ...],
+) -> None:
+    strides = [sympy.expand(sympy.prod(dims[number + 1 :])) for number in range(len(dims))]
+    found = coordinates(sympy.expand(index), dims, strides, extents, bounds)
+    assert [(c.index, c.extent, sympy.expand(c.stride)) for c in found] == [
+        (sympy.expand(c.index), c.extent, sympy.expand(c.stride)) for c in expected
+    ]
+    assert sympy.expand(sum(c.index * c.stride for c in found) - index) == 0
+    for n, m in itertools.product((2, 3, 5), repeat=2):
+        known = {N: n, M: m}
+        counts = [range(int(sympy.sympify(extent).subs(known))) for extent in extents.values()]
+        for point in itertools.product(*counts):
+            at = known | dict(zip(extents, point))
+            values = [int(c.index.subs(at)) for c in found]
+            masked = all(
+                (bound.lower is None or bound.expression.subs(at) >= bound.lower)
+                and (bound.upper is None or bound.expression.subs(at) < bound.upper)
+                for bound in bounds
+            )
+            for value, coordinate, dim in zip(values, found, dims):
+                if masked or coordinate.extent == 0:
+                    assert 0 <= value < sympy.sympify(dim).subs(known)
+
+
+def test_what_is_no_sum_of_multiples_of_the_strides() -> None:
+    extents: dict[sympy.Symbol, Extent] = {Y: N, Z: M}
+    assert coordinates(2 * M * Y + N * Z, (N, M), (M, 1), extents, ()) == ()
+    assert coordinates(M * Y * Y + Z, (N, M), (M, 1), extents, ()) == ()
