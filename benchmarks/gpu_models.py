@@ -1,125 +1,308 @@
-"""A transformer on a GPU, training and inference, default mode and reduce-overhead: this backend against Triton.
+"""Models on a GPU, inference and training steps, default mode and reduce-overhead: this backend against Triton.
 
-    python benchmarks/gpu_models.py [--out results.json]
+    python benchmarks/gpu_models.py [--only bert gpt2 ...] [--dtypes float32 bfloat16] [--jobs 12] [--out results.json]
 
-Milliseconds are medians of steps that end with a synchronisation; the backends take turns. The generated code and a
-profile of a step of each show whose kernels run.
+Architectures of transformers (`pip install transformers`, which no other part of the project needs) with random
+weights. Outputs and gradients are compared with those of float64. A profile shows what ran: the device's time in the
+kernels that either backend wrote, and in all others. Ratios are of medians of steps that end with a synchronisation;
+the backends take turns. A training step is forward, mean of squares, backward. float32 products are TF32.
+
+`--jobs` processes compile at once, each a model; then they measure one after another, when none compiles.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+import math
+import multiprocessing
+import os
 import statistics
+import threading
 import time
+import traceback
+from collections import Counter
 from collections.abc import Callable
+from multiprocessing.synchronize import Barrier, Lock
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import transformers
+from cpu_models import AGAINST_EAGER, Output, step_of, tokens, values, widened
+from torch import Tensor, nn
 
 import halide_backend
 from halide_backend.bench.provenance import provenance
 from halide_backend.inspection.compiled import Compiled, compile_for
 
 BACKENDS = ("triton", "halide_backend")
-WIDTH, HEADS, LAYERS, TOKENS, BATCH, WORDS = 768, 12, 6, 512, 16, 8192
-STEPS = 15
+MODES = ("default", "reduce-overhead")
+
+#: Largest error of outputs and gradients, relative to the largest value, against float64; also a factor of eager's.
+BOUNDS = {torch.float32: 5e-3, torch.bfloat16: 0.05}
+
+#: Fewest rounds, and seconds after which no round begins.
+ROUNDS, SECONDS = 15, 2.0
+
+#: Seconds that a batch of models may compile.
+PATIENCE = 420.0
+
+Made = tuple[nn.Module, tuple[Tensor, ...]]
 
 
-class Block(torch.nn.Module):
-    """Pre-norm attention and a gated feed-forward layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
-        self.mix, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = torch.nn.Linear(WIDTH, 8 * WIDTH), torch.nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, tokens, _ = x.shape
-        q, k, v = (t.view(batch, tokens, HEADS, -1).transpose(1, 2) for t in self.mix(self.norm1(x)).chunk(3, -1))
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(attended.transpose(1, 2).reshape(batch, tokens, WIDTH))
-        gate, value = self.up(self.norm2(x)).chunk(2, -1)
-        return x + self.down(F.silu(gate) * value)
+def bert() -> Made:
+    config = transformers.BertConfig(num_hidden_layers=4)
+    return Output(transformers.BertModel(config, add_pooling_layer=False)), (tokens(16, 384),)
 
 
-class Model(torch.nn.Module):
-    """A language model without its tokenizer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = torch.nn.Embedding(WORDS, WIDTH)
-        self.blocks = torch.nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.norm = torch.nn.LayerNorm(WIDTH)
-        self.head = torch.nn.Linear(WIDTH, WORDS)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.head(self.norm(self.blocks(self.words(tokens))))  # type: ignore[no-any-return]
+def gpt2() -> Made:
+    config = transformers.GPT2Config(n_layer=4, vocab_size=8192, use_cache=False)
+    return Output(transformers.GPT2LMHeadModel(config), "logits"), (tokens(8, 512),)
 
 
-def trial(mode: str, training: bool, backend: str) -> tuple[Callable[[], float], Compiled, dict[str, Any]]:
-    """A step that returns its loss, compiled and warm, its compiled model, and what is known of its kernels."""
+def llama() -> Made:
+    config = transformers.LlamaConfig(
+        hidden_size=1024, intermediate_size=2816, num_hidden_layers=4, num_attention_heads=16, num_key_value_heads=8,
+        vocab_size=8192, use_cache=False,
+    )  # fmt: skip
+    return Output(transformers.LlamaForCausalLM(config), "logits"), (tokens(4, 1024),)
+
+
+def t5() -> Made:
+    config = transformers.T5Config(d_model=512, num_layers=3, use_cache=False)
+    return Pair(transformers.T5Model(config)), (tokens(8, 512), tokens(8, 128))
+
+
+def bart() -> Made:
+    config = transformers.BartConfig(
+        d_model=768, encoder_layers=2, decoder_layers=2, encoder_attention_heads=12, decoder_attention_heads=12,
+        encoder_ffn_dim=3072, decoder_ffn_dim=3072, vocab_size=8192, use_cache=False, dropout=0.0,
+    )  # fmt: skip
+    return Pair(transformers.BartModel(config)), (tokens(8, 512), tokens(8, 128))
+
+
+def vit() -> Made:
+    config = transformers.ViTConfig(num_hidden_layers=4)
+    return Output(transformers.ViTModel(config, add_pooling_layer=False)), (torch.randn(32, 3, 224, 224),)
+
+
+def swin() -> Made:
+    config = transformers.SwinConfig(depths=[2, 2, 2, 2], drop_path_rate=0.0)
+    return Output(transformers.SwinModel(config, add_pooling_layer=False)), (torch.randn(16, 3, 224, 224),)
+
+
+def whisper() -> Made:
+    config = transformers.WhisperConfig(d_model=512, encoder_layers=3, encoder_attention_heads=8)
+    encoder = transformers.models.whisper.modeling_whisper.WhisperEncoder(config)
+    return Output(encoder), (torch.randn(4, 80, 3000),)
+
+
+def wav2vec2() -> Made:
+    config = transformers.Wav2Vec2Config(
+        num_hidden_layers=4, layerdrop=0.0, apply_spec_augment=False, attention_dropout=0.0
+    )
+    return Output(transformers.Wav2Vec2Model(config)), (torch.randn(4, 80000),)
+
+
+def convnext() -> Made:
+    return Output(transformers.ConvNextModel(transformers.ConvNextConfig())), (torch.randn(16, 3, 224, 224),)
+
+
+def resnet() -> Made:
+    return Output(transformers.ResNetModel(transformers.ResNetConfig())), (torch.randn(16, 3, 224, 224),)
+
+
+def efficientnet() -> Made:
+    # With weights as small as the default's, 0.02, values vanish on their way: outputs are 0.
+    config = transformers.EfficientNetConfig(
+        width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280, image_size=224, drop_connect_rate=0.0,
+        initializer_range=0.5,
+    )  # fmt: skip
+    return Output(transformers.EfficientNetModel(config)), (torch.randn(16, 3, 224, 224),)
+
+
+class Pair(Output):
+    """A text-to-text model as a function from the tokens of both sides."""
+
+    def forward(self, read: Tensor, written: Tensor) -> Tensor:
+        return getattr(self.model(input_ids=read, decoder_input_ids=written), self.name)  # type: ignore[no-any-return]
+
+
+MODELS = {
+    each.__name__: each
+    for each in (bert, gpt2, llama, t5, bart, vit, swin, whisper, wav2vec2, convnext, resnet, efficientnet)
+}
+
+
+def compiled_steps(name: str, dtype: torch.dtype, training: bool) -> dict[str, Any]:
+    """Steps by mode and backend, compiled and compared with float64, and what is known of them."""
     torch.manual_seed(0)
-    halide_backend.reset_stats()
-    model = Model().cuda()
-    tokens = torch.randint(0, WORDS, (BATCH, TOKENS), device="cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    compiled = compile_for(backend, model, options=torch._inductor.list_mode_options(mode))
+    model, inputs = MODELS[name]()
+    model, inputs = model.cuda().train(training), tuple(each.cuda() for each in inputs)
+    # Batch norm trains, but nothing is dropped.
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    state = copy.deepcopy(model.state_dict())
+    wide = copy.deepcopy(model).double()
+    wanted = values(step_of(wide, wide, widened(inputs, torch.float64), training), wide, training)
+    del wide
+    model.to(dtype)
+    inputs = widened(inputs, dtype)
 
-    def step() -> float:
-        with torch.autocast("cuda", torch.bfloat16), torch.set_grad_enabled(training):
-            logits = compiled.call(tokens)
-            loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens.roll(-1, 1).flatten())
-        if training:
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        return float(loss)
+    def errors_of(step: Callable[[], Tensor]) -> list[float]:
+        model.load_state_dict(state)
+        got = values(step, model, training)
+        return [float((g - w).abs().max() / w.abs().max()) for g, w in zip(got, wanted, strict=True)]
 
-    begin = time.perf_counter()
-    losses = [step() for _ in range(6)]
-    stats = halide_backend.stats()
-    compiled.check_code()
-    facts = {
-        "warm_up_s": round(time.perf_counter() - begin, 2),
-        "losses": losses,
-        "native": stats["native_kernels"],
-        "delegated": stats["delegation_reasons"],
-        "kernels": dict(compiled.kernels()),
-    }
-    return step, compiled, facts
+    eager = errors_of(step_of(model, model, inputs, training))
+    steps: dict[str, dict[str, Callable[[], Tensor]]] = {}
+    facts: dict[str, dict[str, Any]] = {}
+    for mode in MODES:
+        steps[mode], facts[mode] = {}, {}
+        for backend in BACKENDS:
+            halide_backend.reset_stats()
+            compiled = compile_for(backend, model, options=torch._inductor.list_mode_options(mode))
+            step = in_turn(step_of(compiled.call, model, inputs, training))
+            begin = time.perf_counter()
+            errors = errors_of(step)
+            seconds = time.perf_counter() - begin
+            for _ in range(3):  # CUDA graphs are recorded by the second call or the third.
+                step()
+            compiled.check_code()
+            steps[mode][backend] = step
+            facts[mode][backend] = {
+                "errors": errors,
+                "right": all(e <= max(BOUNDS[dtype], AGAINST_EAGER * o) for e, o in zip(errors, eager, strict=True)),
+                "compile_s": round(seconds, 2),
+                "kernels": dict(compiled.kernels()),
+                "delegated": halide_backend.stats()["delegation_reasons"],
+                "compiled": compiled,
+            }
+    return {"steps": steps, "facts": facts, "eager": eager}
+
+
+def in_turn(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """A step whose results are gone when the next one begins, as CUDA graphs want it."""
+
+    def begun() -> Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        return step()
+
+    return begun
+
+
+def profiled(step: Callable[[], Tensor]) -> dict[str, float]:
+    """Microseconds of the device in a step: those of each kernel that a backend wrote, and of all others together."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
+        step()
+        torch.cuda.synchronize()
+    spent: Counter[str] = Counter()
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            spent[event.name if event.name.startswith(("halide_", "triton_")) else "others"] += event.device_time_total
+    return {name: round(time, 2) for name, time in spent.items()}
+
+
+def measured(steps: dict[str, Callable[[], Tensor]]) -> dict[str, list[float]]:
+    """Milliseconds of each step, in turns whose order is reversed every time."""
+    samples: dict[str, list[float]] = {backend: [] for backend in steps}
+    order = list(steps)
+    for backend in order:
+        steps[backend]()
+    end = time.perf_counter() + SECONDS
+    while len(samples[order[0]]) < ROUNDS or time.perf_counter() < end:
+        for backend in order:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            steps[backend]()
+            torch.cuda.synchronize()
+            samples[backend].append(round((time.perf_counter() - begin) * 1e3, 4))
+        order.reverse()
+    return samples
+
+
+def trial(name: str, dtype: str, training: bool, ready: Barrier, turn: Lock, results: Any) -> None:
+    """Compile, wait until the others have, and measure."""
+    torch.set_float32_matmul_precision("high")
+    found: dict[str, Any] = {"model": name, "dtype": dtype, "training": training}
+    prepared: dict[str, Any] = {}
+    try:
+        prepared = compiled_steps(name, getattr(torch, dtype), training)
+    except Exception as error:
+        found["failed"] = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+    try:
+        ready.wait(PATIENCE)
+    except threading.BrokenBarrierError:
+        found["others"] = "were still compiling"
+    if prepared:
+        found["eager_errors"] = prepared["eager"]
+        with turn:
+            for mode, steps in prepared["steps"].items():
+                facts = prepared["facts"][mode]
+                for backend, step in steps.items():
+                    compiled: Compiled = facts[backend].pop("compiled")
+                    facts[backend]["ran"] = dict(compiled.check_run(step))
+                    facts[backend]["us"] = profiled(step)
+                samples = measured(steps)
+                medians = {backend: statistics.median(each) for backend, each in samples.items()}
+                ratio = medians["triton"] / medians["halide_backend"]
+                found[mode] = {"ratio": ratio, "ms": medians, "samples_ms": samples, "facts": facts}
+    results.put(found)
+
+
+def shown(found: dict[str, Any]) -> str:
+    title = f"{found['model']} {found['dtype']} {'training' if found['training'] else 'inference'}"
+    if "failed" in found:
+        return f"{title}: {found['failed'][:300]}"
+    lines = []
+    for mode in MODES:
+        facts = found[mode]["facts"]
+        own = [sum(us for name, us in facts[each]["us"].items() if name != "others") for each in BACKENDS]
+        delegated = sum(facts["halide_backend"]["delegated"].values())
+        wrong = [each for each in BACKENDS if not facts[each]["right"]]
+        ms = found[mode]["ms"]
+        lines.append(
+            f"{title} {mode}: {found[mode]['ratio']:.3f} (Triton {ms['triton']:.3f} ms), generated kernels "
+            f"{own[0] / own[1]:.3f} ({own[0]:.0f} us) wrong {wrong or 'nobody'} delegated {delegated} "
+            f"compiled in {facts['halide_backend']['compile_s']} s, Triton {facts['triton']['compile_s']} s"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--dtypes", nargs="*", choices=("float32", "bfloat16"), default=["float32", "bfloat16"])
+    parser.add_argument("--modes", nargs="*", choices=("inference", "training"), default=["inference", "training"])
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    results = []
-    for training in (False, True):
-        for mode in ("default", "reduce-overhead"):
-            trials = {backend: trial(mode, training, backend) for backend in BACKENDS}
-            ran = {backend: compiled.check_run(step) for backend, (step, compiled, _) in trials.items()}
-            samples: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
-            for _ in range(STEPS):
-                for backend, (step, _, _) in trials.items():
-                    torch.cuda.synchronize()
-                    begin = time.perf_counter()
-                    step()
-                    torch.cuda.synchronize()
-                    samples[backend].append((time.perf_counter() - begin) * 1e3)
-            medians = {backend: statistics.median(each) for backend, each in samples.items()}
-            ratio = medians["triton"] / medians["halide_backend"]
-            facts = {backend: {**known, "ran": ran[backend]} for backend, (_, _, known) in trials.items()}
-            results.append(
-                {"training": training, "mode": mode, "ms": medians, "ratio": ratio, "samples": samples, "facts": facts}
-            )
-            print(f"training={training} {mode}: {medians} ratio {ratio:.3f} {facts['halide_backend']}", flush=True)
-            print(f"    triton {facts['triton']}", flush=True)
-    if options.out:
-        options.out.write_text(json.dumps({"machine": provenance("cuda"), "results": results}, indent=1) + "\n")
+    asked = parser.parse_args()
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
+    context = multiprocessing.get_context("spawn")
+    tasks = [(name, dtype, mode == "training") for dtype in asked.dtypes for mode in asked.modes for name in asked.only]
+    trials: list[dict[str, Any]] = []
+    for first in range(0, len(tasks), asked.jobs):
+        batch = tasks[first : first + asked.jobs]
+        ready, turn, results = context.Barrier(len(batch)), context.Lock(), context.Queue()
+        workers = [context.Process(target=trial, args=(*task, ready, turn, results)) for task in batch]
+        for worker in workers:
+            worker.start()
+        for _ in batch:
+            trials.append(results.get(timeout=PATIENCE + 150))
+            print(shown(trials[-1]), flush=True)
+            if asked.out:
+                facts = {**provenance("cuda"), "transformers": transformers.__version__}
+                asked.out.write_text(json.dumps({"machine": facts, "trials": trials}) + "\n")
+        for worker in workers:
+            worker.join()
+    ratios = [each[mode]["ratio"] for each in trials for mode in MODES if mode in each]
+    if ratios:
+        mean = math.exp(statistics.fmean(map(math.log, ratios)))
+        print(f"{len(ratios)} ratios: geometric mean {mean:.3f}, lowest {min(ratios):.3f}")
 
 
 if __name__ == "__main__":
