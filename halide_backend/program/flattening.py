@@ -33,15 +33,36 @@ _TILE, _MANY = 64, 1024
 #: Elements of an axis that no transpose is read along: they share a sector or two (see strided_loads.py).
 _NARROW = 8
 
+#: Dimensions of a grid.
+_DIMENSIONS = 3
+
 
 def flattened(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of several outermost ones, and one in place of those that are reduced, if one of
-    them is dynamic; and with one in place of those along which a transpose is stored or read, if the first is short.
+    them is dynamic; and with one in place of those along which a transpose is stored or read, if the first is short, or
+    of outer ones that are more than a grid has.
 
     Raises:
         Unsupported: outer axes that have to be one cannot be.
     """
-    return _read_as_one(_stored_as_one(_outer_as_one(_reduced_as_one(program))))
+    return _read_as_one(_stored_as_one(_grid_of(_outer_as_one(_reduced_as_one(program)))))
+
+
+def _grid_of(program: LoopProgram) -> LoopProgram:
+    """`program`, if it reduces, with few enough outer axes for a grid where each is a dimension of one: two are one
+    where all outputs go on along them. The innermost, along which there may be vectors, stays what it is."""
+    reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
+    if program.checks or not reduces:
+        return program
+    while len([axis for axis in program.outer if axis.extent != 1]) > _DIMENSIONS:
+        pairs = itertools.permutations(program.outer[:-1], 2)
+        known = (pair for pair in pairs if all(isinstance(axis.extent, int) for axis in pair))
+        flattenings = (_Flattening(pair) for pair in known)
+        joined = next((each for each in flattenings if all(each.is_line(store) for store in program.stores)), None)
+        if joined is None:
+            break
+        program = joined.program(program)
+    return program
 
 
 def _stored_as_one(program: LoopProgram) -> LoopProgram:

@@ -270,6 +270,10 @@ class _Block:
                 return np.log2(a)
             case "rcp", [a]:
                 return (1 / a).astype(a.dtype)
+            case "bfe", [a, begin, length] if kind[0] == "s":
+                # The highest bit of the field is its sign.
+                above = np.array(a.itemsize * 8, a.dtype) - (length & 255)
+                return a << (above - (begin & 255)) >> above
             case "bfe", [a, begin, length]:
                 return a >> (begin & 255) & (np.array(1, a.dtype) << (length & 255)) - np.array(1, a.dtype)
             case "shl" | "shr", [a, _]:
