@@ -14,7 +14,8 @@ _DISCONTINUOUS = frozenset({"ceil", "floor", "fmod", "mod", "nextafter", "remain
 def exact_values(program: LoopProgram) -> frozenset[int]:
     """Positions of the values whose last bits may show.
 
-    They do not where a value flows through continuous operations into elements of 16 bits alone.
+    They do not where a value flows through continuous operations into elements of 16 bits alone, or is rounded to 16
+    bits on its way.
     """
     dtypes = {buffer.name: buffer.dtype for buffer in program.outputs}
     found = {check.condition for check in program.checks}
@@ -26,7 +27,8 @@ def exact_values(program: LoopProgram) -> frozenset[int]:
         positional = isinstance(value.attribute, Reduction) and value.attribute.position is not None
         positional = positional or isinstance(value.attribute, Scan)
         abrupt = value.dtype not in _FLOATS or value.operation in _DISCONTINUOUS or positional
-        if position in found or abrupt:
+        rounds = value.operation == "to_dtype" and value.dtype in _ROUNDED
+        if (position in found and not rounds) or abrupt:
             found.update(value.operands)
     return frozenset(found)
 

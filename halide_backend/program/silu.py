@@ -18,7 +18,7 @@ def with_shared_sigmoids(program: LoopProgram) -> LoopProgram:
     }
     values = []
     for k, value in enumerate(program.values):
-        x = _operand_of_silu(program, value)
+        x = operand_of_silu(program, value)
         if x is not None and (sigmoid := sigmoids.get(_narrow(program, x), k)) < k:
             value = replace(value, operation="mul", operands=(x, sigmoid))
         values.append(value)
@@ -35,7 +35,7 @@ def _narrow(program: LoopProgram, position: int) -> int:
     return position
 
 
-def _operand_of_silu(program: LoopProgram, value: Value) -> int | None:
+def operand_of_silu(program: LoopProgram, value: Value) -> int | None:
     """The x of which `value` is x / (1 + exp(-x)), if it is that."""
     if value.operation != "truediv":
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.precision import constants, exact_values
+from halide_backend.program.silu import operand_of_silu
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
@@ -12,7 +13,7 @@ SHARED = Knob("divisions.shared", (False, True), "a quotient is made of a recipr
 
 def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, str], ...]:
     """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
-    bits), "divide_by_constant" or "divide_by_shared".
+    bits, and of SiLU, whose exponential is less exact), "divide_by_constant" or "divide_by_shared".
 
     Raises:
         IllegalPlan: a requested form is neither True nor False.
@@ -23,7 +24,7 @@ def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tu
         if value.operation != "truediv" or position in constant:
             continue
         divisor = value.operands[1]
-        if position not in exact:
+        if position not in exact or operand_of_silu(program, value) is not None:
             found.append((position, "divide"))
         elif divisor in constant:
             found.append((position, "divide_by_constant"))

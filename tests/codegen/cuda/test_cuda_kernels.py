@@ -154,6 +154,16 @@ def test_a_division_whose_last_bits_show_is_exact(compiled_ptx: Compile) -> None
     assert (rounded.count(r"div\.rn\.f32"), rounded.count(r"div\.full\.f32") > 0) == (0, True)
 
 
+def test_a_quotient_whose_last_bits_vanish_has_no_branch(compiled_ptx: Compile) -> None:
+    """An exponential is less exact than the quotient of SiLU, and so is what is rounded to 16 bits on its way."""
+    silu = compiled_ptx(lambda x: torch.nn.functional.silu(x).sum(1), rand(64, 64, 64))
+    assert (silu.count(r"div\.rn\.f32"), silu.count(r"div\.full\.f32") > 0) == (0, True)
+    rounded = compiled_ptx(lambda x, y: (x / y).to(torch.bfloat16).float().sum(1), *(rand(64, 64, 64) + 1,) * 2)
+    assert rounded.count(r"div\.rn\.f32") == 0
+    shown = compiled_ptx(lambda x, y: (x / y).sum(1), *(rand(64, 64, 64) + 1,) * 2)
+    assert shown.count(r"div\.rn\.f32") > 0
+
+
 @pytest.mark.parametrize("columns", [1000, 1001, 33, 50257])
 def test_rows_of_any_length(compiled_ptx: Compile, columns: int) -> None:
     code = compiled_ptx(lambda x: torch.log_softmax(x, -1), rand(4, columns))
