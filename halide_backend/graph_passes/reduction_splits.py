@@ -17,6 +17,14 @@ from halide_backend.cache_key import NAME
 #: threads of a block have a column together.
 _COLUMN, _FEW = 1024, 1 << 17
 
+#: Columns with which a GPU is busy if some threads of a block have each of them, 16 of them at a time for each SM of an
+#: H200, and elements of all up to which that takes no longer than another kernel that adds up parts.
+_GROUPS, _MANY = 2112, 1 << 22
+
+#: Parts of columns, the most of them and of all columns together, and the fewest rows of one: short ones are summed by
+#: threads with a word of a row each, as many as a GPU has, and all their loads are in flight.
+_PARTS, _OF_ALL, _ROWS = 1024, 160_000, 16
+
 #: Results that a GPU has enough of, two for each SM of an H200: Inductor splits no reduction along memory to as many.
 LINES = 264
 
@@ -53,9 +61,13 @@ def choose_even_splits() -> None:
 
 def parts(length: int, results: int, wanted: int, *, along_memory: bool) -> int:
     """Parts of reductions of `length` elements to so many `results`, where Inductor takes `wanted` ones."""
-    if not along_memory and length <= _COLUMN and length * results <= _FEW:
+    count = near_divisor(length, wanted)
+    if along_memory or count <= 1:
+        return count
+    if length <= _COLUMN and (length * results <= _FEW or _GROUPS <= results <= _MANY // length):
         return 1
-    return near_divisor(length, wanted)
+    most = min(_PARTS, _OF_ALL // max(results, 1), length // _ROWS)
+    return max((d for d in range(count, most + 1) if length % d == 0), default=count)
 
 
 def near_divisor(number: int, wanted: int) -> int:

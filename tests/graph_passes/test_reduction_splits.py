@@ -32,8 +32,31 @@ def test_short_columns_are_one_part() -> None:
     """A second kernel would start after the first one is over."""
     assert parts(784, 32, 7, along_memory=False) == 1
     assert parts(784, 32, 7, along_memory=True) == 7
-    assert parts(1736, 37, 20, along_memory=False) == 31
-    assert parts(1000, 4096, 8, along_memory=False) == 8
+    assert parts(784, 32, 1, along_memory=False) == 1
+
+
+def test_columns_are_one_part_where_their_blocks_are_enough() -> None:
+    """Of a layer norm across memory (whisper, 512 channels first): its sums were added up by a kernel each."""
+    assert parts(512, 6000, 4, along_memory=False) == 1
+    assert parts(784, 1152, 7, along_memory=False) > 1  # 1152 / 16 blocks
+    assert parts(1000, 6144, 8, along_memory=False) > 1  # 6 million elements
+
+
+@pytest.mark.parametrize(
+    ("length", "results", "wanted", "got"),
+    [
+        (6144, 768, 48, 192),  # gradients of a layer norm in BERT
+        (6304, 768, 50, 197),  # of a vision transformer's, 32 x 197 tokens
+        (12_544, 240, 98, 448),  # of a batch norm: 784 parts would need a third kernel
+        (50_176, 64, 392, 1024),
+        (6144, 6144, 8, 24),
+        (1 << 20, 1, 4096, 4096),  # no fewer than Inductor's own
+        (97, 2000, 4, 4),  # a prime number of rows
+    ],
+)
+def test_parts_of_columns_are_short(length: int, results: int, wanted: int, got: int) -> None:
+    """Threads with a word of a row each had long ones to walk, or shared columns by single elements."""
+    assert parts(length, results, wanted, along_memory=False) == got
 
 
 class _Thirteen:
