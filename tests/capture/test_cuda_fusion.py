@@ -78,4 +78,23 @@ def test_what_runs_along_memory_is_not_stored_by_threads_that_reduce_across_it(g
         return (x - x.mean(1, keepdim=True)).transpose(1, 2).contiguous()
 
     assert groups(norm, torch.rand(4, 512, 16)) == [1, 1]
-    assert groups(norm, torch.rand(4, 16, 16))[2:] == [1]
+    assert groups(norm, torch.rand(4, 6, 16))[2:] == [1]
+
+
+def test_few_threads_that_reduce_store_nothing_along_the_way(groups: Groups) -> None:
+    """The gradient of an activation and its sums over rows: few threads stored a row of the columns after another, of
+    which each waited for its loads (issue 19)."""
+
+    def gradient(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        d = g * x.sigmoid()
+        return d, d.sum(1)
+
+    assert groups(gradient, torch.rand(4, 197, 512), torch.rand(4, 197, 512)) == [1, 1]
+
+
+def test_what_only_the_kernel_reads_is_not_stored(groups: Groups) -> None:
+    def means(x: Tensor) -> Tensor:
+        y = x * 2
+        return (y - y.sum(1, keepdim=True)).sum(1)
+
+    assert groups(means, torch.rand(4, 197, 512)) == [1]

@@ -118,6 +118,17 @@ def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
     return tiling
 
 
+def stored_by_few(program: LoopProgram, device: Gpu) -> str:
+    """An output along which too few threads would store one point after another; "" if none.
+
+    Raises:
+        Unsupported: the program's loops fit no tiling.
+    """
+    facts = Facts(flattened(without_applications(program)), device)
+    rule, tiling = _first_rule(facts, Choices())
+    return column_reductions.stored_by_few(facts, tiling) if rule is column_reductions.RULE else ""
+
+
 def _first_rule(facts: Facts, choices: Choices) -> tuple[Rule, Tiling]:
     """The first rule that applies, and the tiling that it gives.
 

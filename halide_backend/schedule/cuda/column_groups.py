@@ -14,6 +14,7 @@ from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.mapping.materialise import EXPENSIVE
 from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage
 from halide_backend.schedule.steps import (
     Bound,
@@ -42,7 +43,7 @@ _THREADS, _STEPS = 512, 8
 
 #: Threads of each SM that fill a GPU (see column_reductions.py), and that keep enough loads in flight if each reduces a
 #: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load,
-#: and several sums have what they sum up to compute.
+#: and several sums, or one of a function or a quotient, have what they sum up to compute.
 _BUSY, _WALKING, _LOADING = 993, 800, 128
 
 #: Loads that a thread has in flight; its whole share of a column, if that is no more.
@@ -71,7 +72,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if not fits_grid([facts.hints[name] for name in columns.outer]):
         return None
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
-    several = len(facts.reductions) > 1 and not facts.moments
+    several = (len(facts.reductions) > 1 or _computes(facts)) and not facts.moments
     busy = _BUSY if positions else _WALKING if several else _LOADING
     applies = number < busy * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
     why = "threads that have a column each are enough"
@@ -97,6 +98,13 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     unrolled = choices.number(UNROLL, rule, why)
     cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side, across=across)
     return replace(cut, computed=is_computed(facts, columns), unroll=unrolled)
+
+
+def _computes(facts: Facts) -> bool:
+    """Whether a function or a quotient of each element is reduced."""
+    assert facts.columns is not None
+    reduced = set(facts.columns.inner)
+    return any(value.operation in EXPENSIVE and reduced <= value.axes for value in facts.program.values)
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:

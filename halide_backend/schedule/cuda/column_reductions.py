@@ -36,6 +36,9 @@ _BUSY = 993
 #: instance_norm of 334 x 32 x 56 x 56 bfloat16 in channels-last order 804 us, Triton 74 us).
 _LONG = 128
 
+#: Points from which too few threads store longer than another kernel takes, which reads again what this one has.
+_SERIAL = 8
+
 #: Threads so few that each waits for its loads alone.
 _FEW_THREADS = 1 << 14
 
@@ -82,6 +85,16 @@ def stored_across(facts: Facts, tiling: Tiling) -> str:
         return ""
     layouts = ((name, layout.variables) for name, layout in facts.layouts.items())
     return next((name for name, axes in layouts if axes and axes[0] in tiling.inner), "")
+
+
+def stored_by_few(facts: Facts, tiling: Tiling) -> str:
+    """An output that threads store one point after another along what each has reduced on its own, too few of them for
+    a GPU; "" if none. A kernel without the reduction has a thread for each point. Typical extents tell too little."""
+    points, threads = (math.prod(facts.hints[name] for name in names) for names in (tiling.inner, tiling.outer))
+    if any(map(facts.is_dynamic, facts.extents)) or points < _SERIAL or threads >= _BUSY * facts.device.sms:
+        return ""
+    stores = ((store.buffer, {axis.name for axis in store.nest.iteration}) for store in facts.program.stores)
+    return next((name for name, axes in stores if not axes.isdisjoint(tiling.inner)), "")
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:

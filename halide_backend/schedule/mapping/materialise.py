@@ -21,8 +21,9 @@ _WORTH_SHARING = 8
 #: divisions of each element as with one (docs/design/schedules.md, `stored.stores`).
 _DIVISIONS = frozenset({"fmod", "reciprocal", "remainder", "rsqrt", "sqrt", "truediv"})
 
-#: What a value of columns contains that is computed once for all rows, and rows from which on that pays.
-_EXPENSIVE, _ROWS = _FUNCTIONS | _DIVISIONS, 8
+#: What takes much longer than a load: a value of columns that contains it is computed once for all rows, and rows from
+#: which on that pays.
+EXPENSIVE, _ROWS = _FUNCTIONS | _DIVISIONS, 8
 
 #: Operations of one expression, each counted as often as it is written: Halide's definition of a Func walks through all
 #: of them. A maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
@@ -70,7 +71,7 @@ def column_values(program: LoopProgram) -> frozenset[int]:
     hints = {axis.name: axis.hint for axis in program.axes}
     expensive: list[bool] = []
     for value in program.values:
-        own = value.operation in _EXPENSIVE and not columns.isdisjoint(value.axes)
+        own = value.operation in EXPENSIVE and not columns.isdisjoint(value.axes)
         ends = isinstance(value.attribute, Load | Reduction)
         expensive.append(not ends and (own or any(expensive[operand] for operand in value.operands)))
     # Axes of what each value is used for, up to reductions, which have their rows inside their columns.
