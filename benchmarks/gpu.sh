@@ -11,7 +11,7 @@
 #   autotune   the same against Triton with max-autotune                           -> autotune.json
 #   check      the whole suite compared with eager, nothing timed                  -> check.log
 #   launch     what a launch costs the host                                        -> launch.json
-#   models     a transformer's training and inference                              -> models.json
+#   models     twelve architectures, training and inference; parts by --only      -> models.json
 #   optimizer  a step of AdamW for many parameters                                 -> optimizer.json
 #   opinfo     torch's operator tests, forward and gradients, against Triton       -> opinfo.json
 #   memcheck, racecheck   the suite's kernels under compute-sanitizer              -> memcheck.log, racecheck.log
