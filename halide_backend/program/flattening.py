@@ -52,7 +52,8 @@ def _grid_of(program: LoopProgram) -> LoopProgram:
     """`program`, if it reduces, with few enough outer axes for a grid where each is a dimension of one: two are one
     where all outputs go on along them. The innermost, along which there may be vectors, stays what it is."""
     reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
-    if program.checks or not reduces:
+    scans = any(isinstance(value.attribute, Scan) for value in program.values)
+    if program.checks or scans or not reduces:
         return program
     while len([axis for axis in program.outer if axis.extent != 1]) > _DIMENSIONS:
         pairs = itertools.permutations(program.outer[:-1], 2)
