@@ -150,9 +150,6 @@ KERNEL_CODES: dict[str, Code] = {
     "reduction-stored-across-memory": Code(
         "A CUDA kernel would reduce along an axis that is not contiguous in the operand, but in the output.", _APART
     ),
-    "reduction-stored-by-few-threads": Code(
-        "A CUDA kernel would store along an axis over which each of a few threads reduces on its own.", _APART
-    ),
     "reduction-too-long-for-thread": Code(
         "A reduction on CUDA that no group of threads can share is too long for one thread.",
         "Reduce along the contiguous dimension, or make the tensor contiguous first.",
@@ -213,6 +210,9 @@ FUSION_CODES: dict[str, Code] = {
     "fusion-side-by-side-limit": Code(
         "Too many nodes that share nothing but inputs.",
         "Raise torch._inductor.config.cpp.max_horizontal_fusion_size.",
+    ),
+    "fusion-stored-by-few-threads": Code(
+        "A CUDA kernel would store along an axis over which each of a few threads reduces on its own.", _APART
     ),
     "fusion-without-common-outer-axis": Code(
         "The two have no outermost loop in common over which one kernel could compute both.", _APART

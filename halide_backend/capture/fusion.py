@@ -52,8 +52,7 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
                 # What nothing else reads is not stored in the end.
                 stored = stored_by_few(program, device)
                 if stored and stored_by_few(capture(tuple(nodes), recordings).program, device):
-                    what = f"{stored} is stored along what few threads reduce"
-                    return Refusal("reduction-stored-by-few-threads", what)
+                    return Refusal("fusion-stored-by-few-threads", f"{stored} is stored along what few threads reduce")
             if on_cuda and updates and any(old := old_values(capture(tuple(nodes), recordings).program)):
                 # The kernel would be refused, and its nodes compiled one by one.
                 return Refusal("fusion-over-old-value", f"{len(old[0] | old[1])} loads of memory that is overwritten")
