@@ -33,7 +33,9 @@ def with_main_pieces(program: LoopProgram, along: str) -> LoopProgram:
     for value in program.values:
         load = value.attribute
         if isinstance(load, Load):
-            piece = _inside(load, axis) if load.inside else main_piece(load.index, axis, typical)
+            # Where a mask is false, the index of a piece may be out of range.
+            masked = any(program.values[operand].dtype == "bool" for operand in value.operands)
+            piece = _inside(load, axis) if masked else main_piece(load.index, axis, typical)
             value = replace(value, attribute=replace(load, main=piece)) if piece else value
         values.append(value)
     return replace(program, values=tuple(values))
@@ -41,9 +43,8 @@ def with_main_pieces(program: LoopProgram, along: str) -> LoopProgram:
 
 def _inside(load: Load, along: Axis) -> Piece | None:
     """The steps of a masked load without a clamp, unless it is clamped for each row alone, and not along it."""
-    assert load.inside is not None
     clamped = [c.index for c in load.coordinates if c.extent != 0]
-    if clamped and not any(along.symbol in index.free_symbols for index in clamped):
+    if load.inside is None or (clamped and not any(along.symbol in index.free_symbols for index in clamped)):
         return None
     return Piece(load.inside, load.index)
 

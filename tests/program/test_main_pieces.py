@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from sympy import Abs
 from torch import Tensor
+from torch._inductor import config as inductor_config
 
 import halide_backend
 from halide_backend.program.index import AxisSymbol, FloorDiv, Max, Min, Mod, Select, SizeSymbol
-from halide_backend.program.loop_program import Axis, Piece
-from halide_backend.program.main_pieces import main_piece
+from halide_backend.program.loop_program import Axis, Load, Piece
+from halide_backend.program.main_pieces import main_piece, with_main_pieces
 
 X, Y, N = AxisSymbol("x1"), AxisSymbol("x0"), SizeSymbol("n0", nonnegative=True)
 
@@ -96,3 +97,25 @@ def test_values(function: Callable[[Tensor], Tensor], dynamic: bool) -> None:
         torch.testing.assert_close(compiled(x), function(x))
     texts = [record.text for record in halide_backend.records()]
     assert any("hl.likely" in text for text in texts)
+
+
+def test_masked_loads_have_no_piece_that_leads_out_of_range() -> None:
+    """Beside a rolled picture, in its padding, the piece of its index need not be a place in memory."""
+    torch._dynamo.reset()
+    halide_backend.reset_stats()
+
+    def padded(x: Tensor) -> Tensor:
+        return F.pad(torch.roll(x, 3, -1), (2, 3)) * 2
+
+    compiled = torch.compile(padded, backend="halide_backend", dynamic=True)
+    x = torch.randn(7, 200, generator=torch.Generator().manual_seed(0))
+    with inductor_config.patch(force_disable_caches=True):
+        torch.testing.assert_close(compiled(x), padded(x))
+    masked = []
+    for record in halide_backend.records():
+        assert record.program is not None
+        program = with_main_pieces(record.program, "x1")
+        loads = [(value, value.attribute) for value in program.values if isinstance(value.attribute, Load)]
+        masked += [load for value, load in loads if any(program.values[o].dtype == "bool" for o in value.operands)]
+    assert masked and any(load.index.has(Mod) for load in masked)
+    assert all(load.main is None or load.main.steps == load.inside for load in masked)
