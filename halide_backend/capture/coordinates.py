@@ -37,6 +37,8 @@ def coordinates(
     """
     dims = [(stride, size) for stride, size in zip(strides, sizes) if size != 1 and stride != 0]
     dims.sort(key=lambda dim: (hint(dim[0]), hint(dim[1])), reverse=True)
+    if any(size == 0 for _, size in dims):
+        return ()
     known = all(isinstance(n, int) for dim in dims for n in dim)
     split = _by_numbers(index, dims) if known else _by_sizes(index, dims)
     proved = all(_in_range(c.index, c.extent, extents, bounds) for c in split)

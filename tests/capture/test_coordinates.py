@@ -51,6 +51,12 @@ def test_no_coordinates_without_proof() -> None:
         assert coordinates(n * (X - 1) + Y - 2, (10, n), (n, 1), {X: 12, Y: n + 5}, within(X - 1, 10)) == ()
 
 
+def test_no_coordinates_of_nothing() -> None:
+    """There is no element that an index could be clamped to; an extent of 0 says that none is needed."""
+    assert coordinates(X - 1, (0,), (1,), {X: 3}, within(X - 1, 0)) == ()
+    assert coordinates(N * Y + X - 1, (N, 0), (N, 1), {Y: N, X: 3}, within(X - 1, 0)) == ()
+
+
 CASES = {
     "rows and columns": (
         N * M * X + M * (Y - 1) + Z + 1,
