@@ -281,6 +281,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("it needs a GPU, and a torch with CUDA")
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
     context = multiprocessing.get_context("spawn")
     tasks = [(name, dtype, mode == "training") for dtype in asked.dtypes for mode in asked.modes for name in asked.only]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sympy
 import torch
 import torch.nn.functional as F
+from sized_graph import M, N, sized_graph
 from torch import Tensor
-from torch._inductor.sizevars import SizeVarAllocator
-from torch._inductor.virtualized import V
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import FloorDiv
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from halide_backend import pipeline
 from halide_backend.capture.conditions import always_holds, steps_inside
@@ -24,20 +20,13 @@ from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Extent, Steps
 
 X, Y, Z = map(AxisSymbol, ("x0", "x1", "x2"))
-N, M = (sympy.Symbol(name, integer=True, positive=True) for name in ("s0", "s1"))
 
 Check = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
 def sizes() -> Iterator[None]:
-    """A graph whose sizes are 2 or more, as Inductor's are."""
-    environment = ShapeEnv()
-    for symbol in (N, M):
-        environment.var_to_range[symbol] = ValueRanges(2, 2**31 - 2)
-    allocator = SizeVarAllocator(environment)
-    allocator.optimization_hint = lambda *_, **__: 30  # type: ignore[method-assign,assignment]
-    with V.set_graph_handler(SimpleNamespace(sizevars=allocator)):  # type: ignore[arg-type]
+    with sized_graph():
         yield
 
 

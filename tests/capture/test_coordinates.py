@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 import sympy
-from torch._inductor.sizevars import SizeVarAllocator
-from torch._inductor.virtualized import V
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.value_ranges import ValueRanges
+from sized_graph import M, N, sized_graph
 
 from halide_backend.capture.coordinates import Bound, coordinates
 from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Coordinate, Extent
 
 X, Y, Z = map(AxisSymbol, ("x0", "x1", "x2"))
-N, M = (sympy.Symbol(name, integer=True, positive=True) for name in ("s0", "s1"))
 
 
 @pytest.fixture(autouse=True)
 def sizes() -> Iterator[None]:
-    environment = ShapeEnv()
-    for symbol in (N, M):
-        environment.var_to_range[symbol] = ValueRanges(2, 2**31 - 2)
-    allocator = SizeVarAllocator(environment)
-    allocator.optimization_hint = lambda size, **__: int(size.subs({N: 30, M: 7}))  # type: ignore[method-assign]
-    with V.set_graph_handler(SimpleNamespace(sizevars=allocator)):  # type: ignore[arg-type]
+    with sized_graph():
         yield
 
 
