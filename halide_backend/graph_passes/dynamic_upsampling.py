@@ -30,8 +30,10 @@ def rewrite_upsampling(graph: GraphModule) -> None:
     found = [node for target in _GATHERS for node in graph.graph.find_nodes(op="call_function", target=target)]
     for node in found:
         source, indices = node.args
-        if _factors(indices, list(source.meta["val"].shape), list(node.meta["val"].shape)):
-            node.args = (source, [index and _quotient(index) for index in indices])
+        factors = _factors(indices, list(source.meta["val"].shape), list(node.meta["val"].shape))
+        if factors is not None:
+            leading = len(indices) - len(factors)
+            node.args = (source, [*indices[:leading], *map(_quotient, indices[leading:], factors)])
     scatters = [node for target in _SCATTERS for node in graph.graph.find_nodes(op="call_function", target=target)]
     for node in scatters:
         if (factors := _gradient_factors(node)) is not None:
@@ -71,10 +73,10 @@ def _factors(indices: list[Any], sizes: list[Any], blocks: list[Any]) -> list[in
     return [int(factor) for factor in factors]
 
 
-def _quotient(index: Node) -> Node:
-    """The positions of `index` as those of the elements divided by a whole number."""
-    (position,) = (node for node in _behind(index) if node.target is _prims.iota.default)
-    factor = int(1 / (_value(_converted(index).args[0]) / _POSITION) + sympy.Rational(1, 2))
+def _quotient(index: Node, factor: int) -> Node:
+    """The positions of `index`, which are those of the elements divided by `factor`, as quotients of integers."""
+    # Several that are added up are all the same positions.
+    position = next(node for node in _behind(index) if node.target is _prims.iota.default)
     with index.graph.inserting_before(index):
         found = new_node(_aten.div.Tensor_mode, position, factor, rounding_mode="floor")
         for _ in range(index.meta["val"].dim() - 1):

@@ -161,3 +161,16 @@ def test_upsampling_reads_at_quotients(factors: tuple[float, ...]) -> None:
         torch.testing.assert_close(compiled(x), upsampled(x))
     texts = [record.text for record in halide_backend.records()]
     assert texts and not any("ops.indirect" in text for text in texts)
+
+
+def test_positions_that_are_added_up() -> None:
+    """Half of a position, as two fourths of it, from integers of two types."""
+
+    def halves(x: Tensor) -> Tensor:
+        fourth = torch.arange(2 * x.shape[0]) * 0.25 + torch.arange(2 * x.shape[0], dtype=torch.int32) * 0.25
+        return torch.ops.aten._unsafe_index(x, [fourth.long()]) + 1
+
+    compiled = torch.compile(halves, dynamic=True, fullgraph=True)
+    for size in (5, 8, 33):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), halves(x))
