@@ -165,12 +165,19 @@ def test_what_is_copied_fills_whole_registers(work: int, lanes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "factors"), [(8, 255, (8, 16)), (24, 255, (8, 16)), (48, 255, (16, 16)), (255, 8, (16, 8))]
+    ("rows", "columns", "factors"),
+    [
+        (8, 255, (8, 8)),
+        (48, 255, (8, 8)),
+        (512, 255, (8, 8)),
+        (255, 8, (8, 8)),
+        (8, 8, (8, 8)),
+        (24, 8, (8, 8)),
+        (48, 8, (16, 8)),
+    ],
 )
-def test_an_axis_of_whole_tiles_is_one_of_whole_squares_of_them(
-    rows: int, columns: int, factors: tuple[int, int]
-) -> None:
-    """Its tiles are read without a guard: a square that goes beyond its end would read what is not there (a find of the
+def test_an_axis_of_whole_tiles_is_one_of_whole_steps(rows: int, columns: int, factors: tuple[int, int]) -> None:
+    """Its tiles are read without a guard: one that lies beyond its end would read what is not there (a find of the
     guard pages)."""
     tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), Loop("x1", 1, "x1"), Loop("x0", 1, "x0"))
     staged = Stage("staged", Role.STAGED_LOAD, tile)
@@ -179,6 +186,33 @@ def test_an_axis_of_whole_tiles_is_one_of_whole_squares_of_them(
     steps = cpu_steps(StageGraph((staged, out), ("x0", "x1")), mapping, Cpu(64), Choices())
     found = {s.old: s.factor for s in steps if isinstance(s, Split) and s.outer.endswith("_o")}
     assert (found["x0"], found["x1"]) == factors
+
+
+@pytest.mark.parametrize(
+    ("extents", "fixed", "order"),
+    [
+        # Of a loop that threads share, each iteration has a serial one.
+        ({"x1": 255, "x0": 255}, True, ("x1_o", "x0_t", "x0_o")),
+        ({"x1": 256, "x0": 256}, False, ("x1_o", "x0_t", "x0_o")),
+        ({"x2": 255, "x1": 64, "x0": 255}, True, ("x2_o", "x1", "x0_t", "x0_o")),
+        ({"x2": 255, "x1": 255, "x0": 64}, True, ("x2_o", "x1_o", "x0")),
+        # Rows of two tiles are shorter than those across.
+        ({"x1": 16, "x0": 255}, False, ("x0_t", "x1_o", "x0_o")),
+        ({"x2": 16, "x1": 255, "x0": 64}, False, ("x1_o", "x2_o", "x0")),
+        # No row of tiles across has a tail.
+        ({"x1": 255, "x0": 256}, True, ("x1_o", "x0_o")),
+    ],
+)
+def test_guarded_tiles_lie_in_a_serial_loop(extents: dict[str, int], fixed: bool, order: tuple[str, ...]) -> None:
+    tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), *(Loop(axis, 1, axis) for axis in extents))
+    axes = tuple(Loop(axis, extent, axis, fixed=fixed) for axis, extent in extents.items())
+    out = Stage("out", Role.OUTPUT, axes, calls=("staged",), work=9)
+    graph = StageGraph((Stage("staged", Role.STAGED_LOAD, tile), out), tuple(reversed(extents)))
+    column = max(extents)
+    across = next(name[:2] for name in order if name.endswith("_o") and name[:2] != column)
+    steps = cpu_steps(graph, Mapping(transposition=Transposition(column, across, 8)), Cpu(64), Choices())
+    (found,) = [step.order[2:] for step in steps if isinstance(step, Reorder)]
+    assert found == order
 
 
 def test_tiles_of_one_line_of_the_operand_follow_each_other() -> None:

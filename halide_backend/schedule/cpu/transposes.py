@@ -30,6 +30,9 @@ _LINE, _PAGE = 64, 4096
 #: Lines that each place of an L1 cache holds, at least.
 _WAYS = 8
 
+#: Tiles of one parallel iteration, at most, and iterations that there are then, at least.
+_TASK_TILES, _TASKS = 4, 8
+
 
 def transposes(kernel: CpuKernel) -> Nest | None:
     """The outputs in tiles, if the mapping transposes operands."""
@@ -39,27 +42,26 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     column, across, side = turned.column, turned.across, turned.side
     parent = kernel.parent
     funcs = [stage for stage in kernel.graph.stages if stage.role is Role.STAGED_LOAD]
-    rows, columns = _rectangle(kernel, turned, max(stage.bits for stage in funcs))
-    # In the order of the parent's memory for all of them: their loops are fused.
-    outer = [f"{across}_o" if loop.axis == across else loop.name for loop in parent.loops if loop.axis != column]
+    tiles, loops = _tiles(kernel, turned, max(stage.bits for stage in funcs))
     steps: list[Step] = []
     for stage in kernel.outputs:
+        steps.append(Split(stage.name, column, f"{column}_o", f"{column}_v", side))
+        if tiles > 1:
+            steps += [
+                Split(stage.name, across, f"{across}_o", f"{across}_i", side * tiles),
+                Split(stage.name, f"{across}_i", f"{across}_t", f"{across}_u", side),
+            ]
+        else:
+            steps.append(Split(stage.name, across, f"{across}_o", f"{across}_u", side))
         steps += [
-            Split(stage.name, column, f"{column}_o", f"{column}_i", columns),
-            Split(stage.name, f"{column}_i", f"{column}_t", f"{column}_v", side),
-            Split(stage.name, across, f"{across}_o", f"{across}_i", rows),
-            Split(stage.name, f"{across}_i", f"{across}_t", f"{across}_u", side),
-            Reorder(
-                stage.name,
-                (f"{column}_v", f"{across}_u", f"{across}_t", f"{column}_t", f"{column}_o", *outer),
-            ),
+            Reorder(stage.name, (f"{column}_v", f"{across}_u", *loops)),
             Vectorize(stage.name, f"{column}_v"),
         ]
         if turned.unrolled:
             steps.append(Unroll(stage.name, f"{across}_u"))
         if kernel.parallel:
-            steps.append(Parallel(stage.name, _outermost(kernel, turned, rows)))
-    level = Level(parent.name, f"{across}_t")
+            steps.append(Parallel(stage.name, _outermost(kernel, turned, tiles)))
+    level = Level(parent.name, loops[0])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     for stage in funcs:
         # One tile is needed at a time, which Halide cannot prove where a tail is guarded.
@@ -76,44 +78,46 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     return Nest(tuple(steps), Level(parent.name, f"{across}_o") if turned.results else level)
 
 
-def _whole(kernel: CpuKernel, axis: str, side: int) -> bool:
-    """Whether `axis` is typically one of whole tiles, which is read without a guard."""
-    loop = loop_along(kernel.parent, axis)
-    return loop.extent % side == 0
+def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, list[str]]:
+    """Tiles along `across` in a step of the loop `across`_o, and the loops around a tile, innermost first.
+
+    Args:
+        bits: of the widest element that is turned.
+    """
+    column, across, side = turned.column, turned.across, turned.side
+    # In the order of the parent's memory for all outputs: their loops are fused.
+    loops = [loop for loop in kernel.parent.loops if loop.axis != column]
+    outer = [f"{across}_o" if loop.axis == across else loop.name for loop in loops]
+    along, lines = (loop_along(kernel.parent, axis) for axis in (column, across))
+    whole = lines.fixed and lines.extent % side == 0
+    count = -(-lines.extent // side)
+    if whole and along.fixed and along.extent % side == 0:
+        line, pair = min(4, _LINE * 8 // (side * bits)), 2
+        # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.
+        inside = itertools.takewhile(lambda loop: loop.axis != across, kernel.parent.loops)
+        stride = math.prod(loop.extent for loop in inside) * bits // 8
+        if pair * side * math.gcd(stride, _PAGE) > _WAYS * _PAGE:
+            pair = kernel.device.lines_fetched
+        why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
+        # A tile beyond the end would be read without a guard.
+        tiles = math.gcd(count, kernel.choices.number(TILES, max(line, pair), why))
+        return tiles, [*([f"{across}_t"] if tiles > 1 else []), f"{column}_o", *outer]
+    # Halide makes a copy without guards of the steps of a serial loop that need none: of a loop that threads share
+    # there is one within its iterations. Inside it lie the longer rows of tiles, whose addresses are computed once.
+    tiles, place = 1, outer.index(f"{across}_o")
+    if not whole and kernel.parallel and _outermost(kernel, turned, 1) == f"{across}_o":
+        tiles = max(2, min(_TASK_TILES, count // _TASKS))
+        outer.insert(place, f"{across}_t")
+    found = [f"{column}_o", *outer]
+    if place == 0 and along.extent <= 2 * side:
+        found[:2] = found[1::-1]
+    return tiles, found
 
 
-def _rectangle(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, int]:
-    """Points along `across` and along `column` that are written one tile after another, of elements of `bits` bits."""
-    side = turned.side
-    line, pair = min(4, _LINE * 8 // (side * bits)), 2
-    # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each. Where tails
-    # are guarded, Halide makes a copy without guards of what has several tiles.
-    inside = list(itertools.takewhile(lambda loop: loop.axis != turned.across, kernel.parent.loops))
-    stride = math.prod(loop.extent for loop in inside) * bits // 8
-    crowded = pair * side * math.gcd(stride, _PAGE) > _WAYS * _PAGE
-    if crowded and all(loop.fixed for loop in inside):
-        pair = kernel.device.lines_fetched
-    why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
-    tiles = kernel.choices.number(TILES, max(line, pair), why)
-    if all(_whole(kernel, axis, side) for axis in (turned.column, turned.across)):
-        # Of the operand, no more rows than a tile has: where they lie a power of two apart they share few places of a
-        # cache. A loop of whole tiles is one of whole rectangles, too.
-        return side * math.gcd(loop_along(kernel.parent, turned.across).extent // side, tiles), side
-    # Where tails are guarded, Halide also needs the loop along `column` inside the parallel one, to make a copy without
-    # guards.
-    rows, columns = (
-        side * math.gcd(loop_along(kernel.parent, axis).extent // side, tiles)
-        if _whole(kernel, axis, side)
-        else side * tiles
-        for axis in (turned.across, turned.column)
-    )
-    return rows, columns
-
-
-def _outermost(kernel: CpuKernel, turned: Transposition, rows: int) -> str:
-    """The outermost long loop, whose steps the threads share; that along `across` has `rows` points in each."""
+def _outermost(kernel: CpuKernel, turned: Transposition, tiles: int) -> str:
+    """The outermost long loop, whose steps the threads share; that along `across` has `tiles` tiles in each."""
     loops = {
-        f"{loop.name}_o" if loop.axis == turned.across else loop.name: -(-loop.extent // rows)
+        f"{loop.name}_o" if loop.axis == turned.across else loop.name: -(-loop.extent // (turned.side * tiles))
         if loop.axis == turned.across
         else loop.extent
         for loop in reversed(kernel.parent.loops)
