@@ -123,14 +123,19 @@ IMAGES = ((2, 8, 4, 4), (3, 40, 5, 9), (2, 32, 8, 8), (1, 17, 33, 30), (4, 64, 7
 
 @pytest.mark.parametrize("shape", IMAGES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_norms_of_channels_are_turned_when_they_are_stored(
-    check: Check, transpositions: list[Transposition], dtype: torch.dtype, shape: tuple[int, ...]
+    check: Check, transpositions: list[Transposition], dynamic: bool, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
     """Statistics need the operands as they lie in memory."""
     x, w = numbered(shape, dtype) / 64, numbered((shape[1],), dtype) / 32
     # Two ways to round a sum may be one bfloat16 apart.
     tolerance = 2**-7 if dtype is torch.bfloat16 else 1e-5
-    check(lambda x, w: F.layer_norm(x.permute(0, 2, 3, 1), (shape[1],), w, w + 1), x, w, tolerance=tolerance)
+
+    def norm(x: Tensor, w: Tensor) -> Tensor:
+        return F.layer_norm(x.permute(0, 2, 3, 1), w.shape, w, w + 1)
+
+    check(norm, x, w, tolerance=tolerance, dynamic=dynamic)
     assert [found.results for found in transpositions] == [True]
 
 

@@ -200,6 +200,13 @@ CASES = (
     Case("pointwise_dynamic", lambda x, y: torch.relu((x + y) * y), floats((64, 100), (64, 100)), dynamic=True),
     Case("softmax_dynamic", lambda x: torch.softmax(x, -1), floats((64, 100)), dynamic=True),
     Case("column_sum_dynamic", lambda x: x.sum(0), floats((64, 100)), dynamic=True),
+    Case(
+        "channels_norm_dynamic",
+        lambda x: normalised(x.permute(0, 2, 3, 1)).contiguous(),
+        floats((2, 40, 18, 20)),
+        ("cpu",),
+        dynamic=True,
+    ),
     Case("transpose_dynamic", lambda x, y: x.t() + y, floats((64, 96), (96, 64)), dynamic=True),
     Case(
         "reshape_dynamic",

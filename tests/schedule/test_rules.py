@@ -215,6 +215,25 @@ def test_guarded_tiles_lie_in_a_serial_loop(extents: dict[str, int], fixed: bool
     assert found == order
 
 
+@pytest.mark.parametrize(("extent", "fixed", "tiles"), [(255, True, 4), (48, True, 2), (24, True, 3), (256, False, 4)])
+def test_norms_whose_results_are_turned_have_vectors_of_accumulators(extent: int, fixed: bool, tiles: int) -> None:
+    """As many columns as their registers hold; the loop around both is not copied, since LLVM then keeps the second
+    copy's tiles in memory."""
+    across, over = Loop("x1", extent, "x1", fixed=fixed), Loop("r_0$x", 100, "x2")
+    tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), Loop("x2", 1, "x2"), Loop("x1", 1, "x1"))
+    total = Stage("total", Role.REDUCTION, (across,), updates=(over,), operator="sum", bits=64)
+    value = Stage("value", Role.INLINE, (Loop("x2", 100, "x2"), across), calls=("total",))
+    staged = Stage("staged", Role.STAGED_LOAD, tile, calls=("value",), bits=64)
+    out = Stage("out", Role.OUTPUT, (Loop("x2", 100, "x2"), across), calls=("staged",), bits=64)
+    graph = StageGraph((total, value, staged, out), ("x1",))
+    mapping = Mapping(transposition=Transposition("x2", "x1", 8, results=True))
+    steps = cpu_steps(graph, mapping, Cpu(64), Choices())
+    check(graph, steps)
+    assert ComputeAt("total", "out", "x1_o") in steps and NeverPartition("out", "x1_o") in steps
+    assert [s.factor for s in steps if isinstance(s, Split) and (s.func, s.outer) == ("out", "x1_o")] == [8 * tiles]
+    assert (BoundStorage("total", "x1", 8 * tiles) in steps) is not fixed
+
+
 def test_tiles_of_one_line_of_the_operand_follow_each_other() -> None:
     """Where no edge is guarded. Along the output one tile at a time is written: the operand's rows may share few places
     of a cache."""

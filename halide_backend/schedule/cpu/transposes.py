@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from halide_backend.schedule.cpu.column_reductions import HELD
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, loop_along
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.transposition import Transposition
@@ -14,6 +15,7 @@ from halide_backend.schedule.steps import (
     BoundExtent,
     ComputeAt,
     ComputeWith,
+    NeverPartition,
     Parallel,
     Reorder,
     Split,
@@ -74,8 +76,13 @@ def transposes(kernel: CpuKernel) -> Nest | None:
             Vectorize(stage.name, "i"),
             Unroll(stage.name, "j"),
         ]
+    if not turned.results:
+        return Nest(tuple(steps), level)
     # Reductions, and what they share with the outputs, are computed for all tiles that lie side by side along `column`.
-    return Nest(tuple(steps), Level(parent.name, f"{across}_o") if turned.results else level)
+    # In a second copy of that loop accumulators would have the stack memory of the first one's tiles, and LLVM moves no
+    # array to registers of which any place is computed.
+    steps += [NeverPartition(stage.name, f"{across}_o") for stage in kernel.outputs]
+    return Nest(tuple(steps), Level(parent.name, f"{across}_o"), room={across: side * tiles})
 
 
 def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, list[str]]:
@@ -91,6 +98,11 @@ def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, li
     along, lines = (loop_along(kernel.parent, axis) for axis in (column, across))
     whole = lines.fixed and lines.extent % side == 0
     count = -(-lines.extent // side)
+    if turned.results:
+        why = "columns whose accumulators stay in registers"
+        tiles = kernel.choices.number(TILES, min(HELD, count), why)
+        tiles = math.gcd(count, tiles) if whole else min(tiles, count)
+        return tiles, [*([f"{across}_t"] if tiles > 1 else []), f"{column}_o", *outer]
     if whole and along.fixed and along.extent % side == 0:
         line, pair = min(4, _LINE * 8 // (side * bits)), 2
         # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.

@@ -175,10 +175,13 @@ def _check_room(nests: Nests, number: int, step: BoundStorage, room: Mapping[tup
 
 
 def _is_beside(nests: Nests, func: str, place: Place) -> bool:
-    """Whether `func` is computed at `place`, or for what is computed there."""
+    """Whether `func` is computed at `place`, inside of it, or for what is computed there."""
+    nest = nests.nests[place.consumer, None]
+    level = nest.find(place.var)
     around, seen = nests.computed.get(func), {func}
     while around is not None and around.consumer not in seen:
-        if (around.consumer, around.var) == (place.consumer, place.var):
+        inner = nest.find(around.var) if around.consumer == place.consumer else None
+        if level is not None and inner is not None and inner <= level:
             return True
         seen.add(around.consumer)
         around = nests.computed.get(around.consumer)
