@@ -198,6 +198,8 @@ def test_an_axis_of_whole_tiles_is_one_of_whole_steps(rows: int, columns: int, f
         ({"x2": 255, "x1": 255, "x0": 64}, True, ("x2_o", "x1_o", "x0")),
         # Rows of two tiles are shorter than those across.
         ({"x1": 16, "x0": 255}, False, ("x0_t", "x1_o", "x0_o")),
+        # A single tile across.
+        ({"x1": 255, "x0": 5}, True, ("x1_o", "x0_o")),
         ({"x2": 16, "x1": 255, "x0": 64}, False, ("x1_o", "x2_o", "x0")),
         # No row of tiles across has a tail.
         ({"x1": 255, "x0": 256}, True, ("x1_o", "x0_o")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 
 from halide_backend.schedule.cpu.column_reductions import HELD
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, loop_along
@@ -44,26 +45,26 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     column, across, side = turned.column, turned.across, turned.side
     parent = kernel.parent
     funcs = [stage for stage in kernel.graph.stages if stage.role is Role.STAGED_LOAD]
-    tiles, loops = _tiles(kernel, turned, max(stage.bits for stage in funcs))
+    loops = _loops(kernel, turned, max(stage.bits for stage in funcs))
     steps: list[Step] = []
     for stage in kernel.outputs:
         steps.append(Split(stage.name, column, f"{column}_o", f"{column}_v", side))
-        if tiles > 1:
+        if loops.tiles > 1:
             steps += [
-                Split(stage.name, across, f"{across}_o", f"{across}_i", side * tiles),
+                Split(stage.name, across, f"{across}_o", f"{across}_i", side * loops.tiles),
                 Split(stage.name, f"{across}_i", f"{across}_t", f"{across}_u", side),
             ]
         else:
             steps.append(Split(stage.name, across, f"{across}_o", f"{across}_u", side))
         steps += [
-            Reorder(stage.name, (f"{column}_v", f"{across}_u", *loops)),
+            Reorder(stage.name, (f"{column}_v", f"{across}_u", *loops.around)),
             Vectorize(stage.name, f"{column}_v"),
         ]
         if turned.unrolled:
             steps.append(Unroll(stage.name, f"{across}_u"))
         if kernel.parallel:
-            steps.append(Parallel(stage.name, _outermost(kernel, turned, tiles)))
-    level = Level(parent.name, loops[0])
+            steps.append(Parallel(stage.name, loops.shared))
+    level = Level(parent.name, loops.around[0])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     for stage in funcs:
         # One tile is needed at a time, which Halide cannot prove where a tail is guarded.
@@ -82,15 +83,21 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     # In a second copy of that loop accumulators would have the stack memory of the first one's tiles, and LLVM moves no
     # array to registers of which any place is computed.
     steps += [NeverPartition(stage.name, f"{across}_o") for stage in kernel.outputs]
-    return Nest(tuple(steps), Level(parent.name, f"{across}_o"), room={across: side * tiles})
+    return Nest(tuple(steps), Level(parent.name, f"{across}_o"), room={across: side * loops.tiles})
 
 
-def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, list[str]]:
-    """Tiles along `across` in a step of the loop `across`_o, and the loops around a tile, innermost first.
+@dataclass(frozen=True)
+class _Loops:
+    """`tiles` along `across` are one step of the loop `across`_o. `around` are the loops around a tile, innermost
+    first, of which threads share the steps of `shared`."""
 
-    Args:
-        bits: of the widest element that is turned.
-    """
+    tiles: int
+    around: tuple[str, ...]
+    shared: str
+
+
+def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
+    """The loops over tiles, in which the widest element that is turned has `bits` bits."""
     column, across, side = turned.column, turned.across, turned.side
     # In the order of the parent's memory for all outputs: their loops are fused.
     loops = [loop for loop in kernel.parent.loops if loop.axis != column]
@@ -99,11 +106,8 @@ def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, li
     whole = lines.fixed and lines.extent % side == 0
     count = -(-lines.extent // side)
     if turned.results:
-        why = "columns whose accumulators stay in registers"
-        tiles = kernel.choices.number(TILES, min(HELD, count), why)
-        tiles = math.gcd(count, tiles) if whole else min(tiles, count)
-        return tiles, [*([f"{across}_t"] if tiles > 1 else []), f"{column}_o", *outer]
-    if whole and along.fixed and along.extent % side == 0:
+        tiles = min(count, kernel.choices.number(TILES, HELD, "columns whose accumulators stay in registers"))
+    elif whole and along.fixed and along.extent % side == 0:
         line, pair = min(4, _LINE * 8 // (side * bits)), 2
         # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.
         inside = itertools.takewhile(lambda loop: loop.axis != across, kernel.parent.loops)
@@ -111,19 +115,22 @@ def _tiles(kernel: CpuKernel, turned: Transposition, bits: int) -> tuple[int, li
         if pair * side * math.gcd(stride, _PAGE) > _WAYS * _PAGE:
             pair = kernel.device.lines_fetched
         why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
-        # A tile beyond the end would be read without a guard.
-        tiles = math.gcd(count, kernel.choices.number(TILES, max(line, pair), why))
-        return tiles, [*([f"{across}_t"] if tiles > 1 else []), f"{column}_o", *outer]
-    # Halide makes a copy without guards of the steps of a serial loop that need none: of a loop that threads share
-    # there is one within its iterations. Inside it lie the longer rows of tiles, whose addresses are computed once.
-    tiles, place = 1, outer.index(f"{across}_o")
-    if not whole and kernel.parallel and _outermost(kernel, turned, 1) == f"{across}_o":
-        tiles = max(2, min(_TASK_TILES, count // _TASKS))
-        outer.insert(place, f"{across}_t")
-    found = [f"{column}_o", *outer]
-    if place == 0 and along.extent <= 2 * side:
-        found[:2] = found[1::-1]
-    return tiles, found
+        tiles = kernel.choices.number(TILES, max(line, pair), why)
+    else:
+        # Halide makes a copy without guards of the steps of a serial loop that need none: of a loop that threads share
+        # there is one within its iterations. Inside it lie the longer rows of tiles, whose addresses are computed once.
+        shared, place, tiles = _outermost(kernel, turned, 1), outer.index(f"{across}_o"), 1
+        if kernel.parallel and shared == f"{across}_o" and not whole and count > 1:
+            tiles = max(2, min(_TASK_TILES, count // _TASKS))
+            outer.insert(place, f"{across}_t")
+        around = [f"{column}_o", *outer]
+        if place == 0 and along.extent <= 2 * side:
+            around[:2] = around[1::-1]
+        return _Loops(tiles, tuple(around), shared)
+    # A tile beyond the end of an axis of whole tiles would be read without a guard.
+    tiles = math.gcd(count, tiles) if whole else tiles
+    beside = [f"{across}_t"] if tiles > 1 else []
+    return _Loops(tiles, (*beside, f"{column}_o", *outer), _outermost(kernel, turned, tiles))
 
 
 def _outermost(kernel: CpuKernel, turned: Transposition, tiles: int) -> str:
