@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from halide_backend.program.index import SizeSymbol
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.stage import Loop
 
@@ -22,7 +23,10 @@ class Axes:
     def loop(self, name: str, axis: str) -> Loop:
         """The loop Var `name` that runs along `axis`."""
         extent = self.extents[axis]
-        return Loop(name, extent, axis) if isinstance(extent, int) else Loop(name, self.hints[axis], axis, fixed=False)
+        if isinstance(extent, int):
+            return Loop(name, extent, axis)
+        size = extent.name if isinstance(extent, SizeSymbol) else ""
+        return Loop(name, self.hints[axis], axis, fixed=False, size=size)
 
     def loops(self, axes: Iterable[str], *, group: bool = False) -> list[Loop]:
         """The loops of a Func over `axes`, innermost first; `group` matters where threads have a Var of their own."""

@@ -8,6 +8,7 @@ import sympy
 
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.program.index import SizeSymbol
 from halide_backend.program.loop_program import (
     Apply,
     Axis,
@@ -16,6 +17,7 @@ from halide_backend.program.loop_program import (
     LoopProgram,
     Nest,
     Reduction,
+    Size,
     Store,
     Value,
 )
@@ -38,6 +40,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     ReorderStorage,
     RFactor,
+    Specialize,
     Split,
     Step,
     StoreAt,
@@ -106,6 +109,23 @@ def row_sums() -> LoopProgram:
     return _program(values, [(2, (_X0,))])
 
 
+def dynamic_row_sums() -> LoopProgram:
+    """out_ptr0[x0], the sum of in_ptr0 over rows whose length is known when the kernel is called."""
+    length = SizeSymbol("n0", nonnegative=True)
+    columns = Axis("x1", length, COLUMNS)
+    load = Value.of("load", "float32", (), Load("in_ptr0", _X0.symbol * length + columns.symbol), [])
+    total = Value.of("reduction", "float32", (0,), Reduction("sum", (columns,)), [load])
+    return LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", ROWS * length, 0),),
+        outputs=(Buffer("out_ptr0", "float32", sympy.Integer(ROWS), 1),),
+        values=(load, total),
+        stores=(Store("out_ptr0", _X0.symbol, 1, Nest((_X0,))),),
+        checks=(),
+        outer=(_X0,),
+        sizes=(Size("n0", length, hint=COLUMNS),),
+    )
+
+
 def row_maxima() -> LoopProgram:
     """out_ptr0[x0], the maximum of in_ptr0 over x1."""
     values = _values()[:1]
@@ -150,6 +170,7 @@ EXAMPLES: dict[type[Step], Example] = {
     Unroll: Example(pointwise(), (Split("out_ptr0", "x1", "xo", "xi", 4), Unroll("out_ptr0", "xi")), 1),
     Parallel: Example(pointwise(), (Parallel("out_ptr0", "x0"),), 0),
     NeverPartition: Example(pointwise(), (Split("out_ptr0", "x1", "xo", "xi", 5), NeverPartition("out_ptr0", "xo")), 1),
+    Specialize: Example(dynamic_row_sums(), (ComputeAt("sum_0", "out_ptr0", "x0"), Specialize("out_ptr0", "n0", 8)), 1),
     Atomic: Example(row_maxima(), (ComputeRoot("max_0"), Atomic("max_0"), Vectorize("max_0", "r_0$x", update=0)), 1),
     RFactor: Example(
         row_sums(),

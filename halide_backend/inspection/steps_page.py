@@ -94,6 +94,9 @@ LEGAL: dict[type[Step], str] = {
         "Where threads exchange values, the loops have to be those that the mapping's tiling gives to threads."
     ),
     steps.NeverPartition: "always.",
+    steps.Specialize: (
+        "for an output on a CPU that is not computed together with another one, before other steps for its loops."
+    ),
     steps.AlignStorage: "for a dimension of a Func that is no output, up to 1,024 elements.",
     steps.ReorderStorage: "for all dimensions of a Func that is no output, on a CPU.",
     steps.AllowRaceConditions: "for scatters on a GPU.",

@@ -34,7 +34,9 @@ def apply(
     """
     _compare(funcs, graph)
     check(graph, steps, tiling)
-    application = _Application(dict(funcs), {i.name(): i for i in inputs if isinstance(i, hl.ImageParam)})
+    images = {argument.name(): argument for argument in inputs if isinstance(argument, hl.ImageParam)}
+    sizes = {argument.name(): argument for argument in inputs if isinstance(argument, hl.Param)}
+    application = _Application(dict(funcs), images, sizes)
     take = application.take  # functools makes a function whenever it is asked for it
     for each in steps:
         take(each)
@@ -69,11 +71,14 @@ def _loops(each: step.Split) -> tuple[Any, Any, Any]:
 
 
 class _Application:
-    def __init__(self, funcs: dict[str, hl.Func], inputs: dict[str, hl.ImageParam]) -> None:
+    def __init__(self, funcs: dict[str, hl.Func], inputs: dict[str, hl.ImageParam], sizes: dict[str, hl.Param]) -> None:
         self.funcs = funcs
         self.inputs = inputs
+        self.sizes = sizes
         #: Of outputs that are split with the tail ShiftInwards: what is computed where loops are long enough.
         self.shifted: dict[str, hl.Stage] = {}
+        #: Of outputs that are specialized: what is computed for sizes that are large enough.
+        self.specialized: dict[str, hl.Stage] = {}
 
     def definition(self, each: Any) -> Any:
         func = self.funcs[each.func]
@@ -81,8 +86,8 @@ class _Application:
 
     def definitions(self, each: Any) -> list[Any]:
         """The definition, and before it that of long loops, if they are computed in another way."""
-        shifted = [self.shifted[each.func]] if each.func in self.shifted else []
-        return [*shifted, self.definition(each)]
+        others = (each_of[each.func] for each_of in (self.shifted, self.specialized) if each.func in each_of)
+        return [*others, self.definition(each)]
 
     @singledispatchmethod
     def take(self, each: step.Step) -> None:
@@ -113,8 +118,10 @@ class _Application:
 
     @take.register
     def _(self, each: step.Vectorize) -> None:
-        # In shorter loops Halide would load each lane behind a branch of its own.
-        self.definitions(each)[0].vectorize(_var(each.var))
+        definitions = self.definitions(each)
+        # In loops too short to be shifted Halide would load each lane behind a branch of its own.
+        for definition in definitions[:1] if each.func in self.shifted else definitions:
+            definition.vectorize(_var(each.var))
 
     @take.register
     def _(self, each: step.Unroll) -> None:
@@ -206,6 +213,13 @@ class _Application:
     @take.register
     def _(self, each: step.GpuThreads) -> None:
         self.definition(each).gpu_threads(*(_var(name) for name in each.vars))
+
+    @take.register
+    def _(self, each: step.Specialize) -> None:
+        size = self.sizes.get(each.size)
+        if size is None:
+            raise KernelTextError(f"{each!r}: {each.size!r} is no size", cure="name a Size of ARGUMENTS")
+        self.specialized[each.func] = self.funcs[each.func].specialize(size >= each.least)
 
     @take.register
     def _(self, each: step.NeverPartition) -> None:

@@ -44,7 +44,8 @@ class Loop:
 
     `axis` is the program's name for the loop, equal in all Funcs that step through the same coordinates, `kind` what
     the rules know it by, whatever its name. Where the number is not `fixed` but computed when the kernel is called,
-    `extent` is a typical one: it may decide what is fast, never what is right.
+    `extent` is a typical one: it may decide what is fast, never what is right. `size` is the name of the argument that
+    is the number, if one is; it is not part of a kernel's text.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Loop:
     axis: str
     fixed: bool = True
     kind: LoopKind = LoopKind.AXIS
+    size: str = field(default="", compare=False)
 
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: one text serves all lengths of a computed loop."""

@@ -260,6 +260,15 @@ class GpuThreads(Step):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class Specialize(Step):
+    """Write the loops of output `func` twice: for calls with a `size`, an argument of the kernel, of at least `least`,
+    which Halide then knows of, and for others."""
+
+    size: str
+    least: int
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class NeverPartition(Step):
     """Write the body of loop `var` once, without a second version for the iterations that need no clamp or guard."""
 

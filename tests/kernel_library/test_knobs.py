@@ -281,9 +281,39 @@ def test_settings_of_rows_of_unknown_length(length: int, setting: bool) -> None:
     assert ("ShiftInwards" in builder.text(knobs=knobs)) is setting
 
 
+class RowSums(Builder):
+    """The sums of rows whose length is a number that is known when the kernel is called, typically 40."""
+
+    def program(self) -> LoopProgram:
+        length, rows = SizeSymbol("n0", nonnegative=True), Axis("x0", self.extents[0], self.extents[0])
+        columns = Axis("x1", length, 40)
+        load = Value.of("load", "float32", (), Load("in_ptr0", rows.symbol * length + columns.symbol), [])
+        return LoopProgram(
+            inputs=(Buffer("in_ptr0", "float32", self.extents[0] * length, 0),),
+            outputs=(Buffer("out_ptr0", "float32", sympy.Integer(self.extents[0]), 1000),),
+            values=(load, Value.of("reduction", "float32", (0,), Reduction("sum", (columns,)), [load])),
+            stores=(Store("out_ptr0", rows.symbol, 1, Nest((rows,))),),
+            checks=(),
+            outer=(rows,),
+            sizes=(Size("n0", length, hint=40),),
+        )
+
+
+@pytest.mark.parametrize("setting", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 3, 7, 8, 9, 15, 16, 17, 40, 333])
+def test_settings_of_reductions_of_unknown_length(length: int, setting: bool) -> None:
+    builder, x = RowSums((30,)), torch.randn(30, length)
+    builder.results.append(torch.empty(30))
+    knobs = {"rows.specialized": setting}
+    (found,) = builder.run(x.reshape(-1), length, knobs=knobs)
+    torch.testing.assert_close(found, x.double().sum(1).float(), rtol=1e-5, atol=1e-5)
+    assert ("Specialize(" in builder.text(knobs=knobs)) is setting
+
+
 def test_the_kernels_here_ask_for_every_knob_of_a_cpu() -> None:
     builders = [made(extents)[0] for made in MADE for extents in EXTENTS]
-    names = {choice.knob.name for builder in (*builders, EveryOther((300,))) for choice in choices_of(builder)}
+    dynamic = (EveryOther((300,)), RowSums((30,)))
+    names = {choice.knob.name for builder in (*builders, *dynamic) for choice in choices_of(builder)}
     assert {knob.name for _, knob in declared(cpu)} - names == set()
     assert {"parallel.threads", "column_blocks.rows", "functions.stores", "scatters.block", "transposes.side"} <= names
 

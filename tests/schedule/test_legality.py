@@ -36,6 +36,7 @@ from halide_backend.schedule.steps import (
     Reorder,
     ReorderStorage,
     RFactor,
+    Specialize,
     Split,
     Step,
     StoreAt,
@@ -262,6 +263,15 @@ def test_the_rules_are_legal() -> None:
         (kernel, [AT, Split("out", "x1", "o", "i", 8, tail="PredicateStores")], "out of bounds"),
         (kernel, [AT, Split("out", "x1", "o", "i", 8, tail="RoundUp")], "what the user sees"),
         (kernel, [AT, ComputeAt("value", "out", "x0"), Split("value", "x1", "o", "i", 16, tail="RoundUp")], "beyond"),
+        (kernel, [AT, Specialize("total", "n0", 8)], "only the loops of an output"),
+        (kernel, [AT, Split("out", "x1", "o", "i", 8), Specialize("out", "n0", 8)], "have been changed"),
+        (kernel, [AT, Specialize("out", "n0", 8), Specialize("out", "n0", 8)], "specialized, before"),
+        (kernel, [AT, Specialize("out", "n0", 0)], "the size is 0"),
+        (
+            kernel,
+            [AT, Specialize("out", "n0", 8), Split("out", "x1", "o", "i", 8, tail="ShiftInwards")],
+            "written twice already",
+        ),
         # vectors, copies and threads
         (kernel, [AT, Vectorize("out", "x1")], "a vector of 1000 lanes"),
         (kernel, [AT, Split("out", "x1", "o", "i", 17), Vectorize("out", "i")], "a vector of 17 lanes"),

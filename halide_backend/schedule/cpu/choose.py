@@ -17,6 +17,7 @@ from halide_backend.schedule.cpu.kernel import CpuKernel, Nest, is_short
 from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
+from halide_backend.schedule.cpu.specialized import specialized
 from halide_backend.schedule.cpu.stored import is_of_columns, is_stored, stored, stored_once
 from halide_backend.schedule.cpu.transposes import transposes
 from halide_backend.schedule.cpu.vector_reductions import reduce_in_lanes
@@ -51,7 +52,7 @@ def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices
     for stage in graph.outputs:
         if stage.role is Role.SCATTER:
             steps += scatter(kernel, stage)
-    return tuple(steps)
+    return (*specialized(kernel, steps), *steps)
 
 
 def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:

@@ -104,6 +104,8 @@ class Directives(Reader):
         whole = {(loop.name, frozenset([loop.axis])) for loop in nest.stage.loops}
         if (old.name, old.axes) not in whole or any(loop.part for loop in nest.loops):
             refuse(self.number, each, "only a whole loop can begin earlier", "split one, before other loops")
+        if each.func in self.nests.specialized:
+            refuse(self.number, each, "its loops are written twice already", 'use "GuardWithIf"')
         self.nests.shifted[each.func] = old.axes
 
     @take.register
@@ -161,6 +163,17 @@ class Directives(Reader):
         self.only_on(each, gpu=False)
         if self._set(each, self.nest(each), each.var, Kind.PARALLEL).reduces:
             refuse(self.number, each, "threads would write one place at the same time", "RFactor the loop first")
+
+    @take.register
+    def _(self, each: step.Specialize) -> None:
+        self.only_on(each, gpu=False)
+        nest = self.nest(each)
+        if nest.stage.role is not Role.OUTPUT or nest.stage.name == "status":
+            refuse(self.number, each, "only the loops of an output are written twice")
+        if each.func in self.nests.specialized or any(loop.part for loop in nest.loops):
+            refuse(self.number, each, "its loops have been changed, or specialized, before", "specialize it first")
+        self.integer(each, each.least, 1, MOST_PADDING, "the size")
+        self.nests.specialized.add(each.func)
 
     @take.register
     def _(self, each: step.NeverPartition) -> None:

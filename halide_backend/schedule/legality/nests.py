@@ -85,6 +85,7 @@ class Nests:
     fused: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     scheduled: set[str] = field(default_factory=set)
     shifted: dict[str, frozenset[str]] = field(default_factory=dict)
+    specialized: set[str] = field(default_factory=set)
 
     @staticmethod
     def of(graph: StageGraph, tiling: Tiling | None) -> Nests:

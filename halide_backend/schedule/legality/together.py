@@ -15,7 +15,7 @@ def check_together(nests: Nests, steps: list[Step]) -> None:
     """
     for func, place in nests.children.items():
         child, parent = nests.nests[func, None], nests.nests[place.consumer, None]
-        if nests.shifted.keys() & {func, place.consumer}:
+        if (nests.shifted.keys() | nests.specialized) & {func, place.consumer}:
             refuse(
                 place.number, place.step, "one has other loops where its loops are short", 'split with "GuardWithIf"'
             )
