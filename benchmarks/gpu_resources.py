@@ -129,7 +129,7 @@ def lowered_as_for(device: Gpu) -> Iterator[None]:
     features, factor = HalideScheduling.get_backend_features, InductorChoices.reduction_split_factor
 
     def without_one_step(self: HalideScheduling, of: object) -> object:
-        return features(self, of) - {BackendFeature.REDUCE_TO_SINGLE_ELEMENT}
+        return features(self, of) - {BackendFeature.FOREACH, BackendFeature.REDUCE_TO_SINGLE_ELEMENT}
 
     def even(of: object, reduction_numel_hint: int, numel_hint: int, inner_reduction: bool) -> int:
         count = factor(of, reduction_numel_hint, numel_hint, inner_reduction)

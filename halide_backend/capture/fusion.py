@@ -46,16 +46,16 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
             if snapshots:
                 return Refusal("fusion-over-snapshot", f"{len(snapshots)} loads of memory that is overwritten")
             if isinstance(device, Gpu):
-                from halide_backend.schedule.cuda.choose import one_tiling, stored_by_few
+                from halide_backend.schedule.cuda.choose import old_value_lost, one_tiling, stored_by_few
 
                 one_tiling(program, device)
                 # What nothing else reads is not stored in the end.
                 stored = stored_by_few(program, device)
                 if stored and stored_by_few(capture(tuple(nodes), recordings).program, device):
                     return Refusal("fusion-stored-by-few-threads", f"{stored} is stored along what few threads reduce")
-            if on_cuda and updates and any(old := old_values(capture(tuple(nodes), recordings).program)):
                 # The kernel would be refused, and its nodes compiled one by one.
-                return Refusal("fusion-over-old-value", f"{len(old[0] | old[1])} loads of memory that is overwritten")
+                if updates and (lost := old_value_lost(capture(tuple(nodes), recordings).program, device)):
+                    return Refusal("fusion-over-old-value", f"{lost} is needed by several stores")
             if on_cuda and not any(store.nest.iteration for store in program.stores):
                 return None  # What follows a sum of everything would be a launch for a single number.
     except Unsupported as error:

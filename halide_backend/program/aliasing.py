@@ -33,7 +33,7 @@ def old_values(program: LoopProgram) -> tuple[frozenset[int], frozenset[int]]:
         load = value.attribute
         if not (isinstance(load, Load) and load.buffer in mutated):
             continue
-        number, store = _overwriting(program, load.buffer)
+        number, store = overwriting(program, load.buffer)
         moved = load.index != store.index or store.mode is not None or bool(value.operands)
         if moved or sinks[position] & checks:
             if len(program.stores) > 1 or is_scatter(store):
@@ -63,7 +63,8 @@ def replaces_operand(store: Store, program: LoopProgram) -> bool:
     return any(found == {store.index} and bits[name] == bits[store.buffer] for name, found in read.items())
 
 
-def _overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:
+def overwriting(program: LoopProgram, name: str) -> tuple[int, Store]:
+    """The store that overwrites the input `name`, and its number."""
     memory = next(buffer.memory for buffer in program.inputs if buffer.name == name)
     output = next(buffer.name for buffer in program.outputs if buffer.memory == memory)
     return next((k, store) for k, store in enumerate(program.stores) if store.buffer == output)

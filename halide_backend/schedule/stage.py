@@ -75,7 +75,8 @@ class Stage:
     those of all with spaces in between, `bits` the width of its elements, `gathers` whether its load has an index that
     is data, `shifted` the axes along which it is read at other coordinates than its own, so that it may have more
     points than its loops say, `reads` how many elements an output loads for one step of a thread other than through
-    Funcs of words, `overwrites` whether the memory of an output is also read, `replaces` whether it may be that of an
+    Funcs of words, `overwrites` whether the memory of an output is also read, `old` whether the words of a load are of
+    memory that an output overwrites, and another one needs them, `replaces` whether it may be that of an
     operand which nothing else needs, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes
     that the memory accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in
     all, `runs` those where steps along a second axis are as long as all of a first one, by both, `cases` whether a load
@@ -93,6 +94,7 @@ class Stage:
     shifted: tuple[str, ...] = ()
     reads: int = 0
     overwrites: bool = False
+    old: bool = False
     replaces: bool = False
     work: int = 1
     contiguous: dict[str, int] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class Stage:
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""
         parts = [repr(self.name), str(self.role), repr(self.loops)]
-        for name in ("calls", "updates", "operator", "bits", "shifted", "overwrites"):
+        for name in ("calls", "updates", "operator", "bits", "shifted", "overwrites", "old"):
             value = getattr(self, name)
             if value != getattr(Stage, name):
                 parts.append(f"{name}={value!r}")

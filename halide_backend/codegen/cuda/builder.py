@@ -7,6 +7,8 @@ of their own. A reduction by a thread group is a partial result for each thread,
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -25,10 +27,11 @@ from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.codegen.reductions import reduce_alone, reduce_together_alone, write_reduction, write_tuple
 from halide_backend.codegen.value_text import converted, value_text
 from halide_backend.kernel_library.arguments import Output, known
+from halide_backend.program.aliasing import old_values
 from halide_backend.program.checks import Sink, sinks_of_checks
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import expanded, values_of
-from halide_backend.program.loop_program import Buffer, Load, LoopProgram, Reduction, Scan, Store, Value
+from halide_backend.program.loop_program import Buffer, Load, LoopProgram, Number, Reduction, Scan, Store, Value
 from halide_backend.program.moments import MOMENTS
 from halide_backend.program.precision import constants, rounded_indices
 from halide_backend.program.store_layout import OutputLayout
@@ -52,6 +55,7 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         self.constants = constants(program)
         self.indices = rounded_indices(program)
         self.checks = sinks_of_checks(program)
+        self.old, _ = old_values(program)
         for position, value in enumerate(program.values):
             own = isinstance(value.attribute, Reduction) and self.tiling.shares_lines
             if own or self.reduced_by_group.intersection(value.operands):
@@ -98,6 +102,9 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         if position in self.indices:
             # An index is cut to the size of its dimension: 32 bits give the same one, ten times faster.
             value = replace(value, dtype="int32")
+        number = value.operation == "pow" and value.dtype == "float32" and position not in self.constants
+        if number and (base := _number(self.program, value.operands[0])):
+            return f"ops.power_of_number({base!r}, t{value.operands[1]})"
         loops = self.axes.loops(value.axes, group=position in self.reduced_by_group)
         # A constant is computed once, on the host.
         library = "ops.portable" if position in self.constants else "ops"
@@ -150,7 +157,8 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         else:
             text = f"{load.buffer}[{at if unit == 1 else f'{at}*{unit}'} + {word}]"
         loops = [words, *rest]
-        self.func(name, Role.STAGED_LOAD, loops, text, value.operands, gathers=gathers)
+        old = position in self.old
+        self.func(name, Role.STAGED_LOAD, loops, text, value.operands, gathers=gathers, old=old)
         self.loads[position] = name
         return f"memory.element({dtype!r}, {name}, {number}, {tuple_text([loop.name for loop in rest])})"
 
@@ -274,6 +282,15 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
             return text, roots
         bad = " | ".join(self.reference(condition) for condition in conditions)
         return f"memory.checked({text}, {bad})", [*roots, *conditions]
+
+
+def _number(program: LoopProgram, position: int) -> float:
+    """The number that a value is, as float32 has it, if it is finite, above 0 and not 1; else 0."""
+    number = program.values[position].attribute
+    if not isinstance(number, Number) or isinstance(number.value, bool):
+        return 0.0
+    found = ctypes.c_float(number.value).value
+    return found if 0 < found < math.inf and found != 1 else 0.0
 
 
 def _words(count: int) -> Loop:

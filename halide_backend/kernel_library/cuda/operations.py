@@ -16,7 +16,7 @@ from halide_backend.kernel_library.conversions import bitcast, load
 from halide_backend.kernel_library.cuda import intrinsics, logarithm
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
 from halide_backend.kernel_library.mathematics.error_function import ERF_32, LOG_ERFC_32
-from halide_backend.kernel_library.mathematics.floating_point import at_most
+from halide_backend.kernel_library.mathematics.floating_point import at_most, without_bounds
 from halide_backend.kernel_library.mathematics.hyperbolic import TANH_32
 from halide_backend.kernel_library.mathematics.polynomial import polynomial
 from halide_backend.kernel_library.mathematics.trigonometric import sine_of
@@ -36,6 +36,8 @@ __all__ = [
     "log1p_of_exp",
     "maximum",
     "minimum",
+    "pow",
+    "power_of_number",
     "rand",
     "randint64",
     "randn",
@@ -116,6 +118,25 @@ def tanh_of_softplus(x: hl.Expr) -> hl.Expr:
     e = exp(intrinsics.minimum(x, hl.f32(20)))
     n = intrinsics.fma(e, e, e * hl.f32(2))
     return n * intrinsics.reciprocal_of_normal(n + hl.f32(2))
+
+
+def pow(base: hl.Expr, exponent: hl.Expr) -> hl.Expr:
+    if base.type() != _SINGLE:
+        return portable.pow(base, exponent)
+    return mathematics.pow(without_bounds(base), without_bounds(exponent), _divide_roughly)
+
+
+def _divide_roughly(n: hl.Expr, d: hl.Expr) -> hl.Expr:
+    """n / d in float64 with twice the bits of a float32's reciprocal: IEEE's quotient takes twice the instructions, and
+    a branch."""
+    reciprocal = hl.cast(hl.Float(64), intrinsics.reciprocal_of_normal(hl.cast(_SINGLE, d)))
+    quotient = n * reciprocal
+    return quotient + (n - quotient * d) * reciprocal
+
+
+def power_of_number(base: float, exponent: hl.Expr) -> hl.Expr:
+    """A power of a finite `base` above 0 that is not 1, in float32: without the division that a logarithm takes."""
+    return mathematics.power_of_number(base, without_bounds(exponent))
 
 
 def sigmoid(x: hl.Expr) -> hl.Expr:

@@ -51,7 +51,7 @@ from halide_backend.kernel_library.mathematics.orthogonal import (
     laguerre_polynomial_l,
     legendre_polynomial_p,
 )
-from halide_backend.kernel_library.mathematics.power import pow, rsqrt, sqrt
+from halide_backend.kernel_library.mathematics.power import pow, power_of_number, rsqrt, sqrt
 from halide_backend.kernel_library.mathematics.remainder import fmod
 from halide_backend.kernel_library.mathematics.trigamma import trigamma
 from halide_backend.kernel_library.mathematics.trigonometric import cos, sin, tan
@@ -107,6 +107,7 @@ __all__ = [
     "ndtr",
     "ndtri",
     "pow",
+    "power_of_number",
     "rsqrt",
     "scaled_modified_bessel_k0",
     "scaled_modified_bessel_k1",

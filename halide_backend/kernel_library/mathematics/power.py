@@ -7,6 +7,7 @@ unevaluated sum of two, after fdlibm's e_pow.c, products made exact by `head`, s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import halide as hl
 
@@ -62,11 +63,18 @@ def rsqrt(x: hl.Expr) -> hl.Expr:
     return quotient(float_format(x).value(1), hl.sqrt(x))
 
 
-def pow(x: hl.Expr, y: hl.Expr) -> hl.Expr:
-    """x**y with every special case of C99: 1**NaN = NaN**0 = 1, (-1)**inf = 1, negative x with integer y."""
+def _quotient(n: hl.Expr, d: hl.Expr) -> hl.Expr:
+    return n / d
+
+
+def pow(x: hl.Expr, y: hl.Expr, divide: Callable[[hl.Expr, hl.Expr], hl.Expr] = _quotient) -> hl.Expr:
+    """x**y with every special case of C99: 1**NaN = NaN**0 = 1, (-1)**inf = 1, negative x with integer y.
+
+    In binary32 `divide` divides binary64 numbers; 45 bits of a quotient, by a number between 1.7 and 2.5, are enough.
+    """
     f = float_format(x)
     a = hl.abs(x)
-    size = _binary32_power(a, y) if f is BINARY32 else _binary64_power(a, y)
+    size = _binary32_power(a, y, divide) if f is BINARY32 else _binary64_power(a, y)
     half = y * f.value(0.5)
     whole = hl.floor(y) == y
     odd = whole & (hl.floor(half) != half)
@@ -89,13 +97,23 @@ def _product(a: hl.Expr, y: hl.Expr, log2: hl.Expr) -> hl.Expr:
     return hl.select((a == f.value(1)) & is_infinite(y), f.value(0), y * log2)
 
 
-def _binary32_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
+def power_of_number(x: float, y: hl.Expr) -> hl.Expr:
+    """x**y in binary32 of a finite x above 0 that is not 1: there are no special cases, and its logarithm is known."""
+    return _power_of_two(hl.cast(hl.Float(64), y) * hl.f64(math.log2(x)))
+
+
+def _binary32_power(a: hl.Expr, y: hl.Expr, divide: Callable[[hl.Expr, hl.Expr], hl.Expr]) -> hl.Expr:
     double = hl.Float(64)
     wide, exponent = hl.cast(double, a), hl.cast(double, y)
     m, e = split_exponent(wide)
-    s = (m - 1) / (m + 1)
+    s = divide(m - 1, m + 1)
     log2 = _logarithm_at_edges(wide, s * polynomial(s * s, LOG2_SERIES) + e)
-    bounded = at_most(at_least(_product(wide, exponent, log2), -160.0), 140.0)
+    return _power_of_two(_product(wide, exponent, log2))
+
+
+def _power_of_two(x: hl.Expr) -> hl.Expr:
+    """2**x, x in binary64, as binary32."""
+    bounded = at_most(at_least(x, -160.0), 140.0)
     whole, k = round_to_integer(bounded)
     r = bounded - whole
     return hl.cast(hl.Float(32), (r * polynomial(r, EXP2_SERIES) + 1) * power_of_two(k))

@@ -8,11 +8,12 @@ memory. The numbers are explained in docs/design/cuda.md.
 from __future__ import annotations
 
 from halide_backend.errors import IllegalPlan, Unsupported
-from halide_backend.program.aliasing import old_values
+from halide_backend.program.aliasing import old_values, overwriting
 from halide_backend.program.applications import without_applications
 from halide_backend.program.dtypes import FLOAT8
 from halide_backend.program.flattening import flattened
-from halide_backend.program.loop_program import LoopProgram, Reduction
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction
+from halide_backend.program.uses import sinks_of
 from halide_backend.schedule.cuda import (
     block_lines,
     column_groups,
@@ -64,14 +65,12 @@ def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping
         Unsupported: its loops fit no tiling, or an old value of what it overwrites would have to be kept.
         IllegalPlan: a requested knob has no such value, or the program cannot have it.
     """
-    if any(old_values(program)):
-        raise Unsupported(
-            "overwritten-memory-read-by-outputs", "an old value of overwritten memory goes to several stores"
-        )
     dtypes = {buffer.dtype for buffer in (*program.inputs, *program.outputs)} | {v.dtype for v in program.values}
     if dtypes & FLOAT8:
         raise Unsupported("float8-on-gpu", f"a tensor of {min(dtypes & FLOAT8)} on a GPU")
     rule, tiling = _first_rule(Facts(program, device), choices)
+    if lost := _lost(program, rule, tiling):
+        raise Unsupported("overwritten-memory-read-by-outputs", f"{lost} is needed by several stores")
     return Mapping(
         cuda_funcs(program, tiling),
         tiling,
@@ -127,6 +126,36 @@ def stored_by_few(program: LoopProgram, device: Gpu) -> str:
     facts = Facts(flattened(without_applications(program)), device)
     rule, tiling = _first_rule(facts, Choices())
     return column_reductions.stored_by_few(facts, tiling) if rule is column_reductions.RULE else ""
+
+
+def old_value_lost(program: LoopProgram, device: Gpu) -> str:
+    """An old value of overwritten memory that one kernel of the captured `program` would lose; "" if none.
+
+    Raises:
+        Unsupported: the program's loops fit no tiling.
+    """
+    program = flattened(without_applications(program))
+    return _lost(program, *_first_rule(Facts(program, device), Choices()))
+
+
+def _lost(program: LoopProgram, rule: Rule, tiling: Tiling) -> str:
+    """The same of a program whose tiling is known.
+
+    A thread of a pointwise kernel loads an old value once, for all outputs, as a Func of its own. Nothing tells LLVM
+    that the memory is written as well: the value is certain to be loaded first where it is part of what overwrites it.
+    """
+    preserved, snapshots = old_values(program)
+    if not preserved | snapshots:
+        return ""
+    sinks = sinks_of(program)
+    for position in sorted(preserved | snapshots):
+        load = program.values[position].attribute
+        assert isinstance(load, Load)
+        own = f"store {overwriting(program, load.buffer)[0]}"
+        alone = rule is pointwise.RULE and not tiling.across
+        if position in snapshots or not alone or own not in sinks[position]:
+            return f"an old value of {load.buffer}"
+    return ""
 
 
 def _first_rule(facts: Facts, choices: Choices) -> tuple[Rule, Tiling]:

@@ -13,12 +13,12 @@ from halide_backend.program.loop_program import Load, LoopProgram
 from halide_backend.schedule.cuda.alone import PART, POINT, THREAD, compute_together, give_to_threads
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, is_element, load_words
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, is_element, load_words, unroll_chunk
 from halide_backend.schedule.device import Gpu
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.chunks import accesses, adjacent_bytes, chunk_elements
 from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import ComputeAt, Step, Unroll
+from halide_backend.schedule.steps import Bound, ComputeAt, Step, Unroll
 from halide_backend.schedule.tiling import Tiling, TilingKind
 
 ELEMENTS = Knob("pointwise.elements", (1, 2, 4, 8, 16), "adjacent elements that a thread loads and stores at a time")
@@ -183,6 +183,10 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     for stage in kernel.graph.stages:
         if stage.role is Role.STAGED_LOAD:
             load_words(found, stage, ComputeAt(stage.name, parent.name, step))
+        elif stage.role is Role.PRESERVED:
+            found += [ComputeAt(stage.name, parent.name, step)]
+            found += [Bound(stage.name, loop.name, 0, loop.extent) for loop in stage.loops if is_element(loop)]
+            unroll_chunk(found, stage.name, stage.loops)
         elif stage.role is Role.PACKED:
             found += [ComputeAt(stage.name, parent.name, step), Unroll(stage.name, stage.loops[0].name)]
         found += kernel.narrowed(stage)

@@ -22,7 +22,7 @@ def check_old_values(nests: Nests) -> None:
         OldValueLost: the steps do not guarantee this.
     """
     for stage in nests.stages.values():
-        if stage.role is Role.PRESERVED:
+        if stage.role is Role.PRESERVED or stage.old:
             _check(nests, stage, nests.computed[stage.name])
 
 

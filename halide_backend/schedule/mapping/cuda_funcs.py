@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halide_backend.program.aliasing import old_values
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Scan
 from halide_backend.program.store_layout import output_layout
 from halide_backend.program.strided_loads import strided_loads
@@ -18,11 +19,14 @@ def cuda_funcs(program: LoopProgram, tiling: Tiling) -> tuple[tuple[int, Role], 
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     tiles = strided_loads(program, layouts) if tiling.kind is TilingKind.SHARED_TRANSPOSE else {}
     words, sinks, repeated = VectorAccess(program, tiling), sinks_of(program), mathematical_operands(program)
+    old, _ = old_values(program)
     found = []
     for position, value in enumerate(program.values):
         load = isinstance(value.attribute, Load)
         along = tiling.holds_lines and not value.axes.isdisjoint(tiling.inner)
-        if position in tiles:
+        if position in old and position not in words.loads:
+            found.append((position, Role.PRESERVED))
+        elif position in tiles:
             found.append((position, Role.SHARED_TILE))
         elif load and along and position not in words.loads and len(sinks[position]) > 1:
             found.append((position, Role.STAGED_LOAD))

@@ -57,6 +57,52 @@ def test_tanh(arguments: Tensor, needs_intrinsics: None) -> None:
     assert float(errors(found, torch.tanh(arguments.double())).max()) < 1.5
 
 
+@pytest.mark.parametrize("base", [0.9, 0.999, 3.0, 1e-30, 3e38])
+def test_powers_of_a_number(base: float, arguments: Tensor, needs_intrinsics: None) -> None:
+    exponents = torch.cat([arguments, torch.arange(1.0, 2000.0), torch.tensor(SPECIAL)])
+    found, kernel = computed(lambda x: torch.pow(base, x), exponents)
+    assert "power_of_number(" in kernel.text and "div" not in kernel.code
+    wanted = torch.pow(float(np.float32(base)), exponents.double())
+    assert torch.equal(found.isnan(), wanted.isnan())
+    finite = wanted.float().isfinite() & (wanted > 1e-37)
+    assert float(errors(found, wanted)[finite].max()) < 0.51
+    assert torch.equal(found[~finite].nan_to_num(), wanted[~finite].float().nan_to_num())
+
+
+def test_powers(needs_intrinsics: None) -> None:
+    random = np.random.default_rng(1)
+    bases = torch.from_numpy(np.exp(random.uniform(-80, 80, 38_000)).astype(np.float32))
+    exponents = torch.from_numpy((random.uniform(-88, 88, 38_000) / np.log(bases.numpy())).astype(np.float32))
+    bases[:2000] = 1 + torch.arange(-1000, 1000) * 2.0**-23
+    exponents[:2000] = torch.linspace(-1e6, 1e6, 2000)
+    found = torch.full_like(bases, -7)
+    (program,) = programs_of(torch.pow, (bases, exponents))
+    kernel = CudaKernel(plan_kernel(program, device_of(TARGET)).text)
+    kernel.on_tensors(bases, exponents, found)
+    assert "div" not in kernel.code
+    wanted = torch.pow(bases.double(), exponents.double())
+    usual = (wanted > 1e-37) & wanted.float().isfinite()
+    assert float(errors(found, wanted)[usual].max()) < 0.51
+    assert torch.equal(found[~usual].nan_to_num(), wanted[~usual].float().nan_to_num())
+
+
+def test_special_powers(needs_intrinsics: None) -> None:
+    special = torch.tensor([*SPECIAL, 1.0, -1.0, 2.0, 3.0, -3.0, 0.5, -2.5])
+    bases, exponents = (each.reshape(-1).clone() for each in torch.meshgrid(special, special, indexing="ij"))
+    (program,) = programs_of(torch.pow, (bases, exponents))
+    found = torch.full_like(bases, -7)
+    CudaKernel(plan_kernel(program, device_of(TARGET)).text).on_tensors(bases, exponents, found)
+    torch.testing.assert_close(found, torch.pow(bases, exponents), equal_nan=True)
+
+
+@pytest.mark.parametrize("base", [0.0, -2.0, float("inf")])
+def test_powers_of_other_numbers_have_their_special_cases(base: float, needs_intrinsics: None) -> None:
+    exponents = torch.tensor([*SPECIAL, 1.0, 2.0, 3.0, -1.0, 0.5])
+    found, _ = computed(lambda x: torch.pow(base, x), exponents)
+    wanted = torch.pow(base, exponents)
+    torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
 @pytest.mark.parametrize("function", [F.softplus, F.mish, torch.tanh])
 def test_special_values(function: Callable[[Tensor], Tensor], needs_intrinsics: None) -> None:
     x = torch.tensor(SPECIAL, dtype=torch.float32)
