@@ -20,6 +20,7 @@ from halide_backend.graph_passes.product_libraries import choose_product_librari
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.graph_passes.stored_values import store_what_filters_read
+from halide_backend.graph_passes.sums_at_one_place import sum_at_one_place
 from halide_backend.graph_passes.templates import render_for_own_backend
 from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps
 from halide_backend.products.choice import Choice
@@ -55,6 +56,7 @@ class DevicePass(CustomGraphModulePass):
             leave_out_cuda_graphs(graph)
             choose_even_splits()
             accumulate_in_float32(graph)
+            sum_at_one_place(graph)
             split_arg_reductions(graph)
             reduce_in_two_steps(graph, self._kind.name)
 

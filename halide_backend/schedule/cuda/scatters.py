@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from halide_backend.program.access import ADDED_AT_ONCE
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import values_of
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.pointwise import BLOCK, parts_of_a_thread
 from halide_backend.schedule.cuda.rule import Rule
@@ -44,7 +45,10 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         choices.require(ELEMENTS, facts.divides(elements, along), f"{elements} elements do not divide the axis")
     points = math.prod(facts.hints[name] for name in facts.outer) // elements
     rule = parts_of_a_thread(points, elements * ELEMENT[buffer.dtype][1] // 8, facts.device)
-    parts = choices.number(PARTS, rule, "as of pointwise kernels: blocks that store little are as slow to start")
+    why = "as of pointwise kernels: blocks that store little are as slow to start"
+    if not any(facts.program.values[position].axes for position in values_of(store.index)):
+        rule, why = 1, "to LLVM two additions to one known place are stores, of which the first has no effect"
+    parts = choices.number(PARTS, rule, why)
     threads = choices.number(THREADS, BLOCK, "as of pointwise kernels")
     cut = replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
     return replace(cut, threads=threads, unroll=parts)

@@ -52,3 +52,20 @@ def test_an_addition_to_a_scalar(needs_intrinsics: None) -> None:
     """There is no axis of which neighbours could lie next to each other."""
     x, index, source = (torch.tensor(value) for value in (1.5, 0, 2.25))
     check_values(lambda x, i, s: x.index_add(0, i, s), x, index, source)
+
+
+def add_rows(into: Tensor, x: Tensor) -> Tensor:
+    index = torch.ones(x.shape[0], dtype=torch.int64)
+    return into.index_put((index,), x, accumulate=True)
+
+
+def test_additions_to_one_known_place(needs_intrinsics: None) -> None:
+    kernels = check_values(add_rows, torch.zeros(3, 256), torch.randint(-9, 10, (64, 256)).float())
+    assert any("memory.added(" in kernel.text for kernel in kernels)
+
+
+def test_a_thread_adds_once_to_one_known_place(needs_intrinsics: None) -> None:
+    """LLVM took the first of two steps for a store that the second one overwrites: the kernel was refused."""
+    program = programs_of(add_rows, (torch.zeros(3, 256), torch.zeros(1 << 15, 256)))[-1]
+    kernel = CudaKernel(plan_kernel(program, device_of(TARGET)).text)
+    assert len(re.findall(r"red\.\S*add", kernel.code)) == 1
