@@ -15,7 +15,7 @@ from halide_backend.schedule.tiling import Tiling
 LANES = 4
 
 #: Stages that are computed inside the loops of the outputs.
-_PLACED = (Role.STAGED_LOAD, Role.REDUCTION, Role.GROUP_REDUCTION, Role.SCAN, Role.PACKED)
+_PLACED = (Role.PRESERVED, Role.STAGED_LOAD, Role.REDUCTION, Role.GROUP_REDUCTION, Role.SCAN, Role.PACKED)
 
 
 @dataclass(frozen=True)

@@ -129,10 +129,13 @@ class _Block:
             return self.registers[operand]
         if operand.startswith(("0f", "0d")):
             return np.full(self.threads, int(operand[2:], 16), np.uint64)
-        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", operand):
-            return np.full(self.threads, int(operand, 0) & (2**64 - 1), np.uint64)
+        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+U?", operand):
+            return np.full(self.threads, int(operand.rstrip("U"), 0) & (2**64 - 1), np.uint64)
         if operand in ("exchange_between_warps", "table"):
             return np.full(self.threads, self.parameters[-1] if operand == "table" else 0, np.uint64)
+        if re.fullmatch(r"%[a-z]+\d+", operand):
+            # A branch that no thread took would have defined it ("implicit-def"): of what it has nothing is used.
+            return np.full(self.threads, 0x5A5A5A5A5A5A5A5A, np.uint64)
         raise NotImplementedError(operand)
 
     def get(self, operand: str, kind: str) -> Array:
@@ -221,8 +224,16 @@ class _Block:
             case ["mad", mode, kind]:
                 wide = self.wide(self.get(operands[1], kind), self.get(operands[2], kind), mode)
                 self.put(operands[0], wide + self.raw(operands[3]).astype(wide.dtype), guard)
-            case ["mul", "lo" | "wide" as mode, kind]:
+            case ["mul", "lo" | "wide" | "hi" as mode, kind]:
                 self.put(operands[0], self.wide(self.get(operands[1], kind), self.get(operands[2], kind), mode), guard)
+            case ["prmt", "b32"]:
+                low, high, chosen = (self.raw(operand) & np.uint64(2**32 - 1) for operand in operands[1:])
+                pool, result = low | high << np.uint64(32), np.zeros(self.threads, np.uint64)
+                for k in range(4):
+                    byte = chosen >> np.uint64(4 * k) & np.uint64(15)
+                    assert (byte < 8).all(), "a sign is copied"
+                    result |= (pool >> np.uint64(8) * byte & np.uint64(255)) << np.uint64(8 * k)
+                self.put(operands[0], result.astype(np.uint32), guard)
             case ["fma", "rn", kind]:
                 a, b, c = (self.get(operand, kind).astype(np.float64) for operand in operands[1:])
                 self.put(operands[0], (a * b + c).astype(f"f{int(kind[1:]) // 8}"), guard)
@@ -232,10 +243,11 @@ class _Block:
                 raise NotImplementedError(".".join(name))
 
     def wide(self, a: Array, b: Array, mode: str) -> Array:
-        if mode == "wide":
-            kind = a.dtype.str[1] + str(a.itemsize * 2)
-            return a.astype(kind) * b.astype(kind)
-        return a * b
+        if mode == "lo":
+            return a * b
+        kind = a.dtype.str[1] + str(a.itemsize * 2)
+        product = a.astype(kind) * b.astype(kind)
+        return product if mode == "wide" else (product >> 8 * a.itemsize).astype(a.dtype)
 
     def arithmetic(self, operation: str, modifiers: list[str], kind: str, operands: list[str]) -> Array:
         values = [self.get(operand, kind) for operand in operands]

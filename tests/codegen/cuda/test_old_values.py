@@ -42,6 +42,29 @@ def test_an_optimizer_is_one_kernel(shape: tuple[int, ...], needs_intrinsics: No
     assert kernel.code.count("ld.global") == 4, "an operand is loaded again"
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(1001,), (5, 130)], ids=str)
+def test_of_dynamic_sizes(shape: tuple[int, ...], dtype: torch.dtype, needs_intrinsics: None) -> None:
+    def update(x: Tensor, y: Tensor) -> Tensor:
+        before = x * 2
+        x.add_(y)
+        return before
+
+    (kernel,) = check_values(update, *(torch.randint(-8, 9, shape).to(dtype) for _ in range(2)), dynamic=True)
+    assert "old=True" in kernel.text or "PRESERVED" in kernel.text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=str)
+def test_every_other_row(dtype: torch.dtype, needs_intrinsics: None) -> None:
+    def update(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        before = x[::2] * 2 - z[::2]
+        x[::2].mul_(z[::2]).add_(y[::2])
+        z[::2].sub_(before)
+        return before, x + 1
+
+    check_values(update, *(torch.randint(-4, 5, (5, 130)).to(dtype) for _ in range(3)))
+
+
 def by_another_value(x: Tensor, y: Tensor) -> Tensor:
     before = x * 2 + y
     x.copy_(y + 1)
