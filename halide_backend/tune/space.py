@@ -30,6 +30,9 @@ Settings: TypeAlias = tuple[tuple[str, Setting], ...]
 #: The settings of the rules.
 RULES: Settings = ()
 
+#: Knobs that say how threads share a loop.
+_SHARES = ("parallel.task_work",)
+
 #: The key of a whole schedule, before its origin: "steps@Adams2019".
 _STEPS = "steps@"
 
@@ -70,8 +73,8 @@ class Space:
         refused: settings that no kernel can have, with the reason; it grows as the space is explored.
     """
 
-    def __init__(self, program: LoopProgram, device: Device) -> None:
-        """Plan the program as the rules do.
+    def __init__(self, program: LoopProgram, device: Device, *, threads: int = 0) -> None:
+        """Plan the program as the rules do, for kernels with so many threads, 0 for any number.
 
         Raises:
             Unsupported: there is no kernel of it.
@@ -79,6 +82,8 @@ class Space:
         self.program = program
         self.device = device
         self.refused: dict[Settings, str] = {}
+        # With one thread a loop is parallel or it is not.
+        self._left_out = frozenset(_SHARES if threads == 1 else ())
         self._planned: dict[Settings, PlannedKernel] = {}
         self._plan(RULES)
 
@@ -98,7 +103,8 @@ class Space:
         """
         if is_whole(settings):
             return ()
-        return tuple(Decision.of(choice) for choice in self.kernel(settings).plan.choices)
+        choices = self.kernel(settings).plan.choices
+        return tuple(Decision.of(choice) for choice in choices if choice.knob.name not in self._left_out)
 
     def walk(self, decide: Callable[[Decision], Setting]) -> Settings:
         """See `SearchSpace`. A setting with which there is no kernel is noted as refused, and the rule's taken."""

@@ -27,9 +27,9 @@ def test_the_knobs_that_rules_ask_for_are_the_space(row_sums: Made, device: Devi
         "vector_reduction.partial@sum_0",
     ]
     assert space.chosen(RULES) == space.kernel(RULES).plan.knobs
-    # 3 other values for bytes, 1 for threads, 3, 3 and 2 for the others.
+    # 4 other values for bytes, 1 for threads, 3, 3 and 2 for the others.
     near = neighbours(space, RULES)
-    assert len(near) == len(set(near)) == 12
+    assert len(near) == len(set(near)) == 13
     assert all(len(settings) == 1 for settings in near)
 
 
@@ -135,3 +135,11 @@ def test_a_setting_may_open_and_close_other_knobs() -> None:
 
 def test_one_and_true_are_two_settings() -> None:
     assert spaces.same(1, 1) and not spaces.same(1, True) and not spaces.same("1", 1)
+
+
+def test_one_thread_has_nothing_to_share(row_sums: Made, device: Device) -> None:
+    one, some = (Space(row_sums(), device, threads=threads) for threads in (1, 2))
+    keys = {decision.key for decision in some.decisions(RULES)}
+    assert keys - {decision.key for decision in one.decisions(RULES)} == {"parallel.task_work"}
+    # A kernel has a value for it all the same.
+    assert one.chosen(RULES) == some.chosen(RULES)
