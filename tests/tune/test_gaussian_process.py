@@ -47,3 +47,12 @@ def test_distances_are_steps_whatever_the_values() -> None:
     # A coordinate that one of the two does not have is a step; one that neither has is none.
     opened = process(({"a": 1.0}, 0.4)).at([{"a": 1.0, "b": 3.0}, {"a": 2.0}, {"a": 1.0}])
     assert opened[0][0] == pytest.approx(opened[0][1]) and opened[0][2] > opened[0][0]
+
+
+def test_what_is_waiting_for_its_value_is_less_uncertain_and_says_nothing() -> None:
+    known, points = process(({"a": 0.0}, 0.4)), [{"a": 1.0}, {"a": 3.0}]
+    means, deviations = known.at(points)
+    same, surer = known.at(points, [{"a": 3.0}])
+    assert same == pytest.approx(means)
+    assert surer[1] < 0.06 and surer[0] < deviations[0]
+    assert process().at(points, [{"a": 3.0}])[0] == [0.0, 0.0]

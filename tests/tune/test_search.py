@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable
@@ -127,6 +128,56 @@ def test_a_model_leaves_what_fails(row_sums: Made) -> None:
         made.told(trial)
     # A third of all settings.
     assert broken <= 4
+
+
+def test_a_model_spreads_proposals_that_wait_for_each_other(row_sums: Made) -> None:
+    program = row_sums()
+    space = RecordedSpace(trials(program))
+
+    def apart(told: bool) -> float:
+        """Mean number of knobs in which four proposals differ, each told or all of them waiting."""
+        history = History(space)
+        made = strategy("model", program_features(program), seed=0)
+        made.told(space.trials[RULES])
+        found = []
+        for _ in range(4):
+            settings = made.propose(history)
+            assert settings is not None
+            history.note(settings)
+            found.append(dict(space.chosen(settings)))
+            if told:
+                made.told(replace(space.trials[settings], outcome=Outcome.MEASURED, gain=1.0))
+        return statistics.fmean(
+            sum(one[key] != other[key] for key in KNOBS) for one, other in itertools.combinations(found, 2)
+        )
+
+    assert apart(False) >= apart(True)
+
+
+def test_a_model_learns_from_searches_that_go_on(row_sums: Made) -> None:
+    program, other = row_sums(64, 512), row_sums(128, 256)
+    elsewhere: list[Trial] = []
+    known = [Known(program_features(other), elsewhere)]
+    made = strategy("model", program_features(program), known, warm=False)
+    space = RecordedSpace(trials(program))
+    made.told(space.trials[RULES])
+    elsewhere += trials(other)
+    proposed = search(made, History(space), space.trials, 3)
+    assert max(space.trials[settings].gain for settings in proposed) >= 1.4
+
+
+def test_a_warm_start_takes_over_what_others_find_meanwhile(row_sums: Made, device: Device) -> None:
+    program = row_sums()
+    won = Trial("other", device.name, (("parallel.threads", False),), Outcome.MEASURED, gain=1.2, won=True)
+    elsewhere: list[Trial] = []
+    history = History(Space(program, device))
+    own = Known(program_features(program), history.trials)
+    proposer = strategy("random", program_features(program), [own, Known(own.features, elsewhere)])
+    # Its own best is nothing new.
+    history.add(replace(won, settings=(("vectors.bytes", 32),)))
+    assert proposer.propose(history) != won.settings
+    elsewhere.append(won)
+    assert proposer.propose(history) == won.settings
 
 
 def test_a_warm_start_begins_with_what_was_best_elsewhere(row_sums: Made, device: Device) -> None:

@@ -35,17 +35,21 @@ class GaussianProcess:
         self._points.append(point)
         self._values.append(value)
 
-    def at(self, points: Sequence[Features]) -> tuple[list[float], list[float]]:
-        """Means and standard deviations of the values at `points`, without noise, given what was observed."""
-        here, known = _matrices(points, self._points)
+    def at(self, points: Sequence[Features], waiting: Sequence[Features] = ()) -> tuple[list[float], list[float]]:
+        """Means and standard deviations of the values at `points`, without noise, given what was observed.
+
+        Points that are `waiting` for their values leave the means alone, and deviations as if these were known.
+        """
+        here, known = _matrices(points, [*self._points, *waiting])
         prior = np.full(len(points), _DEVIATION**2)
-        if not self._points:
+        if not len(known):
             return [0.0] * len(points), np.sqrt(prior).tolist()
         observed = _covariance(known, known) + _NOISE**2 * np.eye(len(known))
         between = _covariance(known, here)
-        weights = np.linalg.solve(observed, between)
-        variances = prior - (between * weights).sum(axis=0)
-        means = weights.T @ np.array(self._values)
+        variances = prior - (between * np.linalg.solve(observed, between)).sum(axis=0)
+        count = len(self._points)
+        weights = np.linalg.solve(observed[:count, :count], np.array(self._values))
+        means = between[:count].T @ weights
         return means.tolist(), np.sqrt(np.maximum(variances, 0.0)).tolist()
 
 

@@ -38,20 +38,36 @@ class WarmStart:
     """See `Proposer`; its name is that of the strategy that goes on."""
 
     def __init__(self, features: Features, others: Sequence[Known], then: Proposer) -> None:
-        """Prepare for a program of these features."""
+        """Prepare for a program of these features; `others` may become more, and have more trials."""
         self.name = then.name
         self._then = then
-        near = sorted(others, key=lambda other: distance(features, other.features))
-        best = [trial.settings for other in near if (trial := other.best) is not None]
-        self._begin: list[Settings] = list(dict.fromkeys(best))[:_PROGRAMS]
+        self._features = features
+        self._others = others
+        self._near: list[Known] = []
+        self._asked: set[Settings] = set()
 
     def propose(self, history: History) -> Settings | None:
         """The next similar program's best settings as far as there are such knobs here; then the other strategy's."""
-        while self._begin:
-            settings = repaired(history.space, self._begin.pop(0))
-            if history.is_new(settings):
-                return settings
+        for best in self._best(history):
+            if best not in self._asked:
+                self._asked.add(best)
+                settings = repaired(history.space, best)
+                if history.is_new(settings):
+                    return settings
         return self._then.propose(history)
+
+    def _best(self, history: History) -> list[Settings]:
+        """Of the nearest programs that have any, as they are now; programs with equal ones count as one."""
+        if len(self._near) < len(self._others):
+            self._near = sorted(self._others, key=lambda other: distance(self._features, other.features))
+        found: dict[Settings, None] = {}
+        for other in self._near:
+            # The program itself may be among them.
+            if other.trials is not history.trials and (trial := other.best) is not None:
+                found[trial.settings] = None
+                if len(found) == _PROGRAMS:
+                    break
+        return list(found)
 
     def told(self, trial: Trial) -> None:
         """Let the other strategy learn."""
