@@ -107,8 +107,9 @@ def test_a_model_finds_out_that_other_programs_mislead(row_sums: Made) -> None:
     misled = statistics.fmean(needed_with(known, seed) for seed in range(4))
     chance = statistics.fmean(needed("random", program, seed) for seed in range(8))
     assert misled < chance
-    # A program that is as this one leads there at once.
-    assert needed_with([Known(program_features(other), trials(other))], 0) <= 3 < misled
+    # A program that is as this one leads there as soon as the best is among the candidates.
+    led = statistics.fmean(needed_with([Known(program_features(other), trials(other))], seed) for seed in range(4))
+    assert led <= 4 < misled
 
 
 def test_a_model_leaves_what_fails(row_sums: Made) -> None:
