@@ -4,7 +4,7 @@
     python benchmarks/tuning.py tune RECORDS.json SCHEDULES.toml --budget 30m [--threads 2] [--device cpu]
     python benchmarks/tuning.py evaluate SCHEDULES.toml [--json FILE] [--threads 2] [--device cpu] [--only TEXT ...]
 
-`capture` compiles every case once and writes the records of its kernels. `tune` searches, all kernels for equal times,
+`capture` compiles every case once and writes the records of its kernels. `tune` searches, all kernels counting alike,
 with operands in the caches where they fit, as the suite times them, and prints what `halide-backend tune` does; trials
 go to SCHEDULES.toml.trials.jsonl, and the same command goes on where they end. `evaluate` compiles every case twice in
 a fresh process, with the rules and with the schedules, times both in turns, and prints the geometric means of the
@@ -83,7 +83,7 @@ def main() -> None:
         command.add_argument("--sizes", nargs="+", default=[])
         command.add_argument("--dtypes", nargs="+", default=[])
         command.add_argument("--budget", default="30m")
-        command.add_argument("--strategy", default="hill-climb")
+        command.add_argument("--strategy", default="model")
         command.add_argument("--json", default="")
         command.set_defaults(run=function)
     asked = parser.parse_args()

@@ -60,7 +60,7 @@ class Compilation:
     """Compiles kernels for `target`, several at a time.
 
     Attributes:
-        at_once: how many.
+        target: what for. at_once: how many.
     """
 
     def __init__(
@@ -70,9 +70,11 @@ class Compilation:
 
         The workers run on the cores that this process has when the first kernel is compiled.
         """
-        self._target = target
+        self.target = target
         self.at_once = workers or len(os.sched_getaffinity(0))
         self._pool = WorkerPool(self.at_once, time_limit=time_limit, memory_limit=memory_limit_mb << 20)
+        #: What was begun before it is needed, by key.
+        self._ahead: dict[str, Candidate] = {}
 
     def __enter__(self) -> Compilation:
         return self
@@ -80,18 +82,25 @@ class Compilation:
     def __exit__(self, *error: object) -> None:
         self._pool.close()
 
-    def begin(self, text: str, name: str) -> Candidate:
-        """Begin to compile a kernel's text."""
+    def begin(self, text: str, name: str, limit: float | None = None) -> Candidate:
+        """Begin to compile a kernel's text, for `limit` seconds at most, or as long as any."""
         key = text_key(text)
-        built = self._pool.threads.submit(lambda: self._pool.compile(text, self._target, _entry(key), name))
+        if (begun := self._ahead.pop(key, None)) is not None:
+            return begun
+        built = self._pool.threads.submit(lambda: self._pool.compile(text, self.target, _entry(key), name, limit))
         return Candidate(key, built)
+
+    def ahead(self, text: str, name: str) -> Candidate:
+        """Begin to compile a kernel's text, for which `begin` will ask."""
+        candidate = self._ahead[text_key(text)] = self.begin(text, name)
+        return candidate
 
     def autoschedule(
         self, scheduler: str, text: str, estimates: Mapping[str, Sequence[int]], threads: int, name: str, limit: float
     ) -> Future[str]:
         """Let an autoscheduler of Halide's look at a kernel's text for `limit` seconds at most; see
         `WorkerPool.autoschedule`."""
-        arguments = text, self._target, scheduler, estimates, threads, name, limit
+        arguments = text, self.target, scheduler, estimates, threads, name, limit
         return self._pool.threads.submit(lambda: self._pool.autoschedule(*arguments))
 
 

@@ -37,7 +37,7 @@ class Kept:
         self._others()
 
     def keep(self, device: Device, found: Tuned) -> None:
-        """Keep the best settings of a kernel on `device`.
+        """Keep the best settings of a kernel on `device`, instead of those that were kept before.
 
         Raises:
             ScheduleFileError: the file cannot be written, or what is in it by now cannot be read.
@@ -46,8 +46,10 @@ class Kept:
         plan = Space(kernel.program, device).kernel(found.settings).plan
         origin = f"tuned {_today()}, {found.gain:.2f} times the rules' speed"
         entry = entry_of(kernel.program, device, plan, origin=origin, name=kernel.name)
-        self.entries.append(_measured(entry, device, found))
-        tuned_store().put(self.entries[-1])
+        entry = _measured(entry, device, found)
+        # A search may come back to a kernel, and find something better.
+        self.entries = [*(each for each in self.entries if each.identity != entry.identity), entry]
+        tuned_store().put(entry)
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             schedule_file.write(self._path, [*self._others(), *self.entries])

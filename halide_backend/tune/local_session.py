@@ -44,10 +44,13 @@ def local_session(
     device = device_of(target)
     cores = sorted(os.sched_getaffinity(0))
     threads = min(threads or len(cores), len(cores)) if isinstance(device, Cpu) else 1
-    measuring, others = cores[:threads], cores[threads:]
-    conditions = Conditions(device.name, threads, cold, device.l2_bytes, overlap=bool(others), versions=_versions())
+    # The first core is the one that most systems let serve interrupts.
+    others, measuring = cores[:-threads], cores[-threads:]
+    # Where few are left over, all cores compile some candidates, and then all rest but those that measure.
+    overlap = len(others) > (threads if isinstance(device, Cpu) else 0)
+    conditions = Conditions(device.name, threads, cold, device.l2_bytes, overlap=overlap, versions=_versions())
     with (
-        _on_cores(others or cores),
+        _on_cores(others if overlap else cores),
         Compilation(target, workers=compile_workers) as compilation,
         Measurer(cores=measuring) as measurer,
     ):

@@ -63,8 +63,9 @@ class TableProgress:
         for tuner in shown:
             found = self._tuned.get(tuner.kernel.digest)
             share = tuner.seconds * tuner.kernel.count / self._whole
-            gain = tuner.history.gain if found is None else found.gain
-            state = "done" if found is not None else "<" if tuner is current else ""
+            # What was found earlier was confirmed; what is found now may gain more.
+            gain = tuner.history.gain if found is None or tuner is current else found.gain
+            state = "<" if tuner is current else "all tried" if tuner.exhausted else ""
             rows.append(row(tuner.kernel.name, tuner.seconds, share, len(tuner.history.trials), gain, state))
         return f"{terminal.table(HEADINGS, rows, JUSTIFY)}\n{self._left()} left"
 

@@ -30,7 +30,7 @@ _BUSY = 0.25
 class Request:
     """What was asked for on the command line; `cold` as in `Contest`, `budget` in seconds, `threads` 0 for all cores.
 
-    `ray` is the address of a cluster, "" for this machine; `equally` gives every kernel the same share of the budget,
+    `ray` is the address of a cluster, "" for this machine; `equally` lets every kernel count as much as any other,
     however little time it takes.
     """
 

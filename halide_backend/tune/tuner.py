@@ -22,6 +22,13 @@ from halide_backend.tune.space import RULES, Settings, Space, is_whole, repaired
 from halide_backend.tune.trial import Outcome, Trial
 from halide_backend.tune.tunable_kernel import TunableKernel
 
+#: Candidates that are compiled, at least, before they are measured one by one, where none is compiled meanwhile.
+_BATCH = 4
+
+#: Seconds that a candidate's compilation may take at least, and how many times the rules' one: vectors of 256 bytes of
+#: a stencil take a minute, and others wait for them.
+_COMPILED_S, _TIMES_LONGER = 4.0, 10.0
+
 #: Proposals in a row that may be kernels which were measured before a step ends without a trial.
 _PROPOSED = 32
 
@@ -93,7 +100,9 @@ class Tuner:
         self._first: deque[Settings] = deque()
         self._refused: set[Settings] = set()
         rules = space.kernel(RULES)
-        self._rules = self._incumbent = self._compiled(rules)
+        self._rules, compile_seconds = self._compiled(rules)
+        self._incumbent = self._rules
+        self._limit = max(_COMPILED_S, _TIMES_LONGER * compile_seconds)
         self._texts = {self._rules.key}
         measured = self._against_itself()
         self.seconds = statistics.median(measured.incumbent)
@@ -106,6 +115,7 @@ class Tuner:
             low=interval.low,
             high=_finite(interval.high),
             cold=measured.cold,
+            compile_seconds=round(compile_seconds, 4),
         )
         self._end(baseline)
 
@@ -148,6 +158,11 @@ class Tuner:
         return trial
 
     @property
+    def untouched(self) -> bool:
+        """Whether nothing but the rules' kernel was measured."""
+        return len(self.history.trials) == 1
+
+    @property
     def exhausted(self) -> bool:
         """Whether the strategy has no more settings to try, and all trials have ended."""
         return self._given_up and not self._pending
@@ -183,8 +198,12 @@ class Tuner:
         return Interval.of(measured.ratios)
 
     def _fill(self) -> None:
+        wanted = self._compilation.at_once
+        if not self._conditions.overlap:
+            # All cores have something to compile until all of these are compiled.
+            wanted = 0 if self._pending else max(wanted, _BATCH)
         for _ in range(_PROPOSED):
-            if len(self._pending) >= self._compilation.at_once:
+            if len(self._pending) >= wanted:
                 return
             settings = self._next()
             self._note_refused()
@@ -217,7 +236,7 @@ class Tuner:
             self.same += 1
             return None
         self._texts.add(key)
-        return _Pending(settings, kernel, self._compilation.begin(kernel.text, self.kernel.name))
+        return _Pending(settings, kernel, self._compilation.begin(kernel.text, self.kernel.name, self._limit))
 
     def _note_refused(self) -> None:
         for settings, reason in self.space.refused.items():
@@ -273,11 +292,11 @@ class Tuner:
             self._first.extend(variants(trial.settings))
         self._record(trial)
 
-    def _compiled(self, kernel: PlannedKernel) -> Contestant:
+    def _compiled(self, kernel: PlannedKernel) -> tuple[Contestant, float]:
         built = self._compilation.begin(kernel.text, self.kernel.name).wait()
         if isinstance(built, Failed):
             raise self._untunable(f"the rules' kernel does not compile: {built.reason}")
-        return built[0]
+        return built
 
     def _against_itself(self) -> Measured:
         measured = self._measurer.hold(self._contest(self._rules), self.kernel.name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from halide_backend.tune.compilation import Candidate, Compilation, text_key
 from halide_backend.tune.keeping import Kept
 from halide_backend.tune.measurement.contest import Contest, Contestant, Measured
 from halide_backend.tune.measurement.measurer import Failed, Measurer
-from halide_backend.tune.measurement.sequential_test import LOOKS, Verdict, verdict
+from halide_backend.tune.measurement.sequential_test import LOOKS, Interval, Verdict, verdict
 from halide_backend.tune.search.hill_climb import HillClimb
 from halide_backend.tune.session import Search, Session
 from halide_backend.tune.space import RULES, Space
@@ -41,11 +43,17 @@ class NoCompilation:
     """Stands for `Compilation`: a kernel is its text."""
 
     at_once = 2
+    target = Target.host()
 
     def __init__(self) -> None:
         self.begun: list[str] = []
+        self.limits: list[float | None] = []
 
-    def begin(self, text: str, name: str) -> Any:
+    def ahead(self, text: str, name: str) -> Any:
+        return self.begin(text, name)
+
+    def begin(self, text: str, name: str, limit: float | None = None) -> Any:
+        self.limits.append(limit)
         key = text_key(text)
         self.begun.append(key)
 
@@ -133,6 +141,28 @@ def test_settings_with_one_text_are_measured_once(row_sums: Made, device: Device
     assert len(keys) == len(set(keys)) and tuner.same > 0
 
 
+def test_a_candidate_may_compile_for_some_seconds(row_sums: Made, device: Device) -> None:
+    tuner = tuner_of(row_sums(), device, MadeUpTimes(serial_is_fast))
+    run(tuner)
+    compilation: Any = tuner._compilation
+    # The rules' kernel takes as long as it does, 0.01 s here.
+    assert compilation.limits[0] is None and set(compilation.limits[1:]) == {4.0}
+
+
+def test_without_cores_to_spare_candidates_are_compiled_together(row_sums: Made, device: Device) -> None:
+    for overlap, most in ((False, 4), (True, 2)):
+        tuner = tuner_of(row_sums(), device, MadeUpTimes(serial_is_fast))
+        tuner._conditions = replace(tuner._conditions, overlap=overlap)
+        compilation: Any = tuner._compilation
+        begun = [len(compilation.begun)]
+        for _ in range(8):
+            tuner.step()
+            begun.append(len(compilation.begun))
+        added = [after - before for before, after in itertools.pairwise(begun)]
+        # Four, and the next ones after these; or always as many as there are workers.
+        assert added == ([4, 0, 0, 0] * 2 if most == 4 else [2] + [1] * 7)
+
+
 def test_the_best_is_confirmed_in_a_fresh_process_or_not_chosen(row_sums: Made, device: Device) -> None:
     measurer = MadeUpTimes(serial_is_fast)
     tuner = tuner_of(row_sums(), device, measurer)
@@ -208,7 +238,8 @@ def test_a_session_tunes_what_takes_most_time_first(
     watched, kept = Watched(), Kept(str(tmp_path / "schedules" / "new.toml"))
     with TrialLog(tmp_path / "log") as log:
         found = session(device, log).run(kernels, Search("hill-climb", 30), watched, partial(kept.keep, device))
-    assert watched.order == ["often", "rare"] and watched.found == found
+    assert watched.order == ["often", "rare"]
+    assert list({each.kernel.name: each for each in watched.found}.values()) == found
     assert [each.complete for each in found] == [True, True]
     assert sum(each.share for each in found) == pytest.approx(1)
     assert min(each.gain for each in found) >= 2
@@ -245,6 +276,61 @@ def test_a_second_session_adds_to_the_file(
     ]
 
 
+def test_what_a_later_turn_finds_takes_the_place_of_what_was_kept(
+    row_sums: Made, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kernels whose turns alternate, and which become faster with every one of some new texts."""
+    monkeypatch.setenv("HALIDE_BACKEND_CACHE_DIR", str(tmp_path / "cache"))
+    seen: dict[str, float] = {}
+
+    def faster_in_every_turn(text: str) -> float:
+        if text not in seen:
+            seen[text] = 8e-6 * 0.9 ** (len(seen) // 13)
+        return seen[text]
+
+    kernels = [TunableKernel("one", row_sums(64, 256)), TunableKernel("two", row_sums(64, 512))]
+    kept: list[Tuned] = []
+    file = Kept(str(tmp_path / "new.toml"))
+
+    def keep(found: Tuned) -> None:
+        kept.append(found)
+        file.keep(device, found)
+
+    with TrialLog(tmp_path / "log") as log:
+        found = session(device, log, faster_in_every_turn).run(kernels, Search("random", 30), Watched(), keep)
+    assert len(kept) > len({each.kernel.name for each in kept}) == 2
+    last = {each.kernel.digest: each.settings for each in kept}
+    assert last == {each.kernel.digest: each.settings for each in found}
+    entries = schedule_file.read(tmp_path / "new.toml")
+    assert sorted(entry.program for entry in entries) == sorted(last)
+    for entry in entries:
+        assert set(last[entry.program]) <= set(entry.knobs)
+
+
+def test_what_was_confirmed_stays_if_something_better_is_not(
+    row_sums: Made, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = [TunableKernel("one", row_sums(64, 256)), TunableKernel("two", row_sums(64, 512))]
+    seen: dict[str, float] = {}
+
+    def faster_in_every_turn(text: str) -> float:
+        return seen.setdefault(text, 8e-6 * 0.9 ** (len(seen) // 13))
+
+    confirmed, asked = Tuner.confirmed, list[str]()
+
+    def once(self: Tuner) -> Interval | None:
+        asked.append(self.kernel.name)
+        return confirmed(self) if asked.count(self.kernel.name) == 1 else None
+
+    monkeypatch.setattr(Tuner, "confirmed", once)
+    kept: list[Tuned] = []
+    with TrialLog(tmp_path / "log") as log:
+        found = session(device, log, faster_in_every_turn).run(kernels, Search("random", 30), Watched(), kept.append)
+    assert len(asked) > 2 == len(kept)
+    assert {each.kernel.name: each.settings for each in found} == {each.kernel.name: each.settings for each in kept}
+    assert all(each.confirmed is not None and each.complete for each in found)
+
+
 def test_a_file_that_is_no_schedule_file_is_an_error_before_the_search(tmp_path: Path) -> None:
     (tmp_path / "new.toml").write_text("schema = ")
     with pytest.raises(ScheduleFileError, match="TOML"):
@@ -253,7 +339,8 @@ def test_a_file_that_is_no_schedule_file_is_an_error_before_the_search(tmp_path:
 
 
 def test_an_interrupted_session_keeps_the_best_so_far(row_sums: Made, device: Device, tmp_path: Path) -> None:
-    kernels = [TunableKernel("one", row_sums(64, 512)), TunableKernel("two", row_sums(64, 256))]
+    # Both take as long, so that the one that reads more has less to gain, and has its turn later.
+    kernels = [TunableKernel("one", row_sums(64, 256)), TunableKernel("two", row_sums(64, 512))]
     kept: list[Tuned] = []
     with TrialLog(tmp_path / "log") as log:
         found = session(device, log).run(kernels, Search("hill-climb", 30), Watched(12), kept.append)

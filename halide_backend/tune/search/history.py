@@ -12,6 +12,7 @@ class History:
     Attributes:
         space: what is searched. trials: in the order in which they ended.
         best: settings of the incumbent. gain: the rules' time over its time.
+        fruitless: trials since it became the incumbent.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -19,6 +20,7 @@ class History:
         self.trials: list[Trial] = []
         self.best: Settings = RULES
         self.gain = 1.0
+        self.fruitless = 0
         self._known: set[Settings] = {RULES}
         self._ended: dict[Settings, Trial] = {}
 
@@ -35,6 +37,7 @@ class History:
         self._known.add(trial.settings)
         self._ended[trial.settings] = trial
         self.trials.append(trial)
+        self.fruitless = 0 if trial.won else self.fruitless + 1
         if trial.won:
             self.best, self.gain = trial.settings, trial.gain
 
