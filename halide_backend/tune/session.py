@@ -184,8 +184,9 @@ class Session:
             if time.monotonic() >= ends_at or tuner.exhausted or self.ended:
                 break
             trial = tuner.step()
-            if trial is not None:
-                watcher.tried(tuner, trial)
+            if trial is None:
+                break
+            watcher.tried(tuner, trial)
 
     def _tuners(
         self, kernels: Sequence[TunableKernel], search: Search, known: list[Known], watcher: Watcher, ends_at: float

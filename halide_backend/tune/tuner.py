@@ -99,6 +99,9 @@ class Tuner:
         #: What is tried before anything that the strategy proposes.
         self._first: deque[Settings] = deque()
         self._refused: set[Settings] = set()
+        #: Trials by the keys of their texts, and settings that have the text of a trial, of which nobody has been told.
+        self._ended: dict[str, Trial] = {}
+        self._alike: dict[str, list[Settings]] = {}
         rules = space.kernel(RULES)
         self._rules, compile_seconds = self._compiled(rules)
         self._incumbent = self._rules
@@ -118,6 +121,7 @@ class Tuner:
             compile_seconds=round(compile_seconds, 4),
         )
         self._end(baseline)
+        self._ended[self._rules.key] = baseline
 
     def autoschedule(self, schedulers: Sequence[str], seconds: float) -> list[Trial]:
         """Let autoschedulers of Halide's schedule the kernel, all together for so many seconds at most.
@@ -155,6 +159,8 @@ class Tuner:
                 each.candidate.wait()
         trial = self._trial(pending)
         self._end(trial)
+        self._ended[pending.candidate.key] = trial
+        self._tell_alike(pending.candidate.key)
         return trial
 
     @property
@@ -180,7 +186,9 @@ class Tuner:
         for trial in trials:
             # What has the text of an earlier trial is not measured again.
             if self._is_possible(trial.settings):
-                self._texts.add(text_key(self.space.kernel(trial.settings).text))
+                key = text_key(self.space.kernel(trial.settings).text)
+                self._texts.add(key)
+                self._ended[key] = trial
         if again is not None:
             self._end(self._trial(again))
 
@@ -234,9 +242,21 @@ class Tuner:
         key = text_key(kernel.text)
         if key in self._texts:
             self.same += 1
+            # A space in which many settings are one kernel promises less than its size says.
+            self.history.fruitless += 1
+            self._alike.setdefault(key, []).append(settings)
+            self._tell_alike(key)
             return None
         self._texts.add(key)
         return _Pending(settings, kernel, self._compilation.begin(kernel.text, self.kernel.name, self._limit))
+
+    def _tell_alike(self, key: str) -> None:
+        """Let the strategy know what came of settings whose kernel has the text of one that was tried, if it has ended:
+        whoever never hears of a proposal waits for it."""
+        trial = self._ended.get(key)
+        for settings in self._alike.pop(key, ()) if trial is not None else ():
+            assert trial is not None
+            self._proposer.told(replace(trial, settings=settings, chosen=self.space.chosen(settings), won=False))
 
     def _note_refused(self) -> None:
         for settings, reason in self.space.refused.items():
