@@ -25,8 +25,9 @@ from halide_backend.tune.measurement.contest import Contest, Contestant, Measure
 from halide_backend.tune.measurement.measurer import Failed, Measurer
 from halide_backend.tune.measurement.sequential_test import LOOKS, Interval, Verdict, verdict
 from halide_backend.tune.search.hill_climb import HillClimb
+from halide_backend.tune.search.history import History
 from halide_backend.tune.session import Search, Session
-from halide_backend.tune.space import RULES, Space
+from halide_backend.tune.space import RULES, Settings, Space
 from halide_backend.tune.trial import Outcome, Trial
 from halide_backend.tune.trial_log import Recorded, TrialLog, read
 from halide_backend.tune.tunable_kernel import TunableKernel
@@ -139,6 +140,37 @@ def test_settings_with_one_text_are_measured_once(row_sums: Made, device: Device
     compilation: Any = tuner._compilation
     assert sorted(compilation.begun) == sorted(keys)
     assert len(keys) == len(set(keys)) and tuner.same > 0
+
+
+def test_a_strategy_hears_what_came_of_every_proposal(row_sums: Made, device: Device) -> None:
+    """Also where the kernel was measured under other settings, before or after it was proposed; a proposal in vain."""
+
+    class Heard(HillClimb):
+        def __init__(self) -> None:
+            super().__init__()
+            self.proposed: list[Settings] = []
+            self.heard: dict[Settings, Trial] = {}
+
+        def propose(self, history: History) -> Settings | None:
+            settings = super().propose(history)
+            self.proposed += [settings] if settings is not None else []
+            return settings
+
+        def told(self, trial: Trial) -> None:
+            assert trial.settings not in self.heard
+            self.heard[trial.settings] = trial
+            super().told(trial)
+
+    tuner = tuner_of(row_sums(), device, MadeUpTimes(serial_is_fast))
+    strategy = tuner._proposer = Heard()
+    trials = run(tuner)
+    assert tuner.same > 0 and set(strategy.heard) == set(strategy.proposed)
+    gains = {text_key(tuner.space.kernel(trial.settings).text): trial.gain for trial in trials}
+    for settings, trial in strategy.heard.items():
+        assert trial.gain == gains[text_key(tuner.space.kernel(settings).text)]
+        assert trial.chosen == tuner.space.chosen(settings) and not (trial.won and trial not in trials)
+    last = max(k for k, trial in enumerate(trials) if trial.won)
+    assert tuner.history.fruitless >= len(trials) - 1 - last
 
 
 def test_a_candidate_may_compile_for_some_seconds(row_sums: Made, device: Device) -> None:
