@@ -25,8 +25,8 @@ from halide_backend.tune.tunable_kernel import TunableKernel
 #: Candidates that are compiled, at least, before they are measured one by one, where none is compiled meanwhile.
 _BATCH = 4
 
-#: Seconds that a candidate's compilation may take at least, and how many times the rules' one: vectors of 256 bytes of
-#: a stencil take a minute, and others wait for them.
+#: Seconds that a candidate's compilation may take at least, and how many times the rules' one: wide vectors of a
+#: stencil took a minute, while others waited for them.
 _COMPILED_S, _TIMES_LONGER = 4.0, 10.0
 
 #: Proposals in a row that may be kernels which were measured before a step ends without a trial.

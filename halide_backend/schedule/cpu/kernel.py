@@ -36,7 +36,7 @@ COPY_WORK = 2
 SHIFTED_WORK = 16
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
-VECTOR = Knob("vectors.bytes", (16, 32, 64, 128, 256), "bytes of a vector; what is wider than a register takes several")
+VECTOR = Knob("vectors.bytes", (16, 32, 64, 128), "bytes of a vector; what is wider than a register takes several")
 INTERLEAVED = Knob(
     "column_blocks.interleaved",
     (False, True),
