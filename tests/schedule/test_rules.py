@@ -196,7 +196,10 @@ def test_an_axis_of_whole_tiles_is_one_of_whole_steps(rows: int, columns: int, f
         ({"x1": 256, "x0": 256}, False, ("x1_o", "x0_t", "x0_o")),
         ({"x2": 255, "x1": 64, "x0": 255}, True, ("x2_o", "x1", "x0_t", "x0_o")),
         ({"x2": 255, "x1": 255, "x0": 64}, True, ("x2_o", "x1_o", "x0")),
-        # Rows of two tiles are shorter than those across.
+        # Rows of a few tiles are shorter than those across.
+        ({"x2": 24, "x1": 255, "x0": 64}, True, ("x1_o", "x2_o", "x0")),
+        ({"x2": 32, "x1": 31, "x0": 64}, True, ("x2_o", "x1_o", "x0")),
+        ({"x2": 40, "x1": 255, "x0": 64}, True, ("x2_o", "x1_o", "x0")),
         ({"x1": 16, "x0": 255}, False, ("x0_t", "x1_o", "x0_o")),
         # A single tile across.
         ({"x1": 255, "x0": 5}, True, ("x1_o", "x0_o")),

@@ -33,6 +33,9 @@ _LINE, _PAGE = 64, 4096
 #: Lines that each place of an L1 cache holds, at least.
 _WAYS = 8
 
+#: Tiles of a row of the output up to which the loop along the operand's memory is the inner one, if it has more.
+_SHORT = 4
+
 #: Tiles of one parallel iteration, at most, and iterations that there are then, at least.
 _TASK_TILES, _TASKS = 4, 8
 
@@ -123,8 +126,8 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
         if kernel.parallel and shared == f"{across}_o" and not whole and count > 1:
             tiles = max(2, min(_TASK_TILES, count // _TASKS))
             outer.insert(place, f"{across}_t")
-        around = [f"{column}_o", *outer]
-        if place == 0 and along.extent <= 2 * side:
+        around, inside = [f"{column}_o", *outer], tiles if tiles > 1 else count
+        if place == 0 and -(-along.extent // side) <= min(_SHORT, inside - 1):
             around[:2] = around[1::-1]
         return _Loops(tiles, tuple(around), shared)
     # A tile beyond the end of an axis of whole tiles would be read without a guard.
