@@ -245,7 +245,8 @@ class _Block:
     def wide(self, a: Array, b: Array, mode: str) -> Array:
         if mode == "lo":
             return a * b
-        kind = a.dtype.str[1] + str(a.itemsize * 2)
+        # numpy has no integers of 128 bits.
+        kind = f"{a.dtype.kind}{a.itemsize * 2}" if a.itemsize < 8 else object
         product = a.astype(kind) * b.astype(kind)
         return product if mode == "wide" else (product >> 8 * a.itemsize).astype(a.dtype)
 
