@@ -126,8 +126,8 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
         if kernel.parallel and shared == f"{across}_o" and not whole and count > 1:
             tiles = max(2, min(_TASK_TILES, count // _TASKS))
             outer.insert(place, f"{across}_t")
-        around, inside = [f"{column}_o", *outer], tiles if tiles > 1 else count
-        if place == 0 and -(-along.extent // side) <= min(_SHORT, inside - 1):
+        around, longer = [f"{column}_o", *outer], tiles if tiles > 1 else count
+        if place == 0 and -(-along.extent // side) <= min(_SHORT, longer - 1):
             around[:2] = around[1::-1]
         return _Loops(tiles, tuple(around), shared)
     # A tile beyond the end of an axis of whole tiles would be read without a guard.

@@ -100,7 +100,18 @@ def assert_within(bound: float, errors: Floats, values: Floats, *inputs: Floats)
 
 
 def test_the_table_is_complete() -> None:
-    assert set(BOUNDS) | set(SPECIALS) | RECURRENCES == set(mathematics.__all__)
+    assert set(BOUNDS) | set(SPECIALS) | RECURRENCES | {"power_of_number"} == set(mathematics.__all__)
+
+
+@pytest.mark.parametrize("number", [2.0**-149, 1e-30, 0.9, 0.99999994, 1.0000001, 1.7, 10.0, 3.4e38])
+def test_powers_of_a_number(number: float) -> None:
+    """Of every number above 0 but 1, as float32 has it: its logarithm is known when the kernel is written."""
+    base = float(np.float32(number))
+    y = arguments(32, 1 << 16, 16 * STRIDE_32)
+    values = vector_kernel("power_of_number", 1, 32, number=base)(y)
+    with np.errstate(all="ignore"):
+        truth = np.float_power(base, y.astype(np.float64))
+    assert_within(BOUNDS["pow"].binary32, errors_in_ulps(values, truth, 0.0), values, y)
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -41,7 +41,7 @@ def pipeline():
         parameter.dim(0).set_min(0)
         leaf[x] = {leaf}
     out = hl.Func("out")
-    out[x] = mathematics.{function}(*(leaf[x] for leaf in leaves){axes})
+    out[x] = mathematics.{function}({number}*(leaf[x] for leaf in leaves){axes})
     out.vectorize(x, {lanes})
     out.output_buffer().dim(0).set_bounds(0, inputs[0].dim(0).extent() // {block} * {block})
     return inputs, [out]
@@ -91,13 +91,26 @@ class VectorKernel:
 
 
 def vector_kernel(
-    function: str, arity: int, bits: int, target: Target = HOST, leaf: str = "parameter[x]"
+    function: str,
+    arity: int,
+    bits: int,
+    target: Target = HOST,
+    leaf: str = "parameter[x]",
+    number: float | None = None,
 ) -> VectorKernel:
-    """Compile the function 512 bits wide; its arguments are `leaf`, an expression of the input and its position x."""
+    """Compile the function 512 bits wide; its arguments are `leaf`, an expression of the input and its position x,
+    behind a `number`, if any."""
     names = tuple(f"in{i}" for i in range(arity))
     axes = ", axes=[x]" if function in LOOPS else ""
     text = _TEXT.format(
-        function=function, names=names, bits=bits, lanes=LANES // bits, block=BLOCK, leaf=leaf, axes=axes
+        function=function,
+        names=names,
+        bits=bits,
+        lanes=LANES // bits,
+        block=BLOCK,
+        leaf=leaf,
+        axes=axes,
+        number="" if number is None else f"{number!r}, ",
     )
     start = time.process_time()
     compiled = compile_kernel(text, target, f"kernel_{function}")
