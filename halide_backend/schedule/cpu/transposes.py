@@ -110,7 +110,7 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
     count = -(-lines.extent // side)
     if turned.results:
         tiles = min(count, kernel.choices.number(TILES, HELD, "columns whose accumulators stay in registers"))
-    elif whole and along.fixed and along.extent % side == 0:
+    elif whole:
         line, pair = min(4, _LINE * 8 // (side * bits)), 2
         # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.
         inside = itertools.takewhile(lambda loop: loop.axis != across, kernel.parent.loops)
@@ -123,7 +123,7 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
         # Halide makes a copy without guards of the steps of a serial loop that need none: of a loop that threads share
         # there is one within its iterations. Inside it lie the longer rows of tiles, whose addresses are computed once.
         shared, place, tiles = _outermost(kernel, turned, 1), outer.index(f"{across}_o"), 1
-        if kernel.parallel and shared == f"{across}_o" and not whole and count > 1:
+        if kernel.parallel and shared == f"{across}_o" and count > 1:
             tiles = max(2, min(_TASK_TILES, count // _TASKS))
             outer.insert(place, f"{across}_t")
         around, longer = [f"{column}_o", *outer], tiles if tiles > 1 else count
