@@ -23,7 +23,7 @@ from halide_backend.schedule.knobs import Setting
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.stage import Role
-from halide_backend.schedule.steps import ComputeAt, FoldStorage, Parallel, StoreRoot
+from halide_backend.schedule.steps import ComputeAt, FoldStorage, Parallel, Specialize, StoreRoot
 
 pytest.importorskip("halide")
 pytest.importorskip("halide_backend.kernel_library.cuda._intrinsics")
@@ -179,3 +179,12 @@ def test_what_a_text_says_of_its_stages_does_not_depend_on_a_typical_length() ->
             texts.add(kernel.text.partition("STAGES = ")[2].partition("SCHEDULE = ")[0])
         assert len(texts) == 1
         assert ", 0, 'x0', False)" in texts.pop()
+
+
+def test_loops_are_specialized_for_arguments_alone() -> None:
+    program, device, kernel = planned("softmax_dynamic")
+    (chosen,) = [step for step in kernel.plan.steps if isinstance(step, Specialize)]
+    steps = tuple(replace(step, size="n9") if step is chosen else step for step in kernel.plan.steps)
+    text = plan_kernel(program, device, plan=replace(kernel.plan, steps=steps)).text
+    with pytest.raises(KernelTextError, match="'n9' is no size"):
+        compile_kernel(text, Target.host(), "edited")

@@ -161,6 +161,15 @@ def test_outputs_computed_together_have_their_common_loops(var: str, legal: bool
         assert found.what == "second needs it too, outside of the loop 'x1' of first"
 
 
+@pytest.mark.parametrize("output", ["first", "second"])
+def test_loops_that_are_written_twice_are_shared_with_none(output: str) -> None:
+    outputs = [Stage(name, Role.OUTPUT, LOOPS) for name in ("first", "second")]
+    steps = (Specialize(output, "n0", 8), ComputeWith("second", "first", "x0"))
+    found = refusal(StageGraph(tuple(outputs), ("x0", "x1")), steps)
+    assert found is not None and found.what == "one has other loops where its loops are short"
+    assert refusal(StageGraph(tuple(outputs), ("x0", "x1")), steps[1:]) is None
+
+
 def test_old_values_in_a_shared_loop_are_legal() -> None:
     steps = (ComputeAt("old", "first", "x0"), ComputeWith("second", "first", "x0"))
     assert refusal(pair(), steps) is None
