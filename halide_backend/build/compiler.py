@@ -26,6 +26,7 @@ from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.bfloat16_conversions import integer_operations_are_rare, with_bfloat16_instructions
 from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
 from halide_backend.build.llvm.element_alignment import with_element_alignment
+from halide_backend.build.llvm.near_gathers import with_near_gathers
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
 from halide_backend.build.llvm.rare_ranges import with_rare_ranges
 from halide_backend.build.llvm.riscv import halide_target
@@ -194,6 +195,6 @@ def _llvm_ir(
         os.close(file)
     ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
     ir = with_scaled_products(with_element_alignment(without_single_lane_stores(ir)), target)
-    ir = with_direct_transpositions(ir)
+    ir = with_near_gathers(with_direct_transpositions(ir), target)
     shorter = with_rare_ranges(with_bfloat16_instructions(ir, target))
     return shorter if integer_operations_are_rare(shorter) else with_rare_ranges(ir), promote

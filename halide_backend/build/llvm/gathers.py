@@ -1,0 +1,105 @@
+"""Vectors that are loaded element by element, as Halide loads those with an index that is no plain step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from halide_backend.build.llvm.ir_syntax import NAME
+
+DEFINITION = re.compile(rf"^ *(?P<result>{NAME}) = (?P<value>.*)$")
+LABEL = re.compile(r'^(?P<name>[-\w.$]+|"[^"]*"):')
+_INSERTED = re.compile(
+    rf"insertelement <(?P<lanes>\d+) x (?P<type>\w+)> (?P<rest>poison|undef|{NAME}), \w+ (?P<element>{NAME}), "
+    r"i64 (?P<lane>\d+)$"
+)
+_LOADED = re.compile(rf"load \w+, ptr (?P<pointer>{NAME}), (?P<notes>align \d+.*)$")
+_PLACE = re.compile(
+    rf"getelementptr (?:inbounds )?(?:nuw )?(?P<type>\w+), ptr (?P<base>{NAME}), i64 (?P<offset>{NAME})$"
+)
+_WIDENED = re.compile(rf"(?:sext|zext nneg) i32 (?P<narrow>{NAME}) to i64$")
+_INDEX = re.compile(rf"extractelement <\d+ x (?P<type>i32|i64)> (?P<indices>{NAME}), i64 (?P<lane>\d+)$")
+_CONSTANTS = re.compile(rf"add (?:nuw )?(?:nsw )?<\d+ x (?:i32|i64)> (?P<alike>{NAME}), <(?P<constants>[-\di, ]+)>$")
+_ALIKE = re.compile(rf"shufflevector <\d+ x \w+> {NAME}, <\d+ x \w+> (?:poison|undef), <\d+ x i32> zeroinitializer$")
+
+#: What may write to memory.
+_EFFECT = re.compile(r"^ *(?:store|(?:\w+ )?call void|fence|atomicrmw|cmpxchg)\b|= (?:\w+ )?call [^@]*@(?!llvm\.)")
+
+_BITS = {"i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The vector `result` of `lanes` elements of `type`: those at `indices` from `base` on."""
+
+    result: str
+    lanes: int
+    type: str
+    base: str
+    indices: str
+    index_type: str
+    #: What its loads say of their alignment and of aliases.
+    notes: str
+    #: The values that it is made of.
+    parts: frozenset[str]
+    #: What is added to an index that all elements share, if that is known.
+    constants: tuple[int, ...]
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return _BITS[self.type]
+
+
+def gathers(lines: list[str]) -> Iterator[tuple[int, Gather]]:
+    """The gathers of the function with these lines, by the line that completes each."""
+    definitions: dict[str, tuple[int, str]] = {}
+    barrier = 0
+    for place, line in enumerate(lines):
+        if LABEL.match(line) or _EFFECT.search(line):
+            barrier = place
+        found = DEFINITION.match(line)
+        if not found:
+            continue
+        definitions[found["result"]] = (place, found["value"])
+        last = _INSERTED.match(found["value"])
+        if last and int(last["lane"]) == int(last["lanes"]) - 1 and last["type"] in _BITS:
+            gather = _gather(definitions, found["result"], barrier)
+            if gather:
+                yield place, gather
+
+
+def _gather(definitions: Mapping[str, tuple[int, str]], result: str, barrier: int) -> Gather | None:
+    """The gather that `result` is, if it is one, all of whose loads come after line `barrier`."""
+
+    def matched(pattern: re.Pattern[str], name: str) -> re.Match[str] | None:
+        return pattern.match(definitions[name][1]) if name in definitions else None
+
+    sources: set[tuple[str, str, str, str, str]] = set()
+    parts: set[str] = set()
+    name, lane = result, -1
+    while lane != 0:
+        inserted = matched(_INSERTED, name)
+        if not inserted or (lane > 0 and int(inserted["lane"]) != lane - 1):
+            return None
+        lane, lanes, element = int(inserted["lane"]), int(inserted["lanes"]), inserted["element"]
+        loaded = matched(_LOADED, element)
+        place = matched(_PLACE, loaded["pointer"]) if loaded else None
+        if not loaded or not place or definitions[element][0] <= barrier or place["type"] != inserted["type"]:
+            return None
+        widened = matched(_WIDENED, place["offset"])
+        offset = widened["narrow"] if widened else place["offset"]
+        index = matched(_INDEX, offset)
+        if not index or int(index["lane"]) != lane:
+            return None
+        sources.add((inserted["type"], place["base"], index["indices"], index["type"], loaded["notes"]))
+        parts |= {name, element, loaded["pointer"], place["offset"], offset}
+        name = inserted["rest"]
+    if len(sources) != 1:
+        return None
+    ((type_, base, indices, index_type, notes),) = sources
+    sum_ = matched(_CONSTANTS, indices)
+    alike = sum_ is not None and matched(_ALIKE, sum_["alike"]) is not None
+    constants = tuple(int(word.split()[1]) for word in sum_["constants"].split(",")) if sum_ and alike else ()
+    return Gather(result, lanes, type_, base, indices, index_type, notes, frozenset(parts - {result}), constants)

@@ -1,0 +1,253 @@
+"""Vectors whose elements lie close together in memory are loaded at once and put in order in a register.
+
+A vector with an index that is no plain step, as at the edge of a padded row or in an image that is enlarged, Halide
+loads element by element: four instructions for each. Mostly those elements lie within a vector of memory, between the
+first and the last of them. Where the index is one number plus constants, that is known; otherwise it is found out when
+the kernel runs. If so, two halves of a vector are loaded, from the first element on and up to the last one, and their
+elements permuted; if not, the elements are loaded one by one, as before. Every value is the same, and nothing is read
+but what lies between two elements that are loaded anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from halide_backend.build.llvm.gathers import DEFINITION, LABEL, Gather, gathers
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.target import Target
+
+_SOURCE = re.compile(r'%("[^"]*"|[-\w.$]+) \]')
+_NAME = re.compile(NAME)
+_NUMBERED = re.compile(r"%(\d+)\b")
+_NUMBERED_LABEL = re.compile(r"^(\d+):", re.MULTILINE)
+
+
+class _Permutation(NamedTuple):
+    """What permutes elements of one vector, and of two, if anything; and the bytes of vectors of processors with it."""
+
+    one: str
+    two: str
+    vector_bytes: int
+
+
+#: By the bits of an element and the elements of a vector.
+_PERMUTATIONS = {
+    (16, 16): _Permutation("@llvm.x86.avx512.permvar.hi.256", "@llvm.x86.avx512.vpermi2var.hi.256", 64),
+    (16, 32): _Permutation("@llvm.x86.avx512.permvar.hi.512", "@llvm.x86.avx512.vpermi2var.hi.512", 64),
+    (32, 8): _Permutation("@llvm.x86.avx2.permd", "", 32),
+    (32, 16): _Permutation("@llvm.x86.avx512.permvar.si.512", "@llvm.x86.avx512.vpermi2var.d.512", 64),
+    (64, 8): _Permutation("@llvm.x86.avx512.permvar.di.512", "@llvm.x86.avx512.vpermi2var.q.512", 64),
+}
+
+#: Fewer elements a load are no vector.
+_FEWEST = 4
+
+
+def with_near_gathers(ir: str, target: Target) -> str:
+    """LLVM IR that computes the same and loads vectors with elements close together at once, where `target` can."""
+    if "insertelement" not in ir:
+        return ir
+    declarations: set[str] = set()
+    number = 0
+
+    def in_function(function: re.Match[str]) -> str:
+        nonlocal number
+        # Operations are left out, and what has a number for a name has to be in order.
+        lines = _NUMBERED_LABEL.sub(r"v\1:", _NUMBERED.sub(r"%v\1", function[0])).split("\n")
+        found = dict(gathers(lines))
+        written: list[str] = []
+        parts: set[str] = set()
+        ends: dict[str, str] = {}
+        label = ""
+        for place, line in enumerate(lines):
+            if match := LABEL.match(line):
+                label = match["name"]
+            name, gather = f"near{number}", found.get(place)
+            text = None
+            if gather and gather.constants:
+                text = _known(gather, name)
+            elif gather and _is_permuted(gather, target):
+                text = _found(gather, name)
+                declarations.update(_declarations(gather))
+                ends[label] = f"{name}.rest"
+            if gather and text is not None:
+                number += 1
+                parts |= gather.parts
+                written += text
+            else:
+                written.append(line)
+        if not parts:
+            return function[0]
+        return "\n".join(_without_unused([_from_ends(line, ends) for line in written], parts))
+
+    rewritten = FUNCTION.sub(in_function, ir)
+    return "\n".join([rewritten, *sorted(declarations), ""]) if declarations else rewritten
+
+
+def _is_permuted(gather: Gather, target: Target) -> bool:
+    """Whether `target` has an instruction that permutes such vectors."""
+    permutation = _PERMUTATIONS.get((gather.bits, gather.lanes))
+    x86 = target.architecture == "x86-64"
+    return x86 and permutation is not None and target.vector_bytes >= permutation.vector_bytes
+
+
+def _known(gather: Gather, name: str) -> list[str] | None:
+    """The lines that load a gather whose elements are at known distances from each other; None if they are far."""
+    first, last = min(gather.constants), max(gather.constants)
+    span = last - first
+    half = min(gather.lanes, 1 << ((span + 1).bit_length() - 1))
+    if span >= 2 * half or half < _FEWEST:
+        return None
+    n, index = f"%{name}", gather.index_type
+    lane = gather.constants.index(first)
+    # An element that both halves have is taken from the first one.
+    order = (c - first if c - first < half else c - last + 2 * half - 1 for c in gather.constants)
+    mask = ", ".join(f"i32 {source}" for source in order)
+    piece = f"<{half} x {gather.type}>"
+    return [
+        f"  {n}.first = extractelement <{gather.lanes} x {index}> {gather.indices}, i64 {lane}",
+        *_loads(gather, n, f"{n}.first", str(span - half + 1), half),
+        f"  {gather.result} = shufflevector {piece} {n}.low, {piece} {n}.high, <{gather.lanes} x i32> <{mask}>",
+    ]
+
+
+def _loads(gather: Gather, name: str, first: str, further: str, piece: int) -> list[str]:
+    """The lines that load a piece of so many elements from index `first` on, and another one `further` on."""
+    index, type_ = gather.index_type, gather.type
+    widened = f"sext i32 {first} to i64" if index == "i32" else f"bitcast i64 {first} to i64"
+    return [
+        f"  {name}.first64 = {widened}",
+        f"  {name}.p = getelementptr inbounds {type_}, ptr {gather.base}, i64 {name}.first64",
+        f"  {name}.q = getelementptr inbounds {type_}, ptr {name}.p, i64 {further}",
+        f"  {name}.low = load <{piece} x {type_}>, ptr {name}.p, {gather.notes}",
+        f"  {name}.high = load <{piece} x {type_}>, ptr {name}.q, {gather.notes}",
+    ]
+
+
+def _found(gather: Gather, name: str) -> list[str]:
+    """The lines that load a gather, and find out how far its elements are from each other: the blocks `name`."""
+    lanes, index, n = gather.lanes, gather.index_type, f"%{name}"
+    vector, indices = f"<{lanes} x {gather.type}>", f"<{lanes} x {index}>"
+    # Two halves of a vector, or two vectors.
+    forms = [(f"{name}.half", lanes // 2)]
+    if _PERMUTATIONS[gather.bits, gather.lanes].two:
+        forms.append((f"{name}.whole", lanes))
+    blocks: list[str] = []
+    for form, piece in forms:
+        f = f"%{form}"
+        blocks += [
+            f"  {f}.further = sub {index} {n}.span, {piece - 1}",
+            f"  {f}.fits = icmp ule {index} {f}.further, {piece}",
+            f"  {f}.near = and i1 {n}.between, {f}.fits",
+            f"  br i1 {f}.near, label {f}, label {f}.else",
+            "",
+            f"{form}:",
+            *_pieces(gather, name, form, piece),
+            f"  br label {n}.rest",
+            "",
+            f"{form}.else:",
+        ]
+    values = ", ".join(f"[ %{form}.value, %{form} ]" for form, _ in forms)
+    return [
+        f"  {n}.first = extractelement {indices} {gather.indices}, i64 0",
+        f"  {n}.last = extractelement {indices} {gather.indices}, i64 {lanes - 1}",
+        f"  {n}.span = sub {index} {n}.last, {n}.first",
+        *_splat(f"{n}.firsts", f"{n}.first", lanes, index),
+        *_splat(f"{n}.spans", f"{n}.span", lanes, index),
+        f"  {n}.from = sub {indices} {gather.indices}, {n}.firsts",
+        f"  {n}.outside = icmp ugt {indices} {n}.from, {n}.spans",
+        f"  {n}.bits = bitcast <{lanes} x i1> {n}.outside to i{lanes}",
+        f"  {n}.between = icmp eq i{lanes} {n}.bits, 0",
+        *blocks,
+        *_one_by_one(gather, name),
+        f"  br label {n}.rest",
+        "",
+        f"{name}.rest:",
+        f"  {gather.result} = phi {vector} {values}, [ {n}.v{lanes - 1}, %{forms[-1][0]}.else ]",
+    ]
+
+
+def _pieces(gather: Gather, name: str, form: str, piece: int) -> list[str]:
+    """The lines that load two pieces of so many elements, and put those of the gather in order."""
+    lanes, index, type_ = gather.lanes, gather.index_type, gather.type
+    n, f, indices, bits = f"%{name}", f"%{form}", f"<{lanes} x {index}>", gather.bits
+    words, permutation = f"<{lanes} x i{bits}>", _PERMUTATIONS[bits, lanes]
+    low, high = f"<{piece} x {type_}> {f}.low", f"<{piece} x {type_}> {f}.high"
+    if piece < lanes:
+        side_by_side = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        operands = [
+            f"  {f}.both = shufflevector {low}, {high}, <{lanes} x i32> <{side_by_side}>",
+            f"  {f}.words = bitcast <{lanes} x {type_}> {f}.both to {words}",
+        ]
+        call = f"{permutation.one}({words} {f}.words, {words} {f}.order)"
+    else:
+        operands = [f"  {f}.lows = bitcast {low} to {words}", f"  {f}.highs = bitcast {high} to {words}"]
+        call = f"{permutation.two}({words} {f}.lows, {words} {f}.order, {words} {f}.highs)"
+    return [
+        f"  {f}.further64 = {_resize(int(index[1:]), 64)} {index} {f}.further to i64",
+        *_loads(gather, f, f"{n}.first", f"{f}.further64", piece),
+        *operands,
+        # What is behind the first piece is in the second one, which begins `further` on.
+        f"  {f}.less = sub {index} {piece}, {f}.further",
+        *_splat(f"{f}.lesses", f"{f}.less", lanes, index),
+        f"  {f}.second = icmp uge {indices} {n}.from, splat ({index} {piece})",
+        f"  {f}.moved = add {indices} {n}.from, {f}.lesses",
+        f"  {f}.lane = select <{lanes} x i1> {f}.second, {indices} {f}.moved, {indices} {n}.from",
+        f"  {f}.order = {_resize(int(index[1:]), bits)} {indices} {f}.lane to {words}",
+        f"  {f}.permuted = call {words} {call}",
+        f"  {f}.value = bitcast {words} {f}.permuted to <{lanes} x {type_}>",
+    ]
+
+
+def _resize(bits: int, wanted: int) -> str:
+    return "trunc" if bits > wanted else "zext" if bits < wanted else "bitcast"
+
+
+def _one_by_one(gather: Gather, name: str) -> Iterator[str]:
+    n, vector = f"%{name}", f"<{gather.lanes} x {gather.type}>"
+    for lane in range(gather.lanes):
+        before = f"{n}.v{lane - 1}" if lane else "poison"
+        yield f"  {n}.i{lane} = extractelement <{gather.lanes} x {gather.index_type}> {gather.indices}, i64 {lane}"
+        if gather.index_type == "i32":
+            yield f"  {n}.w{lane} = sext i32 {n}.i{lane} to i64"
+        offset = f"{n}.w{lane}" if gather.index_type == "i32" else f"{n}.i{lane}"
+        yield f"  {n}.p{lane} = getelementptr inbounds {gather.type}, ptr {gather.base}, i64 {offset}"
+        yield f"  {n}.e{lane} = load {gather.type}, ptr {n}.p{lane}, {gather.notes}"
+        yield f"  {n}.v{lane} = insertelement {vector} {before}, {gather.type} {n}.e{lane}, i64 {lane}"
+
+
+def _splat(result: str, value: str, lanes: int, type_: str) -> list[str]:
+    vector = f"<{lanes} x {type_}>"
+    return [
+        f"  {result}.0 = insertelement {vector} poison, {type_} {value}, i64 0",
+        f"  {result} = shufflevector {vector} {result}.0, {vector} poison, <{lanes} x i32> zeroinitializer",
+    ]
+
+
+def _declarations(gather: Gather) -> list[str]:
+    words, permutation = f"<{gather.lanes} x i{gather.bits}>", _PERMUTATIONS[gather.bits, gather.lanes]
+    two = [f"declare {words} {permutation.two}({words}, {words}, {words})"] if permutation.two else []
+    return [f"declare {words} {permutation.one}({words}, {words})", *two]
+
+
+def _from_ends(line: str, ends: Mapping[str, str]) -> str:
+    """A line to which control comes from the last part of each block that was cut."""
+    if " = phi " not in line or not ends:
+        return line
+    return _SOURCE.sub(lambda source: f"%{ends.get(source[1], source[1])} ]", line)
+
+
+def _without_unused(lines: list[str], parts: set[str]) -> list[str]:
+    """Lines without those of the values `parts` that nothing uses any more."""
+    uses = Counter(name for line in lines for name in set(_NAME.findall(line.partition(" = ")[2] or line)))
+    kept: list[str] = []
+    for line in reversed(lines):
+        found = DEFINITION.match(line)
+        if found and found["result"] in parts and not uses[found["result"]]:
+            uses.subtract(set(_NAME.findall(found["value"])))
+        else:
+            kept.append(line)
+    return kept[::-1]
