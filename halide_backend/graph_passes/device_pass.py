@@ -22,7 +22,7 @@ from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.sums_at_one_place import sum_at_one_place
 from halide_backend.graph_passes.templates import render_for_own_backend
-from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps
+from halide_backend.graph_passes.two_step_reductions import reduce_columns_first, reduce_in_two_steps
 from halide_backend.products.choice import Choice
 from halide_backend.selection import is_selected
 
@@ -52,6 +52,7 @@ class DevicePass(CustomGraphModulePass):
             compute_depthwise_gradients(graph)
             choose_convolution_layouts(graph)
             store_what_filters_read(graph)
+            reduce_columns_first(graph, self._kind.name)
         else:
             leave_out_cuda_graphs(graph)
             choose_even_splits()

@@ -10,7 +10,7 @@ channels of a group in channels-last order each thread would read a part of a se
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import getitem
 from typing import Any
 
@@ -41,14 +41,34 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 def reduce_in_two_steps(graph: GraphModule, device: str) -> None:
     """Rewrite such reductions of tensors on devices of type `device`."""
+    _rewrite(graph, device, lambda value, dims, results: _line(value, dims, results) or _columns(value, dims, results))
+
+
+def reduce_columns_first(graph: GraphModule, device: str) -> None:
+    """Rewrite those alone that read a few columns of each group, where their number is a size of the call.
+
+    A known number of columns is computed side by side with those of the other groups as it is, if the rules of CPUs
+    choose the loops (`schedule/cpu/grouped_columns.py`).
+    """
+
+    def first(value: Any, dims: list[int], results: int) -> list[int]:
+        rest = _columns(value, dims, results)
+        return [] if all(isinstance(value.shape[dim], int) for dim in dims if dim not in rest) else rest
+
+    _rewrite(graph, device, first)
+
+
+def _rewrite(graph: GraphModule, device: str, first: Callable[[Any, list[int], int], list[int]]) -> None:
+    """Do the reductions of tensors on devices of type `device` in two steps: first those over the dimensions that
+    `first` finds for an operand, the dimensions that are reduced and the number of results, if any."""
     for node in graph.graph.find_nodes(op="call_function", target=_aten.sum.dim_IntList):
-        if dims := _first(node, device):
+        if dims := _first(node, device, first):
             with graph.graph.inserting_before(node):
                 node.replace_all_uses_with(_sum(node, dims))
             graph.graph.erase_node(node)
     for node in graph.graph.find_nodes(op="call_function", target=_aten.var_mean.correction):
         exact = node.kwargs.get("correction") == 0 and node.meta["val"][0].dtype not in _NARROW
-        if exact and (dims := _first(node, device)):
+        if exact and (dims := _first(node, device, first)):
             with graph.graph.inserting_before(node):
                 results = _var_mean(node, dims)
             for part in list(node.users):
@@ -64,13 +84,13 @@ def _dimensions(node: Any) -> list[int]:
     return sorted(dimensions[dim] for dim in dims or dimensions)
 
 
-def _first(node: Any, device: str) -> list[int]:
+def _first(node: Any, device: str, first: Callable[[Any, list[int], int], list[int]]) -> list[int]:
     """The dimensions to reduce first; [] if one step is as good."""
     value, dims = _read(node.args[0]), _dimensions(node)
     if value.device.type != device:
         return []
     results = math.prod(hint(size) for dim, size in enumerate(value.shape) if dim not in dims)
-    return _line(value, dims, results) or _columns(value, dims, results)
+    return first(value, dims, results)
 
 
 def _read(node: Any) -> Any:

@@ -12,7 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from halide_backend.graph_passes.two_step_reductions import reduce_in_two_steps
+from halide_backend.graph_passes.two_step_reductions import reduce_columns_first, reduce_in_two_steps
+from halide_backend.inspection.compiled import compile_for
 
 Function = Callable[[Tensor], Any]
 
@@ -182,3 +183,42 @@ def test_sizes_that_only_the_call_knows_stay() -> None:
     graph = make_fx(lambda x: x[x[:, 0, 0] > 0].sum((0, 2)), tracing_mode="symbolic")(values(300, 3, 100))
     reduce_in_two_steps(graph, "cpu")
     assert reductions(graph) == [[0, 2]]
+
+
+def in_groups(x: Tensor) -> tuple[Tensor, ...]:
+    """Sums, variances and means of two channels each of a tensor in channels-last."""
+    groups = x.permute(0, 3, 1, 2).reshape(x.shape[0], 4, x.shape[3] // 4, x.shape[1] * x.shape[2])
+    return (groups.sum((2, 3)), *torch.var_mean(groups, (2, 3), correction=0, keepdim=True))
+
+
+def test_columns_first_where_their_number_is_a_size() -> None:
+    graph = make_fx(in_groups, tracing_mode="symbolic")(values(3, 10, 9, 8))
+    reduce_columns_first(graph, "cpu")
+    graph.recompile()
+    assert reductions(graph) == [[3], [2, 3], [3], [2, 3], [2, 3]]
+    other = values(2, 15, 20, 12)
+    for got, want in zip(graph(other), in_groups(other.double()), strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
+
+
+def test_a_known_number_of_columns_stays() -> None:
+    with FakeTensorMode() as mode:
+        graph = make_fx(in_groups)(mode.from_tensor(values(3, 10, 9, 8)))
+    reduce_columns_first(graph, "cpu")
+    assert reductions(graph) == [[2, 3], [2, 3]]
+
+
+def test_lines_stay_where_columns_alone_are_wanted() -> None:
+    graph = make_fx(lambda x: x.sum((0, 2, 3)), tracing_mode="symbolic")(values(40, 8, 14, 14))
+    reduce_columns_first(graph, "cpu")
+    assert reductions(graph) == [[0, 2, 3]]
+
+
+def test_a_group_norm_of_dynamic_sizes_is_eagers() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.nn.functional.group_norm(x, 4)
+
+    compiled = compile_for("halide_backend", function, dynamic=True)
+    for shape in ((2, 12, 9, 11), (3, 20, 6, 5)):
+        x = values(*shape).to(memory_format=torch.channels_last)
+        torch.testing.assert_close(compiled(x), function(x.double()).float(), rtol=1e-5, atol=1e-5)
