@@ -60,6 +60,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), metavar="S", help="begin no case after this time"
     )
+    parser.add_argument(
+        "--recorded",
+        default="",
+        metavar="FILE",
+        help="run the kernels of FILE instead, which benchmarks/record_kernels.py took from models; they have one size",
+    )
     parser.add_argument("--json", default="", metavar="FILE", help="write every sample to FILE")
     parser.add_argument("--plot", default="", metavar="FILE", help="draw the ratios (needs matplotlib)")
     parser.set_defaults(run=_run)
@@ -82,5 +88,6 @@ def _run(asked: argparse.Namespace) -> int:
         held_back=asked.held_back,
         json_file=asked.json,
         plot_file=asked.plot,
+        recorded=asked.recorded,
     )
     return suite.show(request) if asked.list else suite.run(request)

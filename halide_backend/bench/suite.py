@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from halide_backend import terminal
-from halide_backend.bench import summary
+from halide_backend.bench import recorded, summary
 from halide_backend.bench.case import Case, Selection, cases
 from halide_backend.bench.contestants import ITSELF, Contestants
 from halide_backend.bench.control import LEAST, Control, control
@@ -35,6 +35,7 @@ class Request:
         seconds: time after which no case begins. threads: of kernels on a CPU; torch's default if 0.
         held_back: whether the figures of held-back cases are shown one by one.
         json_file, plot_file: where to write; nowhere if empty.
+        recorded: a file of recorded kernels, which are run instead of the suite's; the suite's if empty.
     """
 
     device: str
@@ -46,6 +47,7 @@ class Request:
     held_back: bool = False
     json_file: str = ""
     plot_file: str = ""
+    recorded: str = ""
 
 
 def show(request: Request) -> int:
@@ -111,9 +113,10 @@ def _chosen(request: Request) -> list[Case]:
     """The cases of a request.
 
     Raises:
-        HalideBackendError: there are none.
+        HalideBackendError: there are none, or the file of recorded kernels cannot be read.
     """
-    if chosen := list(cases(GROUPS, request.device, request.selection)):
+    groups = recorded.groups(recorded.read(Path(request.recorded)), request.device) if request.recorded else GROUPS
+    if chosen := list(cases(groups, request.device, request.selection)):
         return chosen
     raise HalideBackendError("no case is selected", where="bench", cure="`halide-backend bench --list` shows all.")
 

@@ -6,14 +6,14 @@ import json
 import logging
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._inductor.virtualized import V
 
-from halide_backend.capture.kernel_group import KernelGroup
+from halide_backend.capture.kernel_group import Captured, KernelGroup
 from halide_backend.kernel_records.journal import journal
 from halide_backend.kernel_records.origin import Origin
 from halide_backend.kernel_records.record import KernelRecord, Neighbour
@@ -21,6 +21,9 @@ from halide_backend.program.loop_program import LoopProgram
 from halide_backend.refusals import Refusal
 
 log = logging.getLogger("halide_backend")
+
+#: Called with each pipeline that is launched, while its graph is being compiled, and the name of the launch.
+listeners: list[Callable[[Captured, str], None]] = []
 
 #: Refused neighbours that are remembered for one node of a graph, and that a kernel is told of.
 _ASKED, _TOLD = 32, 16
@@ -75,6 +78,8 @@ class KernelNotes:
             )
             journal.captured(record, compilation.build)
             _trace(record)
+            for listener in listeners:
+                listener(captured, name)
 
     def left(
         self, nodes: Sequence[Any], name: str, backend: str, reason: Refusal, program: LoopProgram | None = None

@@ -104,6 +104,7 @@ def test_the_list_names_cases_and_what_is_held_back(capsys: pytest.CaptureFixtur
         (["--against", "triton"], "no triton backend for cpu"),
         (["--target", "avx2"], "eager and GPUs run what they have"),
         (["--only", "nothing like that"], "no case is selected"),
+        (["--recorded", "missing.json"], "no kernels can be read"),
     ],
 )
 def test_what_cannot_be_run_is_refused(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
