@@ -43,7 +43,7 @@ class Kernel:
         fixed: whether its operands are the same at all sizes; it runs once then.
         compared: whether eager has the same result (no random numbers).
         timed: whether its time means anything: not that of a few elements.
-        gathers: its first operand is a table of which it reads no more than it writes.
+        gathers: it has tables among its operands, of which it reads no more than it writes.
     """
 
     name: str

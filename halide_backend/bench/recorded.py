@@ -61,7 +61,8 @@ class RecordedKernel:
         """What the benchmark runs on `device`."""
         operands: Maker = lambda make: tuple(operand.tensor(make.device) for operand in self.operands)  # noqa: E731
         name = f"{self.model}_{self.name}_{self.digest[:8]}"
-        return Kernel(name, _function(self.source, name, device), operands, (self.dtype,), fixed=True)
+        gathers = any(operand.below for operand in self.operands)
+        return Kernel(name, _function(self.source, name, device), operands, (self.dtype,), fixed=True, gathers=gathers)
 
 
 def write(kernels: Iterable[RecordedKernel], path: Path) -> None:

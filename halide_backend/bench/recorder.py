@@ -9,6 +9,9 @@ from operator import getitem
 from typing import Any
 
 import torch
+from torch._inductor import ir
+from torch._inductor.lowering import fallbacks
+from torch._inductor.virtualized import V
 from torch.fx import Graph, Node
 
 from halide_backend.bench.recorded import Operand, RecordedKernel
@@ -17,6 +20,11 @@ from halide_backend.capture.kernel_group import Captured
 from halide_backend.program.serialization import digest
 
 _aten = torch.ops.aten
+
+#: Views, but for the one that is a copy where there is no view.
+_VIEWS = (_aten.reshape.default, _aten._unsafe_view.default)
+
+_CONTIGUOUS = {"memory_format": torch.contiguous_format}
 
 #: Characters of what Inductor calls a kernel by.
 _NAME = 40
@@ -67,7 +75,7 @@ def function_of(nodes: Sequence[Any], removed: Iterable[str]) -> tuple[str, tupl
     Raises:
         NoFunction: see there.
     """
-    inside = {origin for node in nodes for origin in node.node.get_origins()}
+    inside = {origin for node in nodes for origin in node.node.get_origins()} - _of_libraries()
     graph, copies, operands = Graph(), dict[Node, Node](), list[Operand]()
     outputs = _stored(nodes, removed, inside)
     needed = _needed(outputs, inside)
@@ -78,9 +86,19 @@ def function_of(nodes: Sequence[Any], removed: Iterable[str]) -> tuple[str, tupl
     for node in needed:
         if node not in copies:
             copies[node] = graph.node_copy(node, lambda argument: copies[argument])
+    # What only copies an operand to another layout would be a view of it, and no kernel.
+    for node in outputs:
+        if not _is_computed(node, inside):
+            copies[node] = graph.call_function(_aten.clone.default, (copies[node],), _CONTIGUOUS)
     graph.output(tuple(copies[node] for node in outputs))
     source = re.sub(r"; +\w+(?: = \w+)* = None", "", graph.python_code("self").src)
-    return source.strip().replace("def forward(self, ", "def forward(") + "\n", tuple(operands)
+    return re.sub(r"(?m)^def forward\(self(?:, )?", "def forward(", source.strip()) + "\n", tuple(operands)
+
+
+def _of_libraries() -> set[Node]:
+    """The nodes of the FX graph that libraries compute: kernels that read their results have them as origins, too."""
+    origins = {each.get_origin_node() for each in V.graph.operations if isinstance(each, ir.ExternKernel)}
+    return origins | {node for node in V.graph.module.graph.nodes if node.target in fallbacks}
 
 
 def _stored(nodes: Sequence[Any], removed: Iterable[str], inside: set[Node]) -> list[Node]:
@@ -104,7 +122,10 @@ def _is_inside(node: Node, inside: set[Node]) -> bool:
     Raises:
         NoFunction: it changes an operand, or draws random numbers.
     """
-    if node.op != "call_function" or not (node in inside or (node.target is getitem and node.args[0] in inside)):
+    if node.op != "call_function":
+        return False
+    computed = node.args[0] if node.target is getitem else node
+    if computed not in inside:
         return False
     schema = getattr(node.target, "_schema", None)
     if schema is not None and schema.is_mutable:
@@ -112,6 +133,15 @@ def _is_inside(node: Node, inside: set[Node]) -> bool:
     if "inductor" in str(node.target) or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise NoFunction("draws random numbers")
     return True
+
+
+def _is_computed(node: Node, inside: set[Node]) -> bool:
+    """Whether `node` is more than a view of an operand."""
+    while _is_inside(node, inside):
+        if not (getattr(node.target, "is_view", False) or node.target in _VIEWS):
+            return True
+        (node, *_) = node.all_input_nodes
+    return False
 
 
 def _needed(outputs: Iterable[Node], inside: set[Node]) -> list[Node]:

@@ -30,11 +30,11 @@ class Operations(TorchDispatchMode):
 
 
 def bytes_moved(arguments: Sequence[Tensor], results: Any, *, gathers: bool) -> int:
-    """Bytes of all elements read and written once; of a table that is gathered from, as many as the results'."""
+    """Bytes of all elements read and written once; of tables that are gathered from, no more than the results'."""
     read: list[int] = [a.numel() * a.element_size() for a in arguments]
     written: int = sum(r.numel() * r.element_size() for r in tensors(results))
     if gathers:
-        read[0] = min(read[0], written)
+        read = [min(size, written) for size in read]
     return sum(read) + written
 
 

@@ -63,6 +63,28 @@ def test_the_mean_that_a_kernel_stores_is_a_result() -> None:
     assert [(6, 1), (6, 1), (6, 40)] in shapes
 
 
+def test_a_kernel_without_operands() -> None:
+    kernel = the_kernel(kernels_of(lambda: torch.arange(30).square()))
+    (squares,) = kernel.kernel("cpu").function()
+    assert squares.tolist() == [n * n for n in range(30)]
+
+
+def test_what_a_library_computes_is_an_operand() -> None:
+    x = torch.randn(1, 2, 5, 8)
+    recorder = kernels_of(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x).exp(), x)
+    kernel = the_kernel(recorder)
+    assert "attention" not in kernel.source
+    assert [operand.shape for operand in kernel.operands] == [(1, 2, 5, 8)]
+
+
+def test_a_copy_in_another_layout_is_one() -> None:
+    x = torch.randn(3, 4, 5)
+    kernel = the_kernel(kernels_of(lambda x: x.transpose(0, 2).contiguous(), x))
+    (copy,) = kernel.kernel("cpu").function(x)
+    assert copy.is_contiguous()
+    torch.testing.assert_close(copy, x.transpose(0, 2), rtol=0, atol=0)
+
+
 def test_equal_programs_are_one_kernel() -> None:
     x = torch.randn(6, 40)
     recorder = Recorder()
