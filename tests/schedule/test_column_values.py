@@ -1,41 +1,49 @@
-"""Which values of columns are computed once for all rows on a CPU."""
+"""Which values of columns are computed once for all rows on a CPU, and which of short rows in vectors of rows."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
+from halide_backend.inspection.compiled import compile_for
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
-from halide_backend.schedule.mapping.materialise import column_values
+from halide_backend.schedule.mapping.materialise import column_values, row_values
 
 COLUMNS = Axis("x1", 40, 40)
+MANY = Axis("x1", 80, 80)
 
 
-def program(operation: str, *, rows: int = 64, along: str = "x1", reduced: bool = False) -> LoopProgram:
+def program(
+    operation: str, *, rows: int = 64, along: str = "x1", reduced: bool = False, columns: Axis = COLUMNS
+) -> LoopProgram:
     """x * operation(y) for a matrix x and a vector y of its columns (or, `along` x0, of its rows); or its sum over the
     rows."""
     outer = Axis("x0", rows, rows)
-    index = COLUMNS.symbol + 40 * outer.symbol
+    index = columns.symbol + columns.hint * outer.symbol
     values: list[Value] = []
 
     def add(operation: str, operands: tuple[int, ...] = (), attribute: object = None) -> int:
         values.append(Value.of(operation, "float32", operands, attribute, values))
         return len(values) - 1
 
-    vector = add("load", (), Load("in_ptr1", (COLUMNS if along == "x1" else outer).symbol))
+    vector = add("load", (), Load("in_ptr1", (columns if along == "x1" else outer).symbol))
     matrix = add("load", (), Load("in_ptr0", index))
     product = add("mul", (matrix, add(operation, (vector,))))
-    nest = Nest((outer, COLUMNS))
+    nest = Nest((outer, columns))
     if reduced:
         product = add("reduction", (product,), Reduction("sum", (outer,), None))
-        index, nest = COLUMNS.symbol, Nest((COLUMNS,))
+        index, nest = columns.symbol, Nest((columns,))
     return LoopProgram(
-        inputs=(Buffer("in_ptr0", "float32", 40 * rows, 0), Buffer("in_ptr1", "float32", max(40, rows), 1)),
+        inputs=(
+            Buffer("in_ptr0", "float32", columns.hint * rows, 0),
+            Buffer("in_ptr1", "float32", max(columns.hint, rows), 1),
+        ),
         sizes=(),
-        outputs=(Buffer("out_ptr0", "float32", 40 if reduced else 40 * rows, 2),),
+        outputs=(Buffer("out_ptr0", "float32", columns.hint if reduced else columns.hint * rows, 2),),
         values=tuple(values),
         stores=(Store("out_ptr0", index, product, nest, None),),
         checks=(),
-        outer=(COLUMNS,) if reduced else (outer, COLUMNS),
+        outer=(columns,) if reduced else (outer, columns),
     )
 
 
@@ -56,3 +64,34 @@ def test_divisions_and_functions_are(operation: str) -> None:
 )
 def test_others_are_not(other: LoopProgram) -> None:
     assert column_values(other) == frozenset()
+
+
+def test_divisions_and_functions_of_short_rows_are() -> None:
+    assert row_values(program("exp", along="x0")) == {2}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        program("neg", along="x0"),
+        program("exp", along="x0", rows=4),  # not a vector of rows
+        program("exp", along="x0", columns=MANY),  # a row is long
+        program("exp"),  # of a column
+        program("exp", along="x0", reduced=True),  # a step of a sum
+    ],
+    ids=["negative", "few rows", "long rows", "column", "sum"],
+)
+def test_other_values_of_rows_are_not(other: LoopProgram) -> None:
+    assert row_values(other) == frozenset()
+
+
+@pytest.mark.parametrize(("channels", "side"), [(48, 4), (30, 4), (48, 8), (7, 3)])
+def test_gates_and_statistics_of_small_images_are_eagers(channels: int, side: int) -> None:
+    def gated(x: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+        return x * gate.sigmoid(), mean, (variance + 1e-5).rsqrt()
+
+    arguments = torch.randn(4, channels, side, side), torch.randn(4, channels, 1, 1)
+    found = compile_for("halide_backend", gated).call(*arguments)
+    for got, wanted in zip(found, gated(*(each.double() for each in arguments)), strict=True):
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)

@@ -500,3 +500,53 @@ def test_rows_are_unrolled_with_what_is_inlined_into_them_in_mind(work: int, unr
     output = Stage("out", Role.OUTPUT, inlined.loops, calls=("inlined",), contiguous={"x2": 64})
     schedule = steps_of(StageGraph((inlined, output), ("x0", "x1", "x2")), 64)
     assert (Unroll("out", "x1_u") in schedule) is unrolled
+
+
+@pytest.mark.parametrize(
+    ("rows", "work", "across"),
+    [
+        (64, 40, True),
+        (64, 5, False),  # a mean of each row: what is computed is little
+        (60, 40, False),  # the last vector of rows would have guards
+    ],
+)
+def test_what_short_rows_are_reduced_to_goes_on_in_vectors(rows: int, work: int, across: bool) -> None:
+    operand, total, output = (
+        replace(stage, loops=stage.loops[:-1] + loops(("x0", rows))) for stage in reduction("x1").stages
+    )
+    schedule = steps_of(StageGraph((operand, total, replace(output, work=work)), ("x0",)), 64)
+    assert (Vectorize("out", "x0_v") in schedule) is across
+    inside = {step.consumer for step in schedule if isinstance(step, ComputeAt) and step.func.startswith("total_lanes")}
+    assert inside == {"total" if across else "out"}
+
+
+def test_long_rows_are_reduced_one_by_one() -> None:
+    stages = [
+        replace(
+            stage,
+            loops=tuple(replace(loop, extent=5000) if loop.axis == "x1" else loop for loop in stage.loops),
+            updates=tuple(replace(loop, extent=5000) for loop in stage.updates),
+            work=40,
+        )
+        for stage in reduction("x1").stages
+    ]
+    assert Vectorize("out", "x0_v") not in steps_of(StageGraph(tuple(stages), ("x0",)), 64)
+
+
+@pytest.mark.parametrize(
+    ("facts", "extent", "vector_bytes", "lanes"),
+    [
+        ({"work": 40}, 4096, 64, 32),
+        ({"work": 20}, 4096, 64, 16),
+        ({"work": 40, "gathers": True}, 4096, 64, 16),
+        ({"work": 40, "cases": True}, 4096, 64, 16),
+        ({"work": 40}, 128, 64, 16),  # half of the vectors of a short row would be empty
+        ({"work": 40}, 4096, 32, 8),  # 16 registers hold one vector of each value
+    ],
+)
+def test_long_formulas_are_computed_for_two_registers(
+    facts: dict[str, Any], extent: int, vector_bytes: int, lanes: int
+) -> None:
+    output = Stage("out", Role.OUTPUT, loops(("x0", extent)), contiguous={"x0": 4 * extent}, **facts)
+    schedule = steps_of(StageGraph((output,), ("x0",)), vector_bytes)
+    assert [step.factor for step in schedule if isinstance(step, Split) and step.inner == "x0_i_v"] == [lanes]

@@ -18,7 +18,7 @@ from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
 from halide_backend.schedule.cpu.specialized import specialized
-from halide_backend.schedule.cpu.stored import is_of_columns, is_stored, stored, stored_once
+from halide_backend.schedule.cpu.stored import is_of_few, is_stored, stored, stored_once
 from halide_backend.schedule.cpu.transposes import transposes
 from halide_backend.schedule.cpu.vector_reductions import reduce_in_lanes
 from halide_backend.schedule.device import Cpu
@@ -42,7 +42,7 @@ def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices
     nest = next((nest for nest in nests if nest is not None), Nest(()))
     steps = list(nest.steps)
     # What is the same along an outer axis is computed once, before the outputs, with all that it needs.
-    once = [stage for stage in graph.stages if is_of_columns(kernel, stage) and is_stored(kernel, stage)]
+    once = [stage for stage in graph.stages if is_of_few(kernel, stage) and is_stored(kernel, stage)]
     apart = kernel.invariant.union(stage.name for stage in kernel.behind(once))
     for stage in graph.stages:
         if stage in once:
@@ -83,6 +83,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         lanes=lanes,
         short=level is not None and all(is_short(kernel, loop, lanes) for loop in stage.updates),
         at=(level.parent, level.var) if level else None,
+        row=next((loop.name for loop in stage.loops if level and loop.axis == nest.across), ""),
         several=any(level is None or loop.axis not in kernel.graph.outer for loop in stage.loops),
         parallel=level is None and kernel.parallel,
         choices=kernel.choices,

@@ -35,6 +35,10 @@ COPY_WORK = 2
 #: faster than a guard, with 3 slower (docs/design/schedules.md).
 SHIFTED_WORK = 16
 
+#: Operations for each element from which on a processor has too little else to do while they wait for each other, and
+#: elements of a row of them; vector registers for two of each value.
+CHAIN_WORK, LONG_ROW, MANY_REGISTERS = 30, 256, 32
+
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
 VECTOR = Knob("vectors.bytes", (16, 32, 64, 128), "bytes of a vector; what is wider than a register takes several")
 INTERLEAVED = Knob(
@@ -63,7 +67,8 @@ class Nest:
     `around` has the loop of the parent along each axis around that, outermost first: the level at which what is read
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
     `storage` is the loop of one task, where the level is a loop inside it. `room` are, by axis, the elements that the
-    level computes at a time, if they are known whatever the sizes are.
+    level computes at a time, if they are known whatever the sizes are. `across` is the axis of the outputs' vectors
+    if these are of rows with one result each.
     """
 
     steps: tuple[Step, ...]
@@ -72,6 +77,7 @@ class Nest:
     threads: str = ""
     storage: Level | None = None
     room: Mapping[str, int] = field(default_factory=dict)
+    across: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,22 @@ class CpuKernel:
     def lanes(self, bits: int) -> int:
         """Elements of one vector: narrow types share the width of a 32-bit one, which they are computed in, unless they
         are only copied."""
-        width = self.choices.number(VECTOR, self.device.vector_bytes, "a register of the processor")
+        register, work = self.device.vector_bytes, self._work_of_long_chains
+        why = f"{work} operations one after another: two registers at a time" if work else "a register of the processor"
+        width = self.choices.number(VECTOR, 2 * register if work else register, why)
         return width * 8 // max(bits, 8 if self.copies else 32)
+
+    @cached_property
+    def _work_of_long_chains(self) -> int:
+        """The operations of a point of the one output if nothing but computing takes time, and it is long, else 0."""
+        if self.reduces or self.transposition is not None or len(self.outputs) != 1 or not self.outputs[0].loops:
+            return 0
+        if self.device.vector_registers < MANY_REGISTERS or any(
+            each.gathers or each.cases for each in self.graph.stages
+        ):
+            return 0
+        work, long = self.inlined_work(self.outputs[0]), self.outputs[0].loops[0].extent >= LONG_ROW
+        return work if work >= CHAIN_WORK and long else 0
 
     @cached_property
     def copies(self) -> bool:

@@ -1,4 +1,8 @@
-"""Rows in parallel, each row's loops vectorized along memory: softmax, layer norm, sums over the last dimension."""
+"""Rows in parallel, each row's loops vectorized along memory: softmax, layer norm, sums over the last dimension.
+
+Of short rows with one result each, what is made of what they were reduced to takes a good part of the time: it is
+computed for a vector of rows at a time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import math
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, is_short, loop_along, vectors
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.stage import Loop, Stage
+from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
 
 UNROLL = Knob("rows.unroll", (1, 2, 4), "vectors of a row of an output that are computed together")
@@ -15,11 +19,22 @@ PARTITION = Knob(
 )
 
 
+ACROSS = Knob("rows.across", (False, True), "vectors of rows with one result each, for what is made of it")
+
+#: Operations on what a row is reduced to, and elements of a row, between which they take a good part of the time.
+_RESULT_WORK, _SHORT = 12, 1024
+
+#: What a kernel of such rows has.
+_ROLES = {Role.INLINE, Role.REDUCTION, Role.OUTPUT}
+
+
 def rows(kernel: CpuKernel) -> Nest:
     """The rows of all outputs in one loop nest."""
     parent, outer = kernel.parent, kernel.outer
     work = max(1, kernel.work // math.prod(loop_along(parent, axis).extent for axis in outer))
     tasks = _tasks(kernel, work)
+    if across := _across(kernel):
+        return _results_in_vectors(kernel, across, tasks)
     steps: list[Step] = []
     for stage in kernel.outputs:
         inner = [loop for loop in stage.loops if loop.axis not in outer]
@@ -43,6 +58,40 @@ def rows(kernel: CpuKernel) -> Nest:
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in outer)
     return Nest(tuple(steps), level, around, tasks.axis, storage)
+
+
+def _across(kernel: CpuKernel) -> str:
+    """The axis of short rows with one result each if vectors run across them, else ""."""
+    graph, outer, lanes = kernel.graph, kernel.outer, kernel.lanes(32)
+    reductions = [stage for stage in graph.stages if stage.role is Role.REDUCTION]
+    alone = all({loop.axis for loop in stage.loops} == set(outer) for stage in (*kernel.outputs, *reductions))
+    if not (alone and outer and reductions and {stage.role for stage in graph.stages} <= _ROLES):
+        return ""
+    loop = loop_along(kernel.parent, outer[-1])
+    along = all(kernel.contiguous in {each.axis for each in stage.updates} for stage in reductions)
+    elements = max(math.prod(each.extent for each in stage.updates) for stage in reductions)
+    work = max(map(kernel.inlined_work, kernel.outputs))
+    whole = loop.fixed and loop.extent % lanes == 0 and all(stage.bits == 32 for stage in kernel.outputs)
+    if not (along and whole and elements <= _SHORT):
+        return ""
+    why = f"{work} operations on what {elements} elements are reduced to"
+    return outer[-1] if kernel.choices.flag(ACROSS, work >= _RESULT_WORK, why) else ""
+
+
+def _results_in_vectors(kernel: CpuKernel, across: str, tasks: Tasks) -> Nest:
+    """The loop nest of outputs in vectors along `across`, with the reductions of as many rows around each."""
+    parent, lanes, vectors_of = kernel.parent, kernel.lanes(32), f"{across}_o"
+    if tasks.axis == across:
+        tasks = Tasks(vectors_of, max(1, tasks.grain // lanes))
+    steps: list[Step] = []
+    for stage in kernel.outputs:
+        vector = vectors(stage.name, across, loop_along(stage, across).extent, lanes)
+        cut = tasks.cut(stage.name, (vectors_of, *reversed(kernel.outer[:-1])))
+        order = Reorder(stage.name, (vector.loops[0], *cut.loops))
+        steps += [*vector.steps, *cut.steps, order, *tasks.shared(stage.name)]
+    level = Level(parent.name, tasks.inner if tasks.axis == vectors_of else vectors_of)
+    steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+    return Nest(tuple(steps), level, across=across)
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, loop: Loop, vectors_of: str) -> list[Step]:

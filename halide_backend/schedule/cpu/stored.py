@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halide_backend.schedule.cpu.kernel import PARALLEL_WORK, CpuKernel, Nest, has, vectors
 from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.mapping.materialise import SHORT_ROW
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import BoundStorage, ComputeAt, ComputeRoot, Parallel, Reorder, Step, StoreAt
 
@@ -55,14 +56,15 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     return steps
 
 
-def is_of_columns(kernel: CpuKernel, stage: Stage) -> bool:
-    """Whether `stage` is shared, has the contiguous axis and no axis of the rows, and needs neither what is reduced nor
-    old values, which are read beside the output that overwrites them."""
-    if stage.role is not Role.SHARED:
+def is_of_few(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether `stage` is shared, has the contiguous axis and no axis of the rows, or is one of short rows, and needs
+    neither what is reduced nor old values, which are read beside the output that overwrites them."""
+    if stage.role is not Role.SHARED or not kernel.outputs or not stage.loops:
         return False
-    rows = [loop.axis for loop in kernel.parent.loops if not has(stage, loop.axis)] if kernel.outputs else []
+    missing = [loop for loop in kernel.parent.loops if not has(stage, loop.axis)]
     apart = all(each.role not in (Role.REDUCTION, Role.PRESERVED, Role.STAGED_LOAD) for each in kernel.behind([stage]))
-    return bool(rows) and has(stage, kernel.contiguous) and apart
+    rows = [loop for loop in missing if loop.axis == kernel.contiguous and loop.extent <= SHORT_ROW]
+    return bool(missing) and apart and (has(stage, kernel.contiguous) or bool(rows))
 
 
 def stored_once(kernel: CpuKernel, stage: Stage) -> list[Step]:

@@ -50,16 +50,18 @@ def reduce_in_lanes(
     lanes: int,
     short: bool,
     at: tuple[str, str] | None,
+    row: str,
     several: bool,
     parallel: bool,
     choices: Choices,
 ) -> list[Step]:
     """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`, without a loop if it is `short`.
 
-    `at` is the (consumer, variable) inside which it is computed, None for before everything else; `several` says that
+    `at` is the (consumer, variable) inside which it is computed, None for before everything else; `row` is the loop of
+    the reduction inside which each row is reduced by itself, if there are several of them there; `several` says that
     there is more than one result of it there; `parallel` shares the partial results of a long reduction among threads.
     """
-    found = _Lanes(stage, along, lanes, short, at, parallel, choices)
+    found = _Lanes(stage, along, lanes, short, at, row, parallel, choices)
     return [*found.steps, *found.storage] if several else found.steps
 
 
@@ -71,6 +73,7 @@ class _Lanes:
         lanes: int,
         short: bool,
         at: tuple[str, str] | None,
+        row: str,
         parallel: bool,
         choices: Choices,
     ) -> None:
@@ -82,6 +85,8 @@ class _Lanes:
         self.operators = stage.operators
         self._dimensions = {stage.name: tuple(loop.name for loop in stage.loops)}
         self._place(stage.name)
+        if row:
+            self.at = (stage.name, row)
         loop = next(loop for loop in stage.updates if loop.axis == along)
         if loop.extent < _SHORTEST:
             # A short loop has no room for accumulators, and one accumulator alone rounds as often as there are terms.

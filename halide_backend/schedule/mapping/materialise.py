@@ -25,6 +25,10 @@ _DIVISIONS = frozenset({"fmod", "reciprocal", "remainder", "rsqrt", "sqrt", "tru
 #: which on that pays.
 EXPENSIVE, _ROWS = _FUNCTIONS | _DIVISIONS, 8
 
+#: Elements of a row up to which what is computed once for the row takes a good part of the time: four vectors of
+#: AVX-512.
+SHORT_ROW = 64
+
 #: Operations of one expression, each counted as often as it is written: Halide's definition of a Func walks through all
 #: of them. A maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
 _LONGEST_EXPRESSION = 1000
@@ -65,23 +69,14 @@ def column_values(program: LoopProgram) -> frozenset[int]:
     """Values of the columns of an output with a division or a function behind them, which its rows have in common: of a
     channels-last normalization the reciprocal of a standard deviation. As the loop over columns is the innermost one,
     LLVM computes them again for each row."""
-    layouts = [output_layout(store, program).variables for store in program.stores]
-    most = max(map(len, layouts), default=0)
-    columns = {variables[0] for variables in layouts if len(variables) == most > 1}
+    columns = _columns(program)
     hints = {axis.name: axis.hint for axis in program.axes}
     expensive: list[bool] = []
     for value in program.values:
         own = value.operation in EXPENSIVE and not columns.isdisjoint(value.axes)
         ends = isinstance(value.attribute, Load | Reduction)
         expensive.append(not ends and (own or any(expensive[operand] for operand in value.operands)))
-    # Axes of what each value is used for, up to reductions, which have their rows inside their columns.
-    around: list[list[frozenset[str]]] = [[] for _ in program.values]
-    for store in program.stores:
-        around[store.value].append(frozenset(axis.name for axis in store.nest.iteration))
-    for position, value in reversed(list(enumerate(program.values))):
-        if around[position] and not isinstance(value.attribute, Reduction):
-            for operand in value.operands:
-                around[operand].append(value.axes)
+    around = _axes_around(program)
 
     def rows(own: frozenset[str], axes: frozenset[str]) -> int:
         return math.prod(hints[axis] for axis in axes - own) if own < axes else 1
@@ -91,6 +86,53 @@ def column_values(program: LoopProgram) -> frozenset[int]:
         for position, value in enumerate(program.values)
         if expensive[position] and any(rows(value.axes, axes) >= _ROWS for axes in around[position])
     )
+
+
+def row_values(program: LoopProgram) -> frozenset[int]:
+    """Values of the rows of an output with a division or a function behind them, and nothing that is reduced, where the
+    rows have few elements: the gates of the channels of small images. For each row they would be computed alone, which
+    takes as long as a vector of them."""
+    columns = _columns(program)
+    hints = {axis.name: axis.hint for axis in program.axes}
+    reduced: list[bool] = []
+    expensive: list[bool] = []
+    for value in program.values:
+        reduced.append(isinstance(value.attribute, Reduction) or any(reduced[operand] for operand in value.operands))
+        behind = any(expensive[operand] for operand in value.operands)
+        expensive.append((value.operation in EXPENSIVE or behind) and columns.isdisjoint(value.axes))
+
+    def short(own: frozenset[str], axes: frozenset[str]) -> bool:
+        along = columns & (axes - own)
+        return own < axes and bool(along) and math.prod(hints[axis] for axis in along) <= SHORT_ROW
+
+    around = _axes_around(program)
+    return frozenset(
+        position
+        for position, value in enumerate(program.values)
+        if expensive[position]
+        and not reduced[position]
+        and math.prod(hints[axis] for axis in value.axes) >= _ROWS
+        and any(short(value.axes, axes) for axes in around[position])
+    )
+
+
+def _columns(program: LoopProgram) -> set[str]:
+    """The innermost axes of the outputs with most axes."""
+    layouts = [output_layout(store, program).variables for store in program.stores]
+    most = max(map(len, layouts), default=0)
+    return {variables[0] for variables in layouts if len(variables) == most > 1}
+
+
+def _axes_around(program: LoopProgram) -> list[list[frozenset[str]]]:
+    """The axes of what each value is used for, up to reductions, which have their rows inside their columns."""
+    around: list[list[frozenset[str]]] = [[] for _ in program.values]
+    for store in program.stores:
+        around[store.value].append(frozenset(axis.name for axis in store.nest.iteration))
+    for position, value in reversed(list(enumerate(program.values))):
+        if around[position] and not isinstance(value.attribute, Reduction):
+            for operand in value.operands:
+                around[operand].append(value.axes)
+    return around
 
 
 def repeated_operands(program: LoopProgram) -> frozenset[int]:
