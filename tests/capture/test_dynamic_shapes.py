@@ -99,6 +99,23 @@ def test_a_size_that_is_data() -> None:
     assert halide_backend.stats()["native_kernels"] >= 1
 
 
+def test_a_check_of_no_points_does_not_fail() -> None:
+    """The largest of no conditions was the smallest int32, which is not zero: an IndexError without an index."""
+
+    def rows(x: Tensor, index: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        places = index[chosen.nonzero().squeeze(1)]
+        return x[places] * 2, 60 // places
+
+    x, index = torch.randn(5, 7), torch.tensor([1, 3, 4, 1])
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(rows, fullgraph=True)
+        for chosen in ((True, True, False, False), (False,) * 4, (True,) * 4):
+            mask = torch.tensor(chosen)
+            torch.testing.assert_close(compiled(x, index, mask), rows(x, index, mask))
+        with pytest.raises(IndexError):
+            compiled(x, index + 3, torch.tensor((True, False, True, True)))
+
+
 def test_symbolic_strides_and_offsets() -> None:
     halide_backend.reset_stats()
     compiled = torch.compile(lambda x: (x * 2 + 1, x.sum(0)), dynamic=True, fullgraph=True)

@@ -12,7 +12,7 @@ from halide_backend.schedule.stage import Loop, Role, Stage
 
 
 def write_status(builder: KernelBuilder[Axes]) -> Status:
-    """One int32 per check: the largest value of its condition anywhere."""
+    """One int32 per check: whether its condition is true anywhere, 0 where there are no points."""
     program = builder.program
     axes = {axis.name: axis for axis in program.axes}
     totals: list[str] = []
@@ -23,8 +23,8 @@ def write_status(builder: KernelBuilder[Axes]) -> Status:
         if loops:
             name = builder.unique_name("check")
             builder.func(name, Role.INLINE, loops, text, [check.condition])
-            over = Reduction("max", tuple(axes[loop.name] for loop in loops))
-            total, func = reduce_alone(builder, "failed", "max", name, loops, over, Value("", "int32"))
+            over = Reduction("any", tuple(axes[loop.name] for loop in loops))
+            total, func = reduce_alone(builder, "failed", "any", name, loops, over, Value("", "int32"))
             totals.append(total)
             calls.append(func)
         else:
