@@ -70,6 +70,9 @@ def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol,
     parts = (rest, *slopes.values())
     if not all(is_size(symbol) for part in parts for symbol in part.free_symbols):
         return None
+    rising = {symbol: _rises(slope) for symbol, slope in slopes.items()}
+    if None in rising.values():
+        return None
     found: list[tuple[float, Steps]] = []
     # Halide makes no cases of a loop that threads share, which the outermost one may be.
     for row in [symbol for symbol in list(slopes)[1:] if isinstance(symbol, AxisSymbol)]:
@@ -77,16 +80,24 @@ def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol,
         for symbol, slope in slopes.items():
             last = sympy.expand(slope * (_at_most(extents[symbol]) - 1))
             if symbol is not row:
-                rises = is_nonnegative(slope, {})
-                lowest, highest = (lowest, highest + last) if rises else (lowest + last, highest)
-        step = slopes[row]
-        before = _outside(lowest, step)
-        after = _outside(size - 1 - highest - step * (_at_most(extents[row]) - 1), step)
+                lowest, highest = (lowest, highest + last) if rising[symbol] else (lowest + last, highest)
+        # How far inside the first step is, from the end that a falling index begins at, and how far the last one.
+        first, last = (lowest, size - 1 - highest) if rising[row] else (size - 1 - highest, lowest)
+        step = slopes[row] if rising[row] else -slopes[row]
+        before = _outside(first, step)
+        after = _outside(last - step * (_at_most(extents[row]) - 1), step)
         if before is not None and after is not None:
             share = (before + after) / hint(extents[row])
             if share < _MOST_SHARE:
                 found.append((share, Steps(str(row), before, extent(extents[row] - after))))
     return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _rises(slope: sympy.Expr) -> bool | None:
+    """Whether an index rises by `slope`, or falls; None if that is not known."""
+    if is_nonnegative(slope, {}):
+        return True
+    return False if is_nonnegative(-slope, {}) else None
 
 
 def _at_most(size: Extent) -> Extent:
@@ -104,6 +115,9 @@ def _at_most(size: Extent) -> Extent:
 
 
 def _outside(room: sympy.Expr, step: sympy.Expr) -> int | None:
-    """After how many steps from the end of a loop, where there is `room` besides, an index is in range."""
+    """After how many steps from the end of a loop, where there is `room` besides, an index is in range.
+
+    With each step the room grows by `step`, which is not negative.
+    """
     counts = range(_MOST_OUTSIDE)
     return next((count for count in counts if is_nonnegative(sympy.expand(room + count * step), {})), None)

@@ -92,6 +92,13 @@ LOADS = [
     (9 * X + 3 * Y - 1, 9 * N, {X: N, Y: 3}, Steps("x1", 1, 3)),
     (9 * X + 5 * Y - 5, 9 * N, {X: N, Y: 2}, None),
     (N * X + Y - 1, N * M - 1, {X: M, Y: N}, ...),
+    # Rows, or what is in them, in the opposite order.
+    (N * N * X - N * Y + Z + N * N, M * N * N, {X: M, Y: N + 1, Z: N}, Steps("x1", 1, N + 1)),
+    (N * N * X - N * Y + Z + N * N - N, M * N * N, {X: M, Y: N + 1, Z: N}, Steps("x1", 0, N)),
+    (N * X - Y + N, M * N, {X: M, Y: N + 2}, Steps("x1", 1, N + 1)),
+    (N * N * X + N * Y - Z + N - 1, M * N * N, {X: M, Y: N, Z: N}, Steps("x1", 0, N)),
+    # Nobody knows which of the sizes is the larger one.
+    (N * N * X + (M - N) * Y + Z, M * N * N, {X: M, Y: N, Z: N}, None),
 ]
 
 
