@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from halide_backend.capture.canonical import canonical
 from halide_backend.capture.coordinates import Bound
 from halide_backend.capture.sizes import MAX_ELEMENTS, extent
 from halide_backend.errors import Unsupported
+from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.index import AxisSymbol, ValueSymbol
 from halide_backend.program.loop_program import (
     Axis,
     Buffer,
@@ -70,14 +73,15 @@ class ProgramBuilder:
         return position
 
     def number(self, position: int) -> float | int | None:
-        """The Python number behind a constant, looking through casts; None for anything else."""
+        """The Python number that a value is, None for anything else; looks through casts that keep it."""
         value = self.values[position]
-        while value.operation == "to_dtype":
-            value = self.values[value.operands[0]]
+        if value.operation == "to_dtype":
+            number = self.number(value.operands[0])
+            return None if number is None else _converted(number, value.dtype)
         if isinstance(value.attribute, Number):
-            return value.attribute.value
+            return math.nan if value.attribute.bits == "nan" else value.attribute.value
         if value.operation == "index" and isinstance(value.attribute, sympy.Integer):
-            return int(value.attribute)
+            return _converted(int(value.attribute), value.dtype)
         return None
 
     def check(self, condition: int, error: str, message: str) -> None:
@@ -112,14 +116,22 @@ class ProgramBuilder:
         )
 
     def index(self, position: int) -> sympy.Expr | None:
-        """The index expression behind a value, looking through casts; None for anything else."""
+        """The index expression that a value is, None for anything else; looks through casts that keep it.
+
+        In a narrower integer an index may have wrapped, and in a float been rounded.
+        """
         value = self.values[position]
-        while value.operation == "to_dtype":
-            value = self.values[value.operands[0]]
-        if value.operation == "index":
-            return value.attribute if isinstance(value.attribute, sympy.Expr) else None
-        number = self.number(position)
-        return sympy.Integer(number) if isinstance(number, int) else None
+        if value.operation == "to_dtype":
+            index = self.index(value.operands[0])
+        elif value.operation == "index":
+            index = value.attribute if isinstance(value.attribute, sympy.Expr) else None
+        else:
+            number = self.number(position)
+            index = sympy.Integer(number) if isinstance(number, int) else None
+        if index is None or value.dtype == "int64":
+            return index
+        fits = isinstance(index, AxisSymbol | ValueSymbol) or (index.is_Integer and abs(int(index)) <= MAX_ELEMENTS)
+        return index if value.dtype == "int32" and fits else None
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -228,6 +240,17 @@ class ProgramBuilder:
                 used.add(position)
                 stack += self.values[position].operands
         return sorted(used)
+
+
+def _converted(number: float | int, dtype: str) -> int | None:
+    """`number` in the integer type or bool `dtype`, None if that cannot hold it; of floats nobody needs to know."""
+    if dtype == "bool":
+        return bool(number)
+    code, bits = ELEMENT[dtype]
+    if "float" in dtype or not isinstance(number, int):
+        return None
+    least, most = (-(1 << (bits - 1)), 1 << (bits - 1)) if code == 0 else (0, 1 << bits)
+    return int(number) if least <= number < most else None
 
 
 def memory_of(name: str) -> str:

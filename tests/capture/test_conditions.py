@@ -120,6 +120,18 @@ def test_steps_without_a_clamp(
                 assert 0 <= index.subs(point) < size.subs(point)
 
 
+WRAPPED: dict[str, Callable[[Tensor], Tensor]] = {
+    "8 bits": lambda x: (torch.arange(300).to(torch.int8) >= 0) * x,
+    "condition as a number": lambda x: x & (torch.arange(300) < x.shape[0] + 5).to(torch.int32),
+}
+
+
+@pytest.mark.parametrize("function", WRAPPED.values(), ids=WRAPPED)
+def test_nothing_is_concluded_from_what_a_cast_changed(function: Callable[[Tensor], Tensor], check: Check) -> None:
+    """A coordinate of 8 bits may be negative; a bool that is always true is 1 as an integer, not all bits."""
+    check(function, torch.arange(300, dtype=torch.int32))
+
+
 SIZES = ((2, 3, 2, 2), (2, 2, 3, 17), (3, 2, 16, 5), (2, 5, 33, 34), (4, 2, 7, 64))
 
 
