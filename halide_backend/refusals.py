@@ -73,6 +73,9 @@ KERNEL_CODES: dict[str, Code] = {
         "Let torch know that the size is not negative: torch._check(size >= 0).",
     ),
     "size-not-integer": Code("A size of the graph is a floating-point number.", "Pass it as a tensor of one element."),
+    "index-beyond-int32": Code(
+        "An index is a quotient or a remainder of a number that 32 bits may not hold, as the square of a position is."
+    ),
     "buffer-too-large": Code(
         "A tensor has more elements than Halide's 32-bit indices can address.",
         "Compute it in parts; each may have 2**31 - 1 elements.",

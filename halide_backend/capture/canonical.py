@@ -12,6 +12,7 @@ from halide_backend.capture.closed_index import closed
 from halide_backend.capture.sizes import hint, is_nonnegative, is_size, sizes_of
 from halide_backend.errors import Unsupported
 from halide_backend.program.index import AxisSymbol, SizeSymbol, ValueSymbol
+from halide_backend.program.index_range import overflows
 from halide_backend.program.loop_program import (
     Axis,
     Buffer,
@@ -53,7 +54,7 @@ def canonical(
     Also returns what the caller passes for each of the program's sizes, in the graph's own symbols.
 
     Raises:
-        Unsupported: a size is not an integer.
+        Unsupported: a size is not an integer, or an index is computed from what int32 may not hold.
     """
     order = {old: new for new, old in enumerate(positions)}
     symbols = {ValueSymbol.of(old): ValueSymbol.of(new) for old, new in order.items()}
@@ -72,6 +73,7 @@ def canonical(
     program = renaming.program(draft)
     stores = (replace(new, distinct=_is_distinct(old, new)) for old, new in zip(draft.stores, program.stores))
     program = replace(program, stores=tuple(stores))
+    _check_indices(program)
     extents = {buffer.extent for buffer in (*draft.inputs, *draft.outputs)}
     strides = {stride for store in draft.stores for stride in _strides(store)}
     points = {_points(draft.axes), _points(draft.outer)} if flattened else set()
@@ -82,6 +84,14 @@ def canonical(
     products = [Size(f"m{number}", renaming.expression(expression)) for number, expression in enumerate(derived)]
     passed = [Size(symbol.name, symbol, data=True) for symbol in data.values()]
     return replace(program, sizes=(*named, *products, *passed)), (*sizes, *derived, *data)
+
+
+def _check_indices(program: LoopProgram) -> None:
+    loads = [value.attribute for value in program.values if isinstance(value.attribute, Load)]
+    coordinates = (coordinate.index for load in loads for coordinate in load.coordinates)
+    for index in (*(load.index for load in loads), *coordinates, *(store.index for store in program.stores)):
+        if overflows(index, program):
+            raise Unsupported("index-beyond-int32", f"the index {index}")
 
 
 def _is_distinct(store: Store, renamed: Store) -> bool:

@@ -22,7 +22,7 @@ from halide_backend.capture.indexing import value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorded import Recorded, dtype_name
 from halide_backend.capture.scans import Combine
-from halide_backend.capture.sizes import extent
+from halide_backend.capture.sizes import MAX_ELEMENTS, extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.index import ValueSymbol
 from halide_backend.program.loop_program import Extent, Indirect, Load, Nest, Number, Reduction
@@ -36,8 +36,6 @@ from halide_backend.program.operation_names import (
 
 #: Reductions that one value describes; the others are rewritten into these.
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "xor_sum", "argmax", "argmin")
-
-_INT32 = 2**31
 
 
 class Recorder(DefaultHandler):
@@ -266,6 +264,9 @@ class Recorder(DefaultHandler):
         if kind in ("argmax", "argmin"):
             if isinstance(value, tuple):
                 raise Unsupported("argmax-of-pairs", f"{kind} of {len(value)} values, indices among them")
+            elements = math.prod(axis.extent for axis in self.nest.reduction)
+            if isinstance(elements, int) and elements > MAX_ELEMENTS:
+                raise Unsupported("loop-too-long", f"{kind} of {elements} elements, more than {MAX_ELEMENTS}")
             position = sympy.Integer(0)
             for axis in self.nest.reduction:
                 position = position * axis.extent + axis.symbol

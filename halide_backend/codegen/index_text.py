@@ -5,10 +5,8 @@ from __future__ import annotations
 import sympy
 
 from halide_backend.program.index import AxisSymbol, FloorDiv, Max, Min, Mod, SizeSymbol, ValueSymbol
+from halide_backend.program.index_range import SMALL
 from halide_backend.program.index_syntax import IndexPrinter
-
-#: No size is so near to the largest int32 that a number below this, padding of a filter, leads beyond.
-_SMALL = 1 << 15
 
 
 class _HalidePrinter(IndexPrinter):
@@ -58,7 +56,7 @@ def is_narrow(index: sympy.Expr) -> bool:
     """Whether int32 holds it, as it holds extents: a coordinate, a size, a whole part of one, the least or the greatest
     of such, and a small number more or less."""
     constant, rest = index.as_coeff_Add()
-    if abs(constant) >= _SMALL:
+    if abs(constant) >= SMALL:
         return rest == 0 and bool(abs(constant) < 1 << 31)
     if isinstance(rest, FloorDiv):
         return rest.args[1].is_Integer and is_narrow(rest.args[0])

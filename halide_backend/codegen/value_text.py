@@ -10,6 +10,7 @@ import sympy
 from halide_backend.codegen.index_text import index_text, is_narrow
 from halide_backend.program.dtypes import NARROW_FLOATS
 from halide_backend.program.index import expanded, sizes_of
+from halide_backend.program.index_range import fits_int32
 from halide_backend.program.loop_program import Coordinate, Indirect, Load, LoopProgram, Number, Steps, Value
 from halide_backend.program.operation_names import COMPARISONS, LOOPS
 
@@ -68,10 +69,7 @@ def _is_narrow(program: LoopProgram, value: Value) -> bool:
 
 def _is_wide(program: LoopProgram, index: sympy.Expr) -> bool:
     """Whether `index` may be more than int32 holds."""
-    if sizes_of(index):
-        return not is_narrow(index)
-    most = sum(abs(int(n)) for n in index.atoms(sympy.Integer)) * max([2, *(axis.hint for axis in program.axes)])
-    return most >= 2**31
+    return not is_narrow(index) and (bool(sizes_of(index)) or not fits_int32(index, program))
 
 
 def _index(value: Value, library: str, *, wide: bool) -> str:

@@ -56,3 +56,32 @@ def test_integers_are_places(function: Callable[[Tensor, int], Tensor]) -> None:
     x = torch.randn(17, 3)
     for k in (4, -5, -3, 7, 2):
         assert torch.equal(compiled(x, k), function(x, k)), k
+
+
+POSITIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "squares": lambda x: torch.arange(100_000) * torch.arange(100_000) + x,
+    "squares that are compared": lambda x: (torch.arange(100_000) * torch.arange(100_000) < 50) & (x == 0),
+    "products": lambda x: torch.arange(50_000, 50_009)[:, None] * torch.arange(100_000) + x,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("function", POSITIONS.values(), ids=POSITIONS)
+def test_numbers_computed_from_positions(function: Callable[[Tensor], Tensor], dynamic: bool) -> None:
+    """They are int64, where an index is int32."""
+    halide_backend.reset_stats()
+    x = torch.zeros(100_000, dtype=torch.int64)
+    compiled = torch.compile(function, backend="halide_backend", dynamic=dynamic, fullgraph=True)
+    assert torch.equal(compiled(x), function(x))
+    assert halide_backend.stats()["native_kernels"] == 1
+
+
+def test_squares_of_positions_along_a_dynamic_size() -> None:
+    def function(x: Tensor) -> Tensor:
+        positions = torch.arange(x.shape[0])
+        return (positions * positions - 2 * positions < 5) & (x == 0)
+
+    compiled = torch.compile(function, backend="halide_backend", dynamic=True, fullgraph=True)
+    for length in (100_000, 70_000):
+        x = torch.zeros(length, dtype=torch.int64)
+        assert torch.equal(compiled(x), function(x)), length

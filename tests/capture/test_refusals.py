@@ -114,6 +114,17 @@ def test_a_loop_beyond_int32_is_refused_before_halide_does() -> None:
         torch.compile(lambda x: x.expand(1 << 32).sum(), dynamic=False)(torch.rand(1))
 
 
+def test_a_place_beyond_int32_is_refused() -> None:
+    patches = {"cpu_backend": "halide_backend", "force_disable_caches": True}
+    with inductor_config.patch(patches), config.patch(delegate=False), pytest.raises(Exception, match="loop-too-long"):
+        torch.compile(lambda x: x.expand(1 << 17, 1 << 15).argmax(), dynamic=False)(torch.rand(1 << 15))
+
+
+def test_a_remainder_of_what_int32_does_not_hold_is_delegated(delegating: Callable[..., dict[str, Any]]) -> None:
+    stats = delegating(lambda x: x[torch.arange(100_000) * torch.arange(100_000) % 10] * 2, torch.randn(10))
+    assert stats["delegation_reasons"] == {"index-beyond-int32": 1}
+
+
 def test_a_refused_fusion_says_why(caplog: pytest.LogCaptureFixture) -> None:
     patches = {"cpu_backend": "halide_backend", "force_disable_caches": True}
     with inductor_config.patch(patches), caplog.at_level(logging.DEBUG, "halide_backend"):
