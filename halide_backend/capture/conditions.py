@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import sympy
 from torch._inductor.virtualized import V
-from torch.utils._sympy.functions import FloorDiv
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing, Where
 
-from halide_backend.capture.indexing import value_range
+from halide_backend.capture.indexing import may_be_negative, value_range
 from halide_backend.capture.sizes import extent, hint, is_size
 from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Extent, Steps
@@ -56,6 +56,22 @@ def _least_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol,
         else:
             return False
     return bool(sizes.statically_known_geq(difference, 0))
+
+
+def with_c_remainders(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> sympy.Expr:
+    """`index` with the remainders of C, which have the sign of what is divided, where that may be negative.
+
+    A remainder of Inductor's indices means C's, a program's is Python's; of what is not negative they are the same.
+    """
+
+    def remainder(whole: sympy.Expr, part: sympy.Expr, modulus: sympy.Expr) -> sympy.Expr:
+        if not may_be_negative(whole, extents) or is_nonnegative(whole, extents):
+            return ModularIndexing(whole, part, modulus)
+        divided = FloorDiv(whole, part)
+        choices = -ModularIndexing(-divided, 1, modulus), ModularIndexing(divided, 1, modulus)
+        return Where(sympy.Lt(divided, 0), *choices)
+
+    return index.replace(ModularIndexing, remainder) if index.has(ModularIndexing) else index
 
 
 def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol, Extent]) -> Steps | None:

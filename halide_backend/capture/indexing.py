@@ -17,10 +17,19 @@ def value_range(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> tu
     """Smallest and largest value of `index` with each symbol in [0, extent), or None if unknown."""
     if index.is_Integer:
         return int(index), int(index)
-    bounds = bound_sympy(index, {symbol: _range(symbol, extents) for symbol in index.free_symbols})
+    bounds = _bounds(index, extents)
     if not (bounds.lower.is_Integer and bounds.upper.is_Integer):
         return None
     return int(bounds.lower), int(bounds.upper)
+
+
+def may_be_negative(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    """Whether the bounds of each symbol by itself leave room for a value of `index` below 0."""
+    return not index.is_nonnegative and bool(_bounds(index, extents).lower < 0)
+
+
+def _bounds(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> ValueRanges[Any]:
+    return bound_sympy(index, {symbol: _range(symbol, extents) for symbol in index.free_symbols})
 
 
 def _range(symbol: sympy.Symbol, extents: Mapping[sympy.Symbol, Extent]) -> ValueRanges[Any]:

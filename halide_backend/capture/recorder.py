@@ -16,7 +16,7 @@ from torch._inductor.virtualized import V
 
 from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
-from halide_backend.capture.conditions import always_holds, steps_inside
+from halide_backend.capture.conditions import always_holds, steps_inside, with_c_remainders
 from halide_backend.capture.coordinates import coordinates
 from halide_backend.capture.indexing import value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
@@ -78,7 +78,7 @@ class Recorder(DefaultHandler):
         return self.value("to_dtype", dtype, operand)
 
     def simplified(self, index: sympy.Expr | int) -> sympy.Expr:
-        return simplify(sympy.sympify(index), self.extents)
+        return with_c_remainders(simplify(sympy.sympify(index), self.extents), self.extents)
 
     def index_operands(self, index: sympy.Expr) -> tuple[Recorded, ...]:
         return tuple(

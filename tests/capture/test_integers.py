@@ -62,13 +62,15 @@ POSITIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "squares": lambda x: torch.arange(100_000) * torch.arange(100_000) + x,
     "squares that are compared": lambda x: (torch.arange(100_000) * torch.arange(100_000) < 50) & (x == 0),
     "products": lambda x: torch.arange(50_000, 50_009)[:, None] * torch.arange(100_000) + x,
+    "remainders of negative numbers": lambda x: torch.fmod(torch.arange(100_000) - 500, 7) + x,
+    "remainders of quotients": lambda x: torch.fmod((torch.arange(100_000) - 500) // 3, 5) + x,
 }
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("function", POSITIONS.values(), ids=POSITIONS)
 def test_numbers_computed_from_positions(function: Callable[[Tensor], Tensor], dynamic: bool) -> None:
-    """They are int64, where an index is int32."""
+    """They are int64, where an index is int32; and the sign of a remainder is that of fmod, not that of an index."""
     halide_backend.reset_stats()
     x = torch.zeros(100_000, dtype=torch.int64)
     compiled = torch.compile(function, backend="halide_backend", dynamic=dynamic, fullgraph=True)
