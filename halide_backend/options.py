@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -66,6 +67,8 @@ class Option:
             allowed = f"must be one of {', '.join(map(repr, self.choices))}"
         elif self.minimum is not None and isinstance(value, (int, float)) and not value >= self.minimum:
             allowed = f"must be at least {self.minimum:g}"
+        elif value == math.inf:
+            allowed = "must be finite"
         else:
             return value
         raise HalideBackendError(

@@ -62,6 +62,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         ("compile_workers", -1, "must be at least 0"),
         ("compile_time_limit", 0.0, "must be at least 0.1"),
         ("compile_time_limit", float("nan"), "must be at least 0.1"),
+        ("compile_time_limit", float("inf"), "must be finite"),
         ("compile_time_limit", None, "must be of type float"),
         ("compile_memory_limit_mb", 4096.0, "must be of type int"),
         ("target", "avx3", "must be one of '', 'sse41', 'avx2', 'avx512'"),
