@@ -49,6 +49,12 @@ def takes_march() -> bool:
     return hasattr(config.cpp, "march")
 
 
+@cache
+def saturates_float8() -> bool:
+    """Whether what is too large for float8_e4m3fn becomes its largest number, not NaN, as from torch 2.13 on."""
+    return _numbers(installed_version("torch") or "") >= (2, 13)
+
+
 def loads_packages_of_bytecode() -> bool:
     """Whether torch writes whole models as FX graphs and finds a package's metadata by its library, as from 2.13 on."""
     return _numbers(installed_version("torch") or "") >= (2, 13)

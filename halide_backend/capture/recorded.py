@@ -14,6 +14,7 @@ from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import Nest
+from halide_backend.versions import saturates_float8
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     name = str(dtype).removeprefix("torch.")
     if name not in ELEMENT:
         raise Unsupported("unsupported-dtype", f"a value of {dtype}")
-    if dtype == torch.float8_e4m3fn and torch.__version__ < "2.13":
+    if dtype == torch.float8_e4m3fn and not saturates_float8():
         raise Unsupported(
             "float8-needs-newer-torch",
             f"float8_e4m3fn with torch {torch.__version__}, where too large values become NaN",

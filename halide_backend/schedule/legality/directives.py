@@ -22,9 +22,6 @@ _ASSOCIATIVE = frozenset({"sum", "prod", "min", "max"})
 #: The widest vector, in lanes: sixteen registers of AVX-512 full of float32.
 MOST_LANES = 256
 
-#: Largest unroll factor. Compile time explodes beyond.
-MOST_UNROLLED = 128
-
 #: Steps that something may be fetched before it is needed.
 MOST_AHEAD = 1 << 10
 

@@ -17,9 +17,6 @@ REPEATED_POINTS, REPEATS = 1 << 22, 16
 #: Bytes of a Func on a thread's stack.
 MOST_STACK = 16 << 10
 
-#: Copies of a definition that inlining may make of a Func for one of its users.
-MOST_INLINED = 1 << 12
-
 _PLAIN = (Role.INLINE, Role.SHARED, Role.STAGED_LOAD)
 
 
