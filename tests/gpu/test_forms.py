@@ -55,6 +55,22 @@ def test_a_sum_of_a_row_divides_exactly(native: Native) -> None:
     assert native() == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_roots_and_reciprocals_of_all_16_bits(native: Native, dtype: torch.dtype) -> None:
+    """They are within a bit of what float64 rounds to; infinities, zeros and NaN are the same."""
+    x = torch.arange(1 << 16, device="cuda").to(torch.int16).view(dtype)
+    for function in (torch.sqrt, torch.reciprocal, torch.rsqrt):
+        torch._dynamo.reset()
+        found = torch.compile(function, dynamic=False)(x)
+        wanted = function(x.double()).to(dtype)
+        number = wanted.isfinite()
+        assert torch.equal(found.isnan(), wanted.isnan())
+        assert torch.equal(found[wanted.isinf()], wanted[wanted.isinf()])
+        apart = (found.view(torch.int16).int() - wanted.view(torch.int16).int()).abs()
+        assert int(apart[number].max()) <= 1
+    assert native() >= 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8], ids=str)
 @pytest.mark.parametrize("shape", [(2048, 1536), (2056, 4104), (40, 56, 1568), (70, 32, 3136)], ids=str)
 def test_large_transposes_are_exact(native: Native, shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -42,6 +42,11 @@ def rsqrt(x: hl.Expr) -> hl.Expr:
     return _call(x, "llvm.nvvm.rsqrt.approx.f", x)
 
 
+def sqrt(x: hl.Expr) -> hl.Expr:
+    """The square root of a float32 within 2 ulp, without a branch; infinities, NaN and denormals are kept."""
+    return _call(x, "llvm.nvvm.sqrt.approx.f", x)
+
+
 def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """The larger float32; NaN if either is."""
     return _call(a, "llvm.nvvm.fmax.nan.f", a, b)

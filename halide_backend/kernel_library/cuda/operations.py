@@ -42,6 +42,8 @@ __all__ = [
     "randint64",
     "randn",
     "relu",
+    "rough_reciprocal",
+    "rough_sqrt",
     "rsqrt",
     "sigmoid",
     "sin",
@@ -173,6 +175,16 @@ def cos(x: hl.Expr) -> hl.Expr:
 def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """a / b, of float32 within 2 ulp."""
     return intrinsics.divide(a, b) if a.type() == _SINGLE else portable.truediv(a, b)
+
+
+def rough_reciprocal(x: hl.Expr) -> hl.Expr:
+    """1 / x, of float32 within 2 ulp."""
+    return intrinsics.divide(hl.f32(1), x) if x.type() == _SINGLE else portable.reciprocal(x)
+
+
+def rough_sqrt(x: hl.Expr) -> hl.Expr:
+    """The square root, of float32 within 2 ulp."""
+    return intrinsics.sqrt(x) if x.type() == _SINGLE else portable.sqrt(x)
 
 
 def divide_by_constant(a: hl.Expr, b: hl.Expr) -> hl.Expr:

@@ -1,4 +1,5 @@
-"""Which form a division takes on a GPU: the hardware's has a branch, before which threads wait for what they load."""
+"""Which form a division or a root takes on a GPU: the hardware's has a branch, before which threads wait for what they
+load."""
 
 from __future__ import annotations
 
@@ -8,12 +9,16 @@ from halide_backend.program.silu import operand_of_silu
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
+#: What has a form without a branch where its last bits do not show.
+_ROUGH = {"reciprocal": "rough_reciprocal", "sqrt": "rough_sqrt"}
+
 SHARED = Knob("divisions.shared", (False, True), "a quotient is made of a reciprocal that several share")
 
 
 def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, str], ...]:
     """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
-    bits, and of SiLU, whose exponential is less exact), "divide_by_constant" or "divide_by_shared".
+    bits, and of SiLU, whose exponential is less exact), "divide_by_constant" or "divide_by_shared"; of each reciprocal
+    and root into elements of 16 bits "rough_reciprocal" or "rough_sqrt".
 
     Raises:
         IllegalPlan: a requested form is neither True nor False.
@@ -21,6 +26,8 @@ def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tu
     constant, exact = constants(program), exact_values(program)
     found = []
     for position, value in enumerate(program.values):
+        if value.operation in _ROUGH and position not in exact | constant:
+            found.append((position, _ROUGH[value.operation]))
         if value.operation != "truediv" or position in constant:
             continue
         divisor = value.operands[1]

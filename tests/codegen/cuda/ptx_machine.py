@@ -281,6 +281,8 @@ class _Block:
                 return np.exp2(a)
             case "lg2", [a]:
                 return np.log2(a)
+            case "sqrt", [a]:
+                return np.sqrt(a)
             case "rcp", [a]:
                 return (1 / a).astype(a.dtype)
             case "bfe", [a, begin, length] if kind[0] == "s":

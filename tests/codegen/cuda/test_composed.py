@@ -125,3 +125,11 @@ def test_what_is_needed_elsewhere_stays(needs_intrinsics: None) -> None:
     CudaKernel(plan_kernel(program, device_of(TARGET)).text).on_tensors(x, *found)
     torch.testing.assert_close(found[0], torch.log1p(torch.exp(x)))
     torch.testing.assert_close(found[1], torch.exp(x))
+
+
+def test_roots_and_reciprocals_into_16_bits(needs_intrinsics: None) -> None:
+    x = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16)
+    found, kernel = computed(lambda x: torch.reciprocal(x.float().sqrt() + 0.5).to(x.dtype), x)
+    assert "rough_sqrt(" in kernel.text and "rough_reciprocal(" in kernel.text
+    wanted = (1 / (x.double().sqrt() + 0.5)).bfloat16()
+    torch.testing.assert_close(found, wanted, rtol=2**-8, atol=0, equal_nan=True)

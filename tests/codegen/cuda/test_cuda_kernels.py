@@ -356,6 +356,19 @@ def test_a_division_by_a_constant_has_no_branch(compiled_ptx: Compile) -> None:
     assert code.count(r"div\.rn") == code.count(r"\bbra\b") == 0
 
 
+def test_roots_and_reciprocals_have_no_branch_where_16_bits_are_left(compiled_ptx: Compile) -> None:
+    def scaled(x: Tensor, variance: Tensor) -> Tensor:
+        return x * (1 / (variance.float() + 1).sqrt())
+
+    rounded = compiled_ptx(lambda x, v: scaled(x, v).to(x.dtype), *(rand(1024, dtype=torch.bfloat16),) * 2)
+    assert (rounded.count(r"sqrt\.rn"), rounded.count(r"rcp\.rn"), rounded.count(r"sqrt\.approx\.f32")) == (0, 0, 8)
+    shown = compiled_ptx(scaled, rand(1024), rand(1024))
+    assert (shown.count(r"sqrt\.rn"), shown.count(r"rcp\.rn")) == (4, 4)
+    assert shown.count(r"sqrt\.approx|div\.full") == 0
+    steps = compiled_ptx(lambda v: torch.floor(v.sqrt()), rand(1024, dtype=torch.bfloat16))
+    assert steps.count(r"sqrt\.approx") == 0
+
+
 def test_a_sine_takes_the_long_way_behind_a_branch(compiled_ptx: Compile) -> None:
     code = compiled_ptx(lambda x: x.sin(), rand(1024))
     assert code.count(r"@small bra") == code.count(r"cvt\.rn\.f32\.f64") == 4
