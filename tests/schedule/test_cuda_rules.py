@@ -78,6 +78,23 @@ def test_the_device_decides_what_a_cache_holds() -> None:
     assert plan_kernel(program, replace(H200, l2_bytes=126 << 20)).plan.mapping.loads == ""
 
 
+@pytest.mark.parametrize(("columns", "sms", "threads"), [(131_001, 132, 32), (262_145, 132, 64), (262_145, 264, 32)])
+def test_blocks_have_two_warps_where_blocks_of_one_do_not_fill_a_gpu(columns: int, sms: int, threads: int) -> None:
+    """An SM runs 32 blocks at most, and up to 2,048 threads."""
+    x0, x1 = Axis("x0", columns, columns), Axis("x1", 64, 64)
+    program = replace(
+        row_sums(columns, 64),
+        inputs=(Buffer("in_ptr0", "float32", 64 * columns, 0, aligned=False),),
+        values=(
+            Value("load", "float32", (), Load("in_ptr0", columns * x1.symbol + x0.symbol), frozenset({"x0", "x1"})),
+            Value("reduction", "float32", (0,), Reduction("sum", (x1,)), frozenset({"x0"})),
+        ),
+    )
+    plan = plan_kernel(program, replace(H200, sms=sms)).plan
+    assert plan.mapping.rule == "column_reductions"
+    assert {c.key: c.rule for c in plan.choices}["column_reductions.threads"] == threads
+
+
 def test_a_rule_that_does_not_exist_is_refused() -> None:
     planned = plan_kernel(row_sums(64, 512), H200)
     mapping = replace(planned.plan.mapping, rule="lines")
