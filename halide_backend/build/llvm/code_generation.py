@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import TypeVar
 
 from llvmlite import binding as llvm
 
 from halide_backend.build.llvm import riscv
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.llvm.sign_masks import misread, without
 from halide_backend.build.target import Target
 from halide_backend.errors import LLVMCompileError
+
+Code = TypeVar("Code", bytes, str)
 
 #: Operations that LLVM may fuse; strict IR carries no other flags, so NaN, infinity and signed
 #: zero keep their meaning.
@@ -76,8 +80,7 @@ def emit_object(ir: str, target: Target, name: str, *, promote: bool = False) ->
     Raises:
         LLVMCompileError: the IR does not parse or verify.
     """
-    with _prepared(ir, target, name, promote) as (module, machine):
-        return bytes(machine.emit_object(module))
+    return _emitted(lambda module, machine: bytes(machine.emit_object(module)), ir, target, name, promote)
 
 
 def emit_assembly(ir: str, target: Target, name: str, *, promote: bool = False) -> str:
@@ -86,8 +89,19 @@ def emit_assembly(ir: str, target: Target, name: str, *, promote: bool = False) 
     Raises:
         LLVMCompileError: as `emit_object`.
     """
+    return _emitted(lambda module, machine: str(machine.emit_assembly(module)), ir, target, name, promote)
+
+
+def _emitted(
+    emit: Callable[[llvm.ModuleRef, llvm.TargetMachine], Code], ir: str, target: Target, name: str, promote: bool
+) -> Code:
     with _prepared(ir, target, name, promote) as (module, machine):
-        return str(machine.emit_assembly(module))
+        code = emit(module, machine)
+    features = misread(code) if target.architecture.startswith("x86") else []
+    if not features:
+        return code
+    with _prepared(without(features, ir), target, name, promote) as (module, machine):
+        return emit(module, machine)
 
 
 @contextmanager
