@@ -13,6 +13,9 @@ from halide_backend.schedules.entry import ScheduleEntry
 
 log = logging.getLogger("halide_backend")
 
+#: So many unused schedules are named, the others counted.
+_NAMED = 3
+
 
 class Usage:
     """Schedules that were looked through for kernels, and those that had one; safe to use from several threads."""
@@ -60,14 +63,19 @@ class Usage:
                 each.clear()
 
     def report(self) -> None:
-        """Name each unused schedule in a warning."""
-        for entry in self.unused():
-            log.warning(
-                "%s: no kernel of this process has this schedule; its program (%s) or its sizes have changed. "
-                "What to do: dump the schedule again, or remove it.",
-                entry.title,
-                entry.program[:12],
-            )
+        """Name unused schedules in a warning: one, since a file may be of a whole suite."""
+        unused = self.unused()
+        if not unused:
+            return
+        named = ", ".join(f"{entry.title} (program {entry.program[:12]})" for entry in unused[:_NAMED])
+        more = f", and {len(unused) - _NAMED} more" if len(unused) > _NAMED else ""
+        log.warning(
+            "No kernel of this process has %s: %s%s; the programs or their sizes have changed, or the process does not "
+            "compile them. What to do: dump what has changed again, and remove what is gone.",
+            "this schedule" if len(unused) == 1 else f"these {len(unused)} schedules",
+            named,
+            more,
+        )
 
     def forked(self) -> None:
         """In a forked child: whoever held the lock is not there, and what is unused the parent says."""

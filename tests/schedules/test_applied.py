@@ -259,11 +259,26 @@ def test_a_schedule_for_other_kernels_or_devices_is_not_used_and_named_at_the_en
     assert schedules() == [("", True)]
     assert usage.unused() == (other,)
     usage.report()
-    assert "a.toml, line 4, kernel halide_fused_gone_0: no kernel of this process has this schedule" in caplog.text
+    named = "a.toml, line 4, kernel halide_fused_gone_0 (program 000000000000);"
+    assert f"No kernel of this process has this schedule: {named}" in caplog.text
     write("a.toml", [serial(entry)])
     usage.reset()
     run(softmax, x, schedule_files=("a.toml",))
     assert usage.unused() == ()
+
+
+def test_many_unused_schedules_are_one_warning(
+    entries: Entries, serial: Edit, x: torch.Tensor, caplog: pytest.LogCaptureFixture
+) -> None:
+    (entry,) = entries(softmax, x)
+    others = [replace(serial(entry), program=f"{k:064x}", name=f"gone_{k}") for k in range(5)]
+    write("a.toml", [*others, serial(entry)])
+    run(softmax, x, schedule_files=("a.toml",))
+    usage.report()
+    (warning,) = [record for record in caplog.records if "No kernel of this process" in record.getMessage()]
+    text = warning.getMessage()
+    assert "has these 5 schedules: a.toml, line 4, kernel gone_0 (program 000000000000), " in text
+    assert "kernel gone_2 (program 000000000000), and 2 more; " in text and "gone_3" not in text
 
 
 def test_schedules_in_the_folder_are_named_only_if_a_kernel_of_their_name_is_there(
