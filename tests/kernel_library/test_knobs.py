@@ -29,7 +29,7 @@ from halide_backend.program.loop_program import (
 from halide_backend.schedule import cpu
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.knobs import Choice, Choices, Knob
-from halide_backend.schedule.steps import Parallel, Split
+from halide_backend.schedule.steps import Parallel, Split, Vectorize
 
 Made = tuple[Builder, list[torch.Tensor], Callable[..., torch.Tensor]]
 
@@ -213,8 +213,8 @@ MADE = (
     repetition,
     groups,
 )
-#: The last two have rows of a few vectors, of 16 and of 8 elements.
-EXTENTS = ((67, 300), (64, 512), (5, 40_001), (1031, 97), (130, 60))
+#: The last two have rows of a few vectors, of 16 and of 8 elements, the one before rows that are no vector.
+EXTENTS = ((67, 300), (64, 512), (5, 40_001), (1031, 10), (1031, 97), (130, 60))
 
 
 def choices_of(builder: Builder) -> tuple[Choice, ...]:
@@ -250,6 +250,14 @@ def test_a_setting_changes_the_steps() -> None:
     serial = plan_kernel(program, device, {"parallel.threads": False}).plan.steps
     assert any(isinstance(step, Parallel) for step in plan_kernel(program, device).plan.steps)
     assert not any(isinstance(step, Parallel) for step in serial)
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_vectors_across_short_rows(across: bool) -> None:
+    builder, _, _ = row_sums((1031, 3))
+    steps = plan_kernel(builder.program(), device_of(Target.host()), {"vectors.across_rows": across}).plan.steps
+    # The columns of the output are the rows.
+    assert any(isinstance(step, Vectorize) and step.func == "out_ptr0" for step in steps) is across
 
 
 class EveryOther(Builder):

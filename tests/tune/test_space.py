@@ -27,9 +27,9 @@ def test_the_knobs_that_rules_ask_for_are_the_space(row_sums: Made, device: Devi
         "vector_reduction.partial@sum_0",
     ]
     assert space.chosen(RULES) == space.kernel(RULES).plan.knobs
-    # 3 other values for bytes, 1 for threads, 3, 3 and 2 for the others.
+    # 4 other values for bytes, 1 for threads, 3, 3 and 2 for the others.
     near = neighbours(space, RULES)
-    assert len(near) == len(set(near)) == 12
+    assert len(near) == len(set(near)) == 13
     assert all(len(settings) == 1 for settings in near)
 
 

@@ -40,12 +40,13 @@ SHIFTED_WORK = 16
 CHAIN_WORK, LONG_ROW, MANY_REGISTERS = 30, 256, 32
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
-VECTOR = Knob("vectors.bytes", (16, 32, 64, 128), "bytes of a vector; what is wider than a register takes several")
+VECTOR = Knob("vectors.bytes", (16, 32, 64, 128, 256), "bytes of a vector; what is wider than a register takes several")
 INTERLEAVED = Knob(
     "column_blocks.interleaved",
     (False, True),
     "vectors across rows of a few elements, interleaved when they are stored",
 )
+ACROSS = Knob("vectors.across_rows", (False, True), "vectors across rows, where a row is shorter than a vector")
 SHIFTED = Knob(
     "vectors.shifted", (False, True), "the last vector of a row begins earlier, and computes again what is before it"
 )
@@ -207,7 +208,10 @@ class CpuKernel:
         elements = max(loop.extent for stage in reductions for loop in stage.updates)
         rows = max((loop.extent for stage in self.outputs for loop in stage.loops if loop.axis == outer[-1]), default=0)
         each = self.work / max(1, elements * math.prod(loop_along(self.parent, axis).extent for axis in self.outer))
-        return elements < lanes and rows >= SHORT_ROW_VECTORS * lanes and each >= SHORT_ROW_WORK
+        if elements >= lanes or rows < SHORT_ROW_VECTORS * lanes:
+            return False
+        why = f"{each:.0f} operations an element; from {SHORT_ROW_WORK} on they are worth single loads and stores"
+        return self.choices.flag(ACROSS, each >= SHORT_ROW_WORK, why)
 
     @cached_property
     def work(self) -> int:
