@@ -550,3 +550,23 @@ def test_long_formulas_are_computed_for_two_registers(
     output = Stage("out", Role.OUTPUT, loops(("x0", extent)), contiguous={"x0": 4 * extent}, **facts)
     schedule = steps_of(StageGraph((output,), ("x0",)), vector_bytes)
     assert [step.factor for step in schedule if isinstance(step, Split) and step.inner == "x0_i_v"] == [lanes]
+
+
+@pytest.mark.parametrize(
+    ("work", "along", "across"),
+    [
+        (24, False, True),
+        (12, False, False),
+        (24, True, False),  # each element would be stored by itself
+        (45, True, True),
+    ],
+)
+def test_vectors_run_across_short_rows_that_are_worth_it(work: int, along: bool, across: bool) -> None:
+    row, rows = loops(("x1", 10), ("x0", 4096))
+    operand = Stage("operand", Role.INLINE, (row, rows), work=work, contiguous={"x1": 163_840})
+    total = Stage(
+        "total", Role.REDUCTION, (rows,), calls=("operand",), updates=(Loop("r_0$x", 10, "x1"),), operator="sum", work=0
+    )
+    output = Stage("out", Role.OUTPUT, (row, rows) if along else (rows,), calls=("total",), work=0)
+    schedule = steps_of(StageGraph((operand, total, output), ("x0",)), 64)
+    assert any(isinstance(step, Vectorize) and step.var.startswith("x0") for step in schedule) is across

@@ -17,8 +17,8 @@ from halide_backend.schedule.steps import Parallel, Split, Step, Vectorize
 PARALLEL_WORK = 20_000
 
 #: Vectors of rows from which on, and operations for each element of a row from which on, short rows lie in vectors side
-#: by side: an element that is loaded or stored alone takes about two instructions.
-SHORT_ROW_VECTORS, SHORT_ROW_WORK = 4, 40
+#: by side: an element that is loaded or stored alone takes about two instructions. Fewer are enough if none is stored.
+SHORT_ROW_VECTORS, SHORT_ROW_WORK, REDUCED_ROW_WORK = 4, 40, 20
 
 #: Most steps of a piece of a loop of computed length: one shorter than the typical one has several pieces, too, and
 #: legality lets a split add no more than this (`schedule.legality.directives.MOST_PADDING`).
@@ -210,8 +210,10 @@ class CpuKernel:
         each = self.work / max(1, elements * math.prod(loop_along(self.parent, axis).extent for axis in self.outer))
         if elements >= lanes or rows < SHORT_ROW_VECTORS * lanes:
             return False
-        why = f"{each:.0f} operations an element; from {SHORT_ROW_WORK} on they are worth single loads and stores"
-        return self.choices.flag(ACROSS, each >= SHORT_ROW_WORK, why)
+        along = any(has(stage, row) for stage in self.outputs)
+        enough = SHORT_ROW_WORK if along else REDUCED_ROW_WORK
+        why = f"{each:.0f} operations an element; from {enough} on they are worth single loads{' and stores' * along}"
+        return self.choices.flag(ACROSS, each >= enough, why)
 
     @cached_property
     def work(self) -> int:
