@@ -23,13 +23,14 @@ def test_the_knobs_that_rules_ask_for_are_the_space(row_sums: Made, device: Devi
         "vectors.bytes",
         "parallel.threads",
         "parallel.task_work",
+        "rows.across",
         "vector_reduction.accumulators@sum_0",
         "vector_reduction.partial@sum_0",
     ]
     assert space.chosen(RULES) == space.kernel(RULES).plan.knobs
-    # 4 other values for bytes, 1 for threads, 3, 3 and 2 for the others.
+    # 4 other values for bytes, 1 for threads, 3, 1, 3 and 2 for the others.
     near = neighbours(space, RULES)
-    assert len(near) == len(set(near)) == 13
+    assert len(near) == len(set(near)) == 14
     assert all(len(settings) == 1 for settings in near)
 
 

@@ -19,7 +19,7 @@ _PLACE = re.compile(
     rf"getelementptr (?:inbounds )?(?:nuw )?(?P<type>\w+), ptr (?P<base>{NAME}), i64 (?P<offset>{NAME})$"
 )
 _WIDENED = re.compile(rf"(?:sext|zext nneg) i32 (?P<narrow>{NAME}) to i64$")
-_INDEX = re.compile(rf"extractelement <\d+ x (?P<type>i32|i64)> (?P<indices>{NAME}), i64 (?P<lane>\d+)$")
+_INDEX = re.compile(rf"extractelement <(?P<lanes>\d+) x (?P<type>i32|i64)> (?P<indices>{NAME}), i64 (?P<lane>\d+)$")
 _CONSTANTS = re.compile(rf"add (?:nuw )?(?:nsw )?<\d+ x (?:i32|i64)> (?P<alike>{NAME}), <(?P<constants>[-\di, ]+)>$")
 _ALIKE = re.compile(rf"shufflevector <\d+ x \w+> {NAME}, <\d+ x \w+> (?:poison|undef), <\d+ x i32> zeroinitializer$")
 
@@ -91,7 +91,7 @@ def _gather(definitions: Mapping[str, tuple[int, str]], result: str, barrier: in
         widened = matched(_WIDENED, place["offset"])
         offset = widened["narrow"] if widened else place["offset"]
         index = matched(_INDEX, offset)
-        if not index or int(index["lane"]) != lane:
+        if not index or int(index["lane"]) != lane or int(index["lanes"]) != lanes:
             return None
         sources.add((inserted["type"], place["base"], index["indices"], index["type"], loaded["notes"]))
         parts |= {name, element, loaded["pointer"], place["offset"], offset}

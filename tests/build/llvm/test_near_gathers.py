@@ -153,6 +153,10 @@ def test_nothing_outside_of_the_elements_is_read() -> None:
         gather("float", 4, "i32", loaded_indices(4, "i32")),
         # Elements from two places in memory.
         gather("float", 16, "i32", loaded_indices(16, "i32")).replace("ptr %0, i64 %25", "ptr %1, i64 %25"),
+        # More indices than elements.
+        gather("float", 16, "i32", loaded_indices(32, "i32")).replace(
+            "extractelement <16 x i32>", "extractelement <32 x i32>"
+        ),
         # Elements in another order than their indices.
         gather("float", 16, "i32", loaded_indices(16, "i32")).replace("%indices, i64 3", "%indices, i64 4"),
     ],
