@@ -31,15 +31,15 @@ _NAME = 40
 
 
 class Recorder:
-    """A context in which the kernels of this backend are taken from the FX graphs that Inductor compiles.
+    """A context in which the kernels of this backend are taken from the FX graphs that Inductor compiles, of `model`.
 
     A function has the operations whose results its kernel stores, back to what that reads. Kernels whose programs are
     equal are one. `kernels` are those by the digests of their programs, `left_out` counts the others by reasons: those
     that change an operand, draw random numbers, are a part of an operation, or have dynamic sizes.
     """
 
-    def __init__(self) -> None:
-        self.model = ""
+    def __init__(self, model: str = "model") -> None:
+        self.model = model
         self.kernels: dict[str, RecordedKernel] = {}
         self.left_out: Counter[str] = Counter()
 
@@ -105,12 +105,12 @@ def _stored(nodes: Sequence[Any], removed: Iterable[str], inside: set[Node]) -> 
     """The nodes of the FX graph whose values `nodes` store."""
     buffers = [buffer for node in nodes for buffer in node.get_outputs() if buffer.get_name() not in removed]
     origins = dict.fromkeys(buffer.node.get_origin_node() for buffer in buffers)
-    if None not in origins and not any(isinstance(node.meta["val"], tuple) for node in origins):
+    if None not in origins and all(isinstance(node.meta.get("val"), torch.Tensor) for node in origins):
         return list(origins)
     # One of several results, or a part of one, has no node: what others read of what is computed.
     parts = {user for node in inside for user in node.users if user.target is getitem}
-    computed = [node for node in inside | parts if isinstance(node.meta.get("val"), torch.Tensor)]
-    stored = [node for node in computed if any(user not in inside | parts for user in node.users)]
+    read = [node for node in inside | parts if any(user not in inside | parts for user in node.users)]
+    stored = [node for node in read if isinstance(node.meta.get("val"), torch.Tensor) and _is_computed(node, inside)]
     if not stored:
         raise NoFunction("a part of an operation")
     return sorted(stored, key=list(stored[0].graph.nodes).index)

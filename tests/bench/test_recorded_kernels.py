@@ -24,7 +24,6 @@ NAME = "halide_backend"
 
 def kernels_of(function: object, *inputs: Tensor, dynamic: bool = False) -> Recorder:
     recorder = Recorder()
-    recorder.model = "model"
     with recorder:
         compile_for(NAME, function, dynamic=dynamic).call(*inputs)  # type: ignore[arg-type]
     return recorder
