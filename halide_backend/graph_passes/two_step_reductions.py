@@ -78,10 +78,10 @@ def _rewrite(graph: GraphModule, device: str, first: Callable[[Any, list[int], i
 
 
 def _dimensions(node: Any) -> list[int]:
-    """The dimensions that are reduced."""
+    """The dimensions that are reduced. A number by itself has none, and may be reduced along the first one."""
     dimensions = range(node.args[0].meta["val"].dim())
     dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-    return sorted(dimensions[dim] for dim in dims or dimensions)
+    return sorted(dimensions[dim] for dim in dims or dimensions if dimensions)
 
 
 def _first(node: Any, device: str, first: Callable[[Any, list[int], int], list[int]]) -> list[int]:

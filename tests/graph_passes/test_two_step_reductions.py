@@ -214,6 +214,14 @@ def test_lines_stay_where_columns_alone_are_wanted() -> None:
     assert reductions(graph) == [[0, 2, 3]]
 
 
+@pytest.mark.parametrize("rewrite", [reduce_in_two_steps, reduce_columns_first])
+def test_a_number_by_itself_stays(rewrite: Callable[[GraphModule, str], None]) -> None:
+    graph = make_fx(lambda x: (x.sum(-1), x.logsumexp(0)), tracing_mode="symbolic")(torch.tensor(2.0))
+    before = [node.target for node in graph.graph.nodes]
+    rewrite(graph, "cpu")
+    assert [node.target for node in graph.graph.nodes] == before
+
+
 def test_a_group_norm_of_dynamic_sizes_is_eagers() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.nn.functional.group_norm(x, 4)
