@@ -35,7 +35,8 @@ class Recorder:
 
     A function has the operations whose results its kernel stores, back to what that reads. Kernels whose programs are
     equal are one. `kernels` are those by the digests of their programs, `left_out` counts the others by reasons: those
-    that change an operand, draw random numbers, are a part of an operation, or have dynamic sizes.
+    that change an operand, draw random numbers, are a part of an operation, have an operator of this backend, which
+    another one would run, too, or have dynamic sizes.
     """
 
     def __init__(self, model: str = "model") -> None:
@@ -120,7 +121,7 @@ def _is_inside(node: Node, inside: set[Node]) -> bool:
     """Whether a kernel of the nodes `inside` computes `node`.
 
     Raises:
-        NoFunction: it changes an operand, or draws random numbers.
+        NoFunction: it changes an operand, draws random numbers, or is an operator of this backend alone.
     """
     if node.op != "call_function":
         return False
@@ -130,6 +131,8 @@ def _is_inside(node: Node, inside: set[Node]) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is not None and schema.is_mutable:
         raise NoFunction("changes an operand")
+    if str(node.target).startswith("halide_backend"):
+        raise NoFunction("an operator of this backend")
     if "inductor" in str(node.target) or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise NoFunction("draws random numbers")
     return True

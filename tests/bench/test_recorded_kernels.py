@@ -155,3 +155,13 @@ def test_a_file_of_something_else_is_an_error(content: bytes, tmp_path: Path) ->
             recorded.read(tmp_path / name)
     with pytest.raises(HalideBackendError, match="record_kernels"):
         recorded.read(tmp_path / "missing.json")
+
+
+def test_the_kernels_of_models_are_functions_that_every_backend_compiles() -> None:
+    kernels = recorded.read(Path(__file__).parents[2] / "benchmarks" / "kernels_of_models.json.gz")
+    assert len({kernel.digest for kernel in kernels}) == len(kernels) > 400
+    for kernel in kernels:
+        assert callable(kernel.kernel("cpu").function)
+        # The control of the benchmark refuses callables of another backend that run one of this one's.
+        assert "halide_backend" not in kernel.source
+        assert not {operand.below for operand in kernel.operands if operand.dtype.startswith("int")} & {0}
