@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from halide_backend.bench.case import Kernel
-from halide_backend.bench.operands import Maker, Operands
+from halide_backend.bench.operands import Operands
 from halide_backend.errors import HalideBackendError
 
 
@@ -59,10 +59,13 @@ class RecordedKernel:
 
     def kernel(self, device: str) -> Kernel:
         """What the benchmark runs on `device`."""
-        operands: Maker = lambda make: tuple(operand.tensor(make.device) for operand in self.operands)  # noqa: E731
         name = f"{self.model}_{self.name}_{self.digest[:8]}"
         gathers = any(operand.below for operand in self.operands)
-        return Kernel(name, _function(self.source, name, device), operands, (self.dtype,), fixed=True, gathers=gathers)
+        function = _function(self.source, name, device)
+        return Kernel(name, function, self._operands, (self.dtype,), fixed=True, gathers=gathers)
+
+    def _operands(self, make: Operands) -> tuple[Tensor, ...]:
+        return tuple(operand.tensor(make.device) for operand in self.operands)
 
 
 def write(kernels: Iterable[RecordedKernel], path: Path) -> None:
@@ -83,8 +86,9 @@ def read(path: Path) -> list[RecordedKernel]:
         lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
         return [_kernel(json.loads(line)) for line in lines]
     except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+        cause = f"a line has no {error}" if isinstance(error, KeyError) else error
         raise HalideBackendError(
-            f"no kernels can be read: {error}",
+            f"no kernels can be read: {cause}",
             where=str(path),
             cure="Name a file that `benchmarks/record_kernels.py` wrote.",
         ) from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,10 +24,10 @@ from halide_backend.inspection.compiled import compile_for
 NAME = "halide_backend"
 
 
-def kernels_of(function: object, *inputs: Tensor, dynamic: bool = False) -> Recorder:
+def kernels_of(function: Callable[..., Any], *inputs: Tensor, dynamic: bool = False) -> Recorder:
     recorder = Recorder()
     with recorder:
-        compile_for(NAME, function, dynamic=dynamic).call(*inputs)  # type: ignore[arg-type]
+        compile_for(NAME, function, dynamic=dynamic).call(*inputs)
     return recorder
 
 
@@ -100,7 +102,7 @@ def test_equal_programs_are_one_kernel() -> None:
         (lambda x: x.add_(1), "changes an operand"),
     ],
 )
-def test_what_is_no_function_is_left_out(function: object, reason: str) -> None:
+def test_what_is_no_function_is_left_out(function: Callable[..., Any], reason: str) -> None:
     recorder = kernels_of(function, torch.randn(6, 40))
     assert not recorder.kernels
     assert dict(recorder.left_out) == {reason: 1}
