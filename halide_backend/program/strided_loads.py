@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import sympy
 
 from halide_backend.program.access import is_contiguous
-from halide_backend.program.index import Mod, expanded
+from halide_backend.program.index import AxisSymbol, Mod, expanded
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Store, Value
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
@@ -17,13 +17,13 @@ _TILE = 8
 
 
 def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> dict[int, str]:
-    """Loads that run along another axis of memory than the store they feed: the transposed operands, each with the axis
-    along which it is adjacent."""
+    """Loads that run along another axis of memory than the store they feed, one of those in `layouts`: the transposed
+    operands, each with the axis along which it is adjacent."""
     found: dict[int, str] = {}
     hints = {axis.name: axis.hint for axis in program.axes}
     for store in program.stores:
-        layout = layouts[store.buffer]
-        if layout.scattered or not layout.dims or layout.dims[0][1] != 1:
+        layout = layouts.get(store.buffer)
+        if layout is None or layout.scattered or not layout.dims or layout.dims[0][1] != 1:
             continue
         inner = layout.variables[0]
         if hints[inner] < _TILE:
@@ -48,6 +48,12 @@ def transposed_axes(program: LoopProgram) -> tuple[str, str] | None:
         assert isinstance(value.attribute, Load)
         across |= {name for name in value.axes if is_contiguous(value.attribute.index, name)}
     return (across.pop(), inner.pop()) if len(inner) == len(across) == 1 else None
+
+
+def lies_across(load: Load, row: str, across: str) -> bool:
+    """Whether `load` steps by one element along the axis `across`, and by more of them along `row`."""
+    index = expanded(load.index)
+    return is_contiguous(index, across) and _stride(index, AxisSymbol(row)) not in (0, 1, -1)
 
 
 def _behind(program: LoopProgram, store: Store) -> set[int]:

@@ -111,9 +111,9 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     def encode(self, kind: str, operand: int, loops: Sequence[Loop], text: str, roots: Sequence[int]) -> str:
         value = self.program.values[operand]
         plain = kind in ("sum", "prod") and value.dtype.startswith(("float", "bfloat"))
-        # A reduction's own Func holds encoded values, order keys for example.
-        reduced = isinstance(value.attribute, Reduction)
-        if plain and not reduced and operand in self.calls and {loop.axis for loop in loops} == value.axes:
+        # A reduction's own Func holds encoded values, order keys for example; one of tiles has other arguments.
+        other = isinstance(value.attribute, Reduction) or self.roles.get(operand) is Role.STAGED_LOAD
+        if plain and not other and operand in self.calls and {loop.axis for loop in loops} == value.axes:
             return self.calls[operand]
         name = self.unique_name(f"{kind}_operand")
         encoded = text if plain else f"reductions.encode({kind!r}, {text})"
@@ -150,7 +150,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         text = stored_text(dtype, self.reference(store.value), exact=store.value in self.bfloat16)
         loops = [self.axes.loop(name, name) for name in layout.variables]
         bits, roots, calls = ELEMENT[dtype][1], [store.value], list[str]()
-        if self.transposition is not None and self.transposition.results:
+        turned = self.transposition
+        if turned is not None and turned.results and turned.column in layout.variables:
             source = self.unique_name(f"{store.buffer}_value")
             self.func(source, Role.INLINE, loops, text, roots, bits=bits)
             *calls, text = self._turned(source, loops, bits)

@@ -76,6 +76,8 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     if kernel.contiguous not in over and stage.loops:
         return reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
+    # Of outputs that are computed together in tiles Halide cannot prove that they need the same row.
+    in_tiles = kernel.transposition is not None
     along, lanes = kernel.contiguous if kernel.contiguous in over else over[0], kernel.lanes(stage.bits)
     return reduce_in_lanes(
         stage,
@@ -84,7 +86,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         short=level is not None and all(is_short(kernel, loop, lanes) for loop in stage.updates),
         at=(level.parent, level.var) if level else None,
         row=next((loop.name for loop in stage.loops if level and loop.axis == nest.across), ""),
-        several=any(level is None or loop.axis not in kernel.graph.outer for loop in stage.loops),
+        several=any(level is None or in_tiles or loop.axis not in kernel.graph.outer for loop in stage.loops),
         parallel=level is None and kernel.parallel,
         choices=kernel.choices,
     )

@@ -10,9 +10,10 @@ import math
 from collections.abc import Sequence
 
 from halide_backend.schedule.cpu.kernel import MOST_COMPUTED, CpuKernel, Cut, Level, vectors
+from halide_backend.schedule.cpu.turned_operands import turned_operands
 from halide_backend.schedule.cpu.vector_reductions import ROUNDS, RUNNING_TERMS
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.stage import Loop, Stage
+from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import (
     AlignStorage,
     BoundStorage,
@@ -98,15 +99,24 @@ def reduce_columns(
             if update is None:
                 continue
             held = _held(kernel, stage, -(-width // lanes)) if name == reading else 1
-            if held > 1:
+            turned = name == reading and _reads_tiles(kernel, stage)
+            if held > 1 or turned:
                 (inner, several), rows_read = vector.loops, loops_of[name]
                 together = f"{along}_u"
-                steps += [Split(name, several, several, together, held, update), Unroll(name, together, update)]
-                order = (inner, together, *rows_read, several, *around[len(rows_read) :])
+                if held > 1:
+                    steps += [Split(name, several, several, together, held, update), Unroll(name, together, update)]
+                order = (inner, *([together] if held > 1 else []), *rows_read, several, *around[len(rows_read) :])
             else:
                 order = (*vector.loops, *around)
             steps.append(Reorder(name, order, update))
+            if turned and kernel.transposition is not None:
+                steps += turned_operands(kernel, kernel.transposition, Level(name, several))
     return steps
+
+
+def _reads_tiles(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether reduction `stage` reads operands that are turned in tiles."""
+    return any(each.role is Role.STAGED_LOAD for each in kernel.behind([stage]))
 
 
 def _held(kernel: CpuKernel, stage: Stage, available: int) -> int:
@@ -132,6 +142,8 @@ def _rows_of_a_part(kernel: CpuKernel, stage: Stage) -> int:
         return rows.extent
     why = "parts for as many threads, and little to add up"
     size = -(-rows.extent // kernel.choices.number(PARTS, _PARTS, why, at=stage.name))
+    if _reads_tiles(kernel, stage):
+        size = RUNNING_TERMS * -(-size // RUNNING_TERMS)
     return size if rows.fixed else min(size, MOST_COMPUTED)
 
 

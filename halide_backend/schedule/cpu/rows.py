@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, is_short, loop_along, vectors
+from halide_backend.schedule.cpu.turned_operands import tiles_of_task, turned_operands
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
@@ -36,6 +37,9 @@ def rows(kernel: CpuKernel) -> Nest:
     if across := _across(kernel):
         return _results_in_vectors(kernel, across, tasks)
     steps: list[Step] = []
+    turned = kernel.transposition
+    if turned is not None and tasks.axis == turned.across:
+        tasks = Tasks(f"{turned.across}_o", tiles_of_task(loop_along(parent, turned.across), turned.side, tasks.grain))
     for stage in kernel.outputs:
         inner = [loop for loop in stage.loops if loop.axis not in outer]
         order: list[str] = []
@@ -50,8 +54,19 @@ def rows(kernel: CpuKernel) -> Nest:
                 steps.append(NeverPartition(stage.name, vector.loops[1]))
             order += [vector.loops[0], *([f"{vector.loops[1]}_u"] if unrolled else []), vector.loops[1]]
             order += [loop.name for loop in inner[1:]]
-        cut = tasks.cut(stage.name, reversed(outer))
+        outside = list(reversed(outer))
+        if turned is not None:
+            steps.append(Split(stage.name, turned.across, f"{turned.across}_o", f"{turned.across}_s", turned.side))
+            order.append(f"{turned.across}_s")
+            outside[0] = f"{turned.across}_o"
+        cut = tasks.cut(stage.name, outside)
         steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
+    if turned is not None:
+        level = Level(parent.name, f"{turned.across}_s")
+        of_rows = f"{turned.across}_o"
+        steps += turned_operands(kernel, turned, Level(parent.name, tasks.inner if tasks.axis == of_rows else of_rows))
+        steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+        return Nest(tuple(steps), level)
     innermost = tasks.axis == outer[-1]
     level = Level(parent.name, tasks.inner if innermost else outer[-1])
     storage = Level(parent.name, tasks.outer) if innermost and tasks.inner != tasks.outer else None

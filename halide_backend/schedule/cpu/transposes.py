@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass
 
 from halide_backend.schedule.cpu.column_reductions import HELD
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, loop_along
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop_along, vectors
+from halide_backend.schedule.cpu.turned_operands import TASK_TILES, TASKS
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.transposition import Transposition
-from halide_backend.schedule.stage import Role
+from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import (
     Bound,
     BoundExtent,
@@ -36,21 +37,19 @@ _WAYS = 8
 #: Tiles of a row of the output up to which the loop along the operand's memory is the inner one, if it has more.
 _SHORT = 4
 
-#: Tiles of one parallel iteration, at most, and iterations that there are then, at least.
-_TASK_TILES, _TASKS = 4, 8
-
 
 def transposes(kernel: CpuKernel) -> Nest | None:
     """The outputs in tiles, if the mapping transposes operands."""
     turned = kernel.transposition
-    if turned is None:
+    if turned is None or turned.reduced:
         return None
     column, across, side = turned.column, turned.across, turned.side
     parent = kernel.parent
     funcs = [stage for stage in kernel.graph.stages if stage.role is Role.STAGED_LOAD]
     loops = _loops(kernel, turned, max(stage.bits for stage in funcs))
     steps: list[Step] = []
-    for stage in kernel.outputs:
+    tiled = [stage for stage in kernel.outputs if has(stage, column)]
+    for stage in tiled:
         steps.append(Split(stage.name, column, f"{column}_o", f"{column}_v", side))
         if loops.tiles > 1:
             steps += [
@@ -68,7 +67,7 @@ def transposes(kernel: CpuKernel) -> Nest | None:
         if kernel.parallel:
             steps.append(Parallel(stage.name, loops.shared))
     level = Level(parent.name, loops.around[0])
-    steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+    steps += [ComputeWith(stage.name, parent.name, level.var) for stage in tiled if stage is not parent]
     for stage in funcs:
         # One tile is needed at a time, which Halide cannot prove where a tail is guarded.
         steps += [
@@ -85,8 +84,22 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     # Reductions, and what they share with the outputs, are computed for all tiles that lie side by side along `column`.
     # In a second copy of that loop accumulators would have the stack memory of the first one's tiles, and LLVM moves no
     # array to registers of which any place is computed.
+    steps += [step for stage in kernel.outputs if stage not in tiled for step in _of_rows(kernel, stage, turned, loops)]
     steps += [NeverPartition(stage.name, f"{across}_o") for stage in kernel.outputs]
     return Nest(tuple(steps), Level(parent.name, f"{across}_o"), room={across: side * loops.tiles})
+
+
+def _of_rows(kernel: CpuKernel, stage: Stage, turned: Transposition, loops: _Loops) -> list[Step]:
+    """Steps of output `stage` with an element for each row of the tiles, beside these."""
+    outer, inner = f"{turned.across}_o", f"{turned.across}_i"
+    several = turned.side * loops.tiles
+    vector = vectors(stage.name, inner, several, kernel.lanes(stage.bits))
+    around = loops.around[loops.around.index(outer) :]
+    steps = [Split(stage.name, turned.across, outer, inner, several), *vector.steps]
+    steps.append(Reorder(stage.name, (*vector.loops, *around)))
+    if kernel.parallel:
+        steps.append(Parallel(stage.name, loops.shared))
+    return [*steps, ComputeWith(stage.name, kernel.parent.name, outer)]
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
         # there is one within its iterations. Inside it lie the longer rows of tiles, whose addresses are computed once.
         shared, place, tiles = _outermost(kernel, turned, 1), outer.index(f"{across}_o"), 1
         if kernel.parallel and shared == f"{across}_o" and count > 1:
-            tiles = max(2, min(_TASK_TILES, count // _TASKS))
+            tiles = max(2, min(TASK_TILES, count // TASKS))
             outer.insert(place, f"{across}_t")
         around, longer = [f"{column}_o", *outer], tiles if tiles > 1 else count
         if place == 0 and -(-along.extent // side) <= min(_SHORT, longer - 1):

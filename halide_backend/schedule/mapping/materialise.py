@@ -48,7 +48,7 @@ def shared_values(program: LoopProgram) -> frozenset[int]:
     """Values with real work behind them that several reductions or stores use."""
     users = users_of(program)
     sinks = sinks_of(program)
-    work = _work(program)
+    work = operations_behind(program)
 
     def outermost(position: int) -> bool:
         return any(sinks[user] != sinks[position] for user in users[position]) or any(
@@ -171,7 +171,7 @@ def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]
     return found
 
 
-def _work(program: LoopProgram) -> list[int]:
+def operations_behind(program: LoopProgram) -> list[int]:
     """Operations behind each value, up to the reductions it reads; shared operands count once for each use.
 
     Divisions of what depends on fewer axes than others, a mean of each row, are few.

@@ -9,15 +9,22 @@ from dataclasses import dataclass
 from halide_backend.program.access import is_contiguous
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import AxisSymbol
-from halide_backend.program.loop_program import Load, LoopProgram, Reduction
+from halide_backend.program.loop_program import Apply, Load, LoopProgram, Reduction, Scan
+from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import output_layout
-from halide_backend.program.strided_loads import strided_loads
+from halide_backend.program.strided_loads import lies_across, strided_loads
+from halide_backend.program.uses import sinks_of
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.mapping.materialise import operations_behind
+from halide_backend.schedule.mapping.tuples import tuples
 
 #: Sides of tiles: two elements are no vector, and 32 x 32 bytes would be five shuffles of 32 vectors each.
 SIDE_LEAST, SIDE_LIMIT = 4, 16
 
+OPERANDS = Knob(
+    "transposes.operands", (False, True), "turn the operands of reductions that lie across most others, in tiles"
+)
 SIDE = Knob("transposes.side", (SIDE_LEAST, 8, SIDE_LIMIT), "side of the square tiles that are turned in registers")
 
 #: Gathers of a kernel that still unrolls the rows of its outputs' tiles: each is `side` x `side` loads of single
@@ -29,18 +36,31 @@ _GATHERS = 3
 #: whose side divides the typical extents has guards for others, too, and takes longer to compile then.
 _ROW_BYTES = 32
 
+#: Operations of an element, a function counted as eight, from which on half a vector at a time takes longer than all
+#: copies of a whole one: GELU of 384 x 1500 transposed elements 1.27 times as long.
+_FUNCTION_WORK = 12
+
+
+#: Reductions with a second loop over the same elements.
+_TWO = ("argmin", "argmax")
+
+#: Vectors of columns that are reduced together (`column_reductions.HELD`).
+_COLUMNS = 4
+
 
 @dataclass(frozen=True)
 class Transposition:
     """Outputs that are adjacent along axis `column` from operands that are so along axis `across`, in square tiles of
     `side` x `side` elements. What is turned are operands, or the `results` of what is computed along `across`. The rows
-    of an output's tile are `unrolled` or a loop."""
+    of an output's tile are `unrolled` or a loop. Operands of reductions are turned for what is `reduced`, "rows" along
+    `column`, `side` of them at a time, or "columns", which lie side by side along it."""
 
     column: str
     across: str
     side: int
     results: bool = False
     unrolled: bool = True
+    reduced: str = ""
 
 
 def transposition(
@@ -48,16 +68,21 @@ def transposition(
 ) -> tuple[Transposition | None, frozenset[int]]:
     """How transposed operands are turned, and their positions; None where there are none, or outputs differ.
 
-    Reductions need operands as they lie in memory: no operand is turned then, but what is stored. Values in `taken`
-    have another role already.
+    Of reductions either all operands lie along one axis, and what is stored is turned, or those few that do not are.
+    Values in `taken` have another role already.
     """
+    if (found := _of_reductions(program, taken, device, choices))[0] is not None:
+        return found
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
-    columns = {layout.variables[0] if layout.dims and layout.dims[0][1] == 1 else "" for layout in layouts.values()}
-    axes = {frozenset(layout.variables) for layout in layouts.values()}
-    if "" in columns or len(columns) != 1 or len(axes) != 1 or any(layout.scattered for layout in layouts.values()):
+    if any(layout.scattered for layout in layouts.values()):
+        return None, frozenset()
+    whole = max((frozenset(layout.variables) for layout in layouts.values()), key=len, default=frozenset())
+    tiled = {buffer: layout for buffer, layout in layouts.items() if whole == frozenset(layout.variables)}
+    columns = {layout.variables[0] if layout.dims and layout.dims[0][1] == 1 else "" for layout in tiled.values()}
+    if "" in columns or len(columns) != 1:
         return None, frozenset()
     checked = _behind_checks(program)
-    loads = {p: along for p, along in strided_loads(program, layouts).items() if p not in taken and p not in checked}
+    loads = {p: along for p, along in strided_loads(program, tiled).items() if p not in taken and p not in checked}
     if not loads:
         return None, frozenset()
     ((across, _),) = Counter(loads.values()).most_common(1)
@@ -65,6 +90,9 @@ def transposition(
     column = columns.pop()
     results = any(isinstance(value.attribute, Reduction) for value in program.values)
     if results and not _reduced_along(program, across, column, len(turned)):
+        return None, frozenset()
+    # The other outputs are those of rows: what rows are reduced to.
+    if any(not results or whole - {column} != frozenset(layouts[each].variables) for each in layouts.keys() - tiled):
         return None, frozenset()
     if results:
         bits = max(ELEMENT[buffer.dtype][1] for buffer in program.outputs)
@@ -76,11 +104,82 @@ def transposition(
     full = min(max(device.vector_bytes * 8 // bits, SIDE_LEAST), limit)
     if all(axis.hint % full == 0 for axis in ends):
         side = choices.number(SIDE, full, "rows of a whole vector: lines of memory are read and written once")
+    elif (work := max(operations_behind(program)[store.value] for store in program.stores)) >= _FUNCTION_WORK:
+        side = choices.number(SIDE, full, f"rows of a whole vector: {work} operations take longer than guards")
     else:
         why = f"rows of {_ROW_BYTES} bytes: Halide writes tiles with tails several times"
         side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
     unrolled = results or _gathers(program, column, turned) <= _GATHERS
     return Transposition(column, across, side, results, unrolled), frozenset() if results else turned
+
+
+def _of_reductions(
+    program: LoopProgram, taken: AbstractSet[int], device: Cpu, choices: Choices
+) -> tuple[Transposition | None, frozenset[int]]:
+    """The operands of reductions that lie across most others."""
+    nothing = None, frozenset[int]()
+    if not program.outer or program.checks or _is_irregular(program):
+        return nothing
+    reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
+    reduced = [frozenset(axis.name for axis in each.axes) for each in reductions]
+    hints, lanes = {axis.name: axis.hint for axis in program.axes}, device.vector_bytes // 4
+    # Where as much lies one way as the other, columns are read as often as they are reduced: from a cache, if as many
+    # of them as have accumulators fit into it. So have rows that are turned.
+    row = range(2 * device.l1_bytes // (_COLUMNS * lanes * 4), device.l1_bytes // (lanes * 4) + 1)
+    sizes, outer = _contiguous(program), program.outer[-1].name
+    in_rows = frozenset(axis for axis in sizes if axis != outer and hints[axis] in row)
+    column = max(sizes, key=lambda axis: (sizes[axis], axis in in_rows, axis == outer), default="")
+    if reduced and all(column in axes for axes in reduced):
+        across = outer
+    elif reduced and column == outer and all(len(axes) == 1 and axes == reduced[0] for axes in reduced):
+        (across,) = reduced[0]
+    else:
+        return nothing
+    loads = {p: v.attribute for p, v in enumerate(program.values) if isinstance(v.attribute, Load) and p not in taken}
+    turned = frozenset(
+        position
+        for position, load in loads.items()
+        if {column, across} <= program.values[position].axes and lies_across(load, column, across)
+    )
+    if across != outer:
+        groups = tuples(program, device, choices)
+        turned = frozenset(position for position in turned if _is_for_one(program, position, groups))
+    side = device.vector_bytes * 8 // max((32, *(_bits(program, position) for position in turned)))
+    if not turned or min(hints[column], hints[across]) < side:
+        return nothing
+    why = f"{len(turned)} operands lie across most others: element by element, they take longer than all of these"
+    if not choices.flag(OPERANDS, True, why):
+        return nothing
+    return Transposition(column, across, side, reduced="rows" if across == outer else "columns"), turned
+
+
+def _contiguous(program: LoopProgram) -> Counter[str]:
+    """Bits for each point of the largest loads and stores that are adjacent along each axis."""
+    bits = {buffer.name: ELEMENT[buffer.dtype][1] for buffer in (*program.inputs, *program.outputs)}
+    accesses = [
+        (v.attribute.buffer, v.attribute.index, v.axes) for v in program.values if isinstance(v.attribute, Load)
+    ]
+    accesses += [(s.buffer, s.index, frozenset(axis.name for axis in s.nest.iteration)) for s in program.stores]
+    most, found = max((len(axes) for _, _, axes in accesses), default=0), Counter[str]()
+    for buffer, index, axes in accesses:
+        if len(axes) == most:
+            found.update({axis: bits[buffer] for axis in axes if is_contiguous(index, axis)})
+    return found
+
+
+def _is_for_one(program: LoopProgram, position: int, groups: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether all that needs the value at `position` is one loop of a reduction, or of those of one group."""
+    sinks = sinks_of(program)[position]
+    reductions = ((number, value.attribute) for number, value in enumerate(program.values))
+    alone = [(n,) for n, each in reductions if isinstance(each, Reduction) and each.kind not in _TWO]
+    return any(sinks <= {f"reduction {number}" for number in group} for group in (*groups, *alone))
+
+
+def _is_irregular(program: LoopProgram) -> bool:
+    """Whether there are scatters, recurrences, or values that are read at other coordinates than their own."""
+    return any(output_layout(store, program).scattered for store in program.stores) or any(
+        isinstance(value.attribute, Apply | Scan) or value.operation in RECURRENCES for value in program.values
+    )
 
 
 def _gathers(program: LoopProgram, column: str, turned: AbstractSet[int]) -> int:

@@ -85,15 +85,16 @@ def _bits(value: Value) -> int:
 
 
 def _is_read_again(program: LoopProgram, position: int, most: int) -> bool:
-    """Whether a second pass would load operands of a reduction again: across memory any does, along memory one over
-    more than `most` bytes, of typical extents."""
+    """Whether a second pass would load operands of a reduction again: across memory, as half of them lie or more, any
+    does, along memory one over more than `most` bytes, of typical extents."""
     value = program.values[position]
     reduction = value.attribute
     assert isinstance(reduction, Reduction)
     reduced = frozenset(axis.name for axis in reduction.axes)
     operand = value.operands[0]
     loads = [load for axes, load in _loads(program, operand) if reduced <= axes]
-    if not any(is_contiguous(load.index, axis) for load in loads for axis in reduced):
+    along = [load for load in loads if any(is_contiguous(load.index, axis) for axis in reduced)]
+    if 2 * len(along) <= len(loads):
         return True
     buffers = {load.buffer for load in loads}
     return _steps(program, position) * _bits(program.values[operand]) // 8 * max(1, len(buffers)) > most
