@@ -27,6 +27,9 @@ _BACKWARD = _aten.convolution_backward.default
 #: Filters of fewer points, and fewer channels, are left to oneDNN, and numbers of channels that vectors do not divide.
 _FEWEST_POINTS, _FEWEST_CHANNELS, _LANES = 25, 64, 16
 
+#: What filters are made of; products are added up in float32.
+_DTYPES = (torch.float32, torch.bfloat16)
+
 
 def compute_depthwise_gradients(graph: GraphModule) -> None:
     """Take the gradients of weights and biases out of the backward steps of such filters."""
@@ -37,10 +40,10 @@ def compute_depthwise_gradients(graph: GraphModule) -> None:
 
 
 def _is_large_depthwise(node: Node) -> bool:
-    """Whether it is the backward step of one filter for each channel, two-dimensional, of float32 on a CPU."""
+    """Whether it is the backward step of one filter for each channel, two-dimensional, of floats on a CPU."""
     gradient, _, weight, _, _, _, _, transposed, _, groups, mask = _arguments(node)
     value = weight.meta["val"]
-    if value.dim() != 4 or value.dtype != torch.float32 or value.device.type != "cpu" or transposed or not mask[1]:
+    if value.dim() != 4 or value.dtype not in _DTYPES or value.device.type != "cpu" or transposed or not mask[1]:
         return False
     if not all(isinstance(size, int) for size in (*value.shape, *gradient.meta["val"].shape[1:])):
         return False
@@ -99,20 +102,21 @@ def _lower(gradient: Any, input: Any, kernel: Any, stride: Any, padding: Any, di
         channel, _, row, column = index
         picture, y, x = reduced
         place = (picture, channel, y * stride[0] + row * dilation[0], x * stride[1] + column * dilation[1])
-        return ops.mul(load(place), load_gradient((picture, channel, y, x)))
+        factors = load(place), load_gradient((picture, channel, y, x))
+        return ops.mul(*(ops.to_dtype(factor, torch.float32) for factor in factors))
 
     pictures, channels, height, width = gradient.get_size()
     result = Reduction.create(
         device=gradient.get_device(),
-        dst_dtype=gradient.get_dtype(),
-        src_dtype=gradient.get_dtype(),
+        dst_dtype=torch.float32,
+        src_dtype=torch.float32,
         inner_fn=product,
         ranges=[channels, 1, rows, columns],
         reduction_ranges=[pictures, height, width],
         reduction_type="sum",
     )
     result.realize()
-    return result
+    return lowerings[torch.ops.prims.convert_element_type.default](result, gradient.get_dtype())
 
 
 def _computed(

@@ -16,6 +16,7 @@ from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
 from halide_backend.graph_passes.convolution_layouts import choose_convolution_layouts
 from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
 from halide_backend.graph_passes.dynamic_upsampling import rewrite_upsampling
+from halide_backend.graph_passes.embedding_gradients import add_up_tokens
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.runs import repeat_runs
@@ -50,6 +51,7 @@ class DevicePass(CustomGraphModulePass):
             compute_bfloat16_products(graph)
             choose_product_libraries(graph)
             compute_depthwise_gradients(graph)
+            add_up_tokens(graph)
             choose_convolution_layouts(graph)
             store_what_filters_read(graph)
             reduce_columns_first(graph, self._kind.name)

@@ -64,6 +64,7 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
         {"padding": (0, 6), "dilation": (1, 2)},
         {"padding": 2, "kernel": (5, 5), "stride": 2},
         {"padding": (1, 4), "kernel": (3, 9)},
+        {"padding": 2, "kernel": (5, 5), "stride": 2, "dtype": torch.bfloat16},
     ],
     ids=str,
 )
@@ -71,9 +72,11 @@ def test_gradients_are_those_of_float64(arguments: dict[str, Any]) -> None:
     halide_backend.reset_stats()
     compiled, operands, exact = backward_step(**arguments)
     found = compiled(*operands)
+    # Rounded once: what the library adds up for the input, too.
+    error = 2**-8 if arguments.get("dtype") == torch.bfloat16 else 2e-6
     for value, truth in zip(found, exact, strict=True):
         assert value.shape == truth.shape
-        torch.testing.assert_close(value.double(), truth, rtol=0, atol=2e-6 * float(truth.abs().max()))
+        torch.testing.assert_close(value.double(), truth, rtol=0, atol=error * float(truth.abs().max()))
     (code,) = compiled.codes
     assert "[True, False, False]" in code
     assert not halide_backend.stats()["delegated_kernels"]
@@ -95,7 +98,7 @@ def test_nothing_is_left_of_a_step_without_a_gradient_of_the_input() -> None:
         {"padding": 3, "groups": 32},
         {"padding": 3, "channels": 37},
         {"padding": 3, "channels": 32},
-        {"padding": 3, "dtype": torch.bfloat16},
+        {"padding": 3, "dtype": torch.float64},
         {"padding": 3, "mask": (True, False, True)},
     ],
     ids=str,
@@ -103,9 +106,8 @@ def test_nothing_is_left_of_a_step_without_a_gradient_of_the_input() -> None:
 def test_others_are_the_librarys(arguments: dict[str, Any]) -> None:
     compiled, operands, exact = backward_step(**arguments)
     found = compiled(*operands)
-    tolerance = 0.02 if "dtype" in arguments else 1e-5
     for value, truth in zip(found, exact, strict=True):
-        torch.testing.assert_close(value.double(), truth, rtol=0, atol=tolerance * float(truth.abs().max()))
+        torch.testing.assert_close(value.double(), truth, rtol=0, atol=1e-5 * float(truth.abs().max()))
     (code,) = compiled.codes
     assert "convolution_backward" in code
     assert "[True, False, False]" not in code

@@ -38,6 +38,9 @@ RUNNING_TERMS = 32
 #: Steps of a loop from which a vector, if only a part of a register, takes them at once.
 _SHORTEST = 4
 
+#: Vectors of several rows, each of a few, that are added up without loops.
+_FEW = 16
+
 #: Operators for which Halide has a horizontal vector instruction; the floating-point ones would run in strict order.
 #: Not where the lanes may be more than the steps of a loop: with a guard it is a loop over the lanes.
 _HORIZONTAL = frozenset({"min", "max"})
@@ -171,10 +174,12 @@ class _Lanes:
         self._place(lanes)
         steps = Loop(outer, -(-loop.extent // width), loop.axis)
         self._cascade(lanes, width, [steps, *others])
-        if self.short and not others and steps.extent > 1:
-            why = "a short row stays in registers"
+        serial = [each for each in (steps, *others) if each.extent > 1]
+        few = not others or math.prod(each.extent for each in serial) <= _FEW
+        if self.short and serial and few:
+            why = "a short row stays in registers" if not others else "a loop over a few vectors costs as much as these"
             if self._choices.flag(UNROLL, True, why, at=self._name):
-                self.steps.append(Unroll(lanes, outer, update=0))
+                self.steps += [Unroll(lanes, each.name, update=0) for each in serial]
         self._combine(func, inner, width, loop.fixed)
 
     def _cascade(self, func: str, width: int, serial: list[Loop]) -> None:
