@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import sympy
 from torch._inductor.virtualized import V
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing, Where
+from torch.utils._sympy.functions import FloorDiv, Max, Min, ModularIndexing, Where
 
 from halide_backend.capture.indexing import may_be_negative, value_range
 from halide_backend.capture.sizes import extent, hint, is_size
@@ -15,6 +15,9 @@ from halide_backend.program.loop_program import Extent, Steps
 
 #: Steps at either end of a loop that are looked at: a filter of 7 x 7 reads 3 rows beyond.
 _MOST_OUTSIDE = 4
+
+#: Maxima and minima of a difference, each of which is looked at in turn.
+_MOST_CHOICES = 4
 
 #: Of a loop's steps, those that may be outside: of more there is little to gain.
 _MOST_SHARE = 0.5
@@ -37,9 +40,26 @@ def is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent
     span = value_range(difference, extents)
     if span is not None and (span[0] >= 0 or not any(map(is_size, difference.free_symbols))):
         return span[0] >= 0
+    if _each_choice_is_nonnegative(difference, extents):
+        return True
     # These bounds are those of each symbol by itself, but n - x is n - (n - 1) at least.
     most = {symbol: _at_most(size) for symbol, size in extents.items()}
     return _least_is_nonnegative(difference, extents) or (most != extents and _least_is_nonnegative(difference, most))
+
+
+def _each_choice_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    """Whether `difference` is known to be 0 or more with what its maxima and minima may be."""
+    choices = difference.atoms(Max, Min)
+    if len(choices) > _MOST_CHOICES:
+        return False
+    for choice in choices:
+        factor = difference.coeff(choice)
+        # The lesser of several is each of them at the least; of the greater one is enough.
+        every = all if isinstance(choice, Min) == (factor > 0) else any
+        rest = difference - factor * choice
+        if factor.is_Integer and every(is_nonnegative(sympy.expand(rest + factor * c), extents) for c in choice.args):
+            return True
+    return False
 
 
 def _least_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 from torch._inductor.ir import MutationLayoutSHOULDREMOVE, NonOwningLayout
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import Max, Min
 
 from halide_backend.capture.canonical import canonical
 from halide_backend.capture.coordinates import Bound
@@ -17,6 +18,7 @@ from halide_backend.capture.sizes import MAX_ELEMENTS, extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import AxisSymbol, ValueSymbol
+from halide_backend.program.index_range import SMALL
 from halide_backend.program.loop_program import (
     Axis,
     Buffer,
@@ -115,14 +117,15 @@ class ProgramBuilder:
             }[operation],
         )
 
-    def index(self, position: int) -> sympy.Expr | None:
+    def index(self, position: int, lengths: Collection[Extent] = ()) -> sympy.Expr | None:
         """The index expression that a value is, None for anything else; looks through casts that keep it.
 
-        In a narrower integer an index may have wrapped, and in a float been rounded.
+        In a narrower integer an index may have wrapped, and in a float been rounded. `lengths` are those of loops,
+        which int32 holds.
         """
         value = self.values[position]
         if value.operation == "to_dtype":
-            index = self.index(value.operands[0])
+            index = self.index(value.operands[0], lengths)
         elif value.operation == "index":
             index = value.attribute if isinstance(value.attribute, sympy.Expr) else None
         else:
@@ -130,8 +133,7 @@ class ProgramBuilder:
             index = sympy.Integer(number) if isinstance(number, int) else None
         if index is None or value.dtype == "int64":
             return index
-        fits = isinstance(index, AxisSymbol | ValueSymbol) or (index.is_Integer and abs(int(index)) <= MAX_ELEMENTS)
-        return index if value.dtype == "int32" and fits else None
+        return index if value.dtype == "int32" and _fits_int32(index, lengths) else None
 
     # -- memory ------------------------------------------------------------------------------------------------
 
@@ -240,6 +242,17 @@ class ProgramBuilder:
                 used.add(position)
                 stack += self.values[position].operands
         return sorted(used)
+
+
+def _fits_int32(index: sympy.Expr, lengths: Collection[Extent]) -> bool:
+    """Whether int32 holds `index`: a number, a coordinate, one of `lengths`, or the least or greatest of such, and a
+    small number more or less."""
+    constant, rest = index.as_coeff_Add()
+    if rest == 0 or not constant.is_Integer or abs(constant) >= SMALL:
+        return bool(index.is_Integer and abs(index) <= MAX_ELEMENTS)
+    if isinstance(rest, Max | Min):
+        return all(_fits_int32(argument, lengths) for argument in rest.args)
+    return isinstance(rest, AxisSymbol | ValueSymbol) or rest in lengths
 
 
 def _converted(number: float | int, dtype: str) -> int | None:

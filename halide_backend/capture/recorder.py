@@ -343,15 +343,18 @@ class Recorder(DefaultHandler):
         return self._decided(operation, operands) or self.value(operation, dtype, *operands)
 
     def _decided(self, operation: str, operands: list[Recorded]) -> Recorded | None:
-        """What a condition on coordinates is known to be, if it is."""
+        """What a condition on coordinates is known to be, if it is, or what it chooses."""
         if operation in COMPARISONS:
-            left, right = (self.builder.index(operand.position) for operand in operands)
+            lengths = self.extents.values()
+            left, right = (self.builder.index(operand.position, lengths) for operand in operands)
             if left is not None and right is not None and always_holds(operation, left, right, self.extents):
                 return self.constant(True, torch.bool)
         if operation in ("logical_and", "bitwise_and"):
             for operand, other in (operands, operands[::-1]):
                 if self.builder.number(operand.position) is True:
                     return other
+        if operation == "where" and self.builder.number(operands[0].position) is True:
+            return operands[1]
         return None
 
     def frexp(self, x: Recorded) -> tuple[Recorded, Recorded]:

@@ -96,11 +96,28 @@ def element_text(program: LoopProgram, value: Value, load: Load) -> str:
     elif masked:
         text, last = likely.format(index_text(load.index)), index_text(expanded(sympy.sympify(buffer.extent) - 1))
         text = f"hl.clamp({text}, 0, {last})"
+    elif load.main and sizes_of(load.index):
+        # What both have is outside of the select: elements of several rows are then as far from each other, as LLVM
+        # can see; where all sizes are known, it can anyway.
+        alike, piece, index = _apart(load.main.index, load.index)
+        text = f"{index_text(alike)} + {_in_pieces(load.main.steps, index_text(piece), index_text(index))}"
+        return f"{load.buffer}[{text}]"
     else:
         text = index_text(load.index)
     if load.main:
-        text = f"hl.select({_within(load.main.steps)}, hl.likely({index_text(load.main.index)}), {text})"
+        text = _in_pieces(load.main.steps, index_text(load.main.index), text)
     return f"{load.buffer}[{text}]"
+
+
+def _in_pieces(steps: Steps, piece: str, index: str) -> str:
+    return f"hl.select({_within(steps)}, hl.likely({piece}), {index})"
+
+
+def _apart(one: sympy.Expr, other: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
+    """The terms that both sums have, and what else each of them has."""
+    terms, others = (set(sympy.Add.make_args(each)) for each in (one, other))
+    alike = terms & others
+    return sympy.Add(*alike), sympy.Add(*terms - alike), sympy.Add(*others - alike)
 
 
 def _clamped(coordinate: Coordinate, likely: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from sized_graph import M, N, sized_graph
 from torch import Tensor
-from torch.utils._sympy.functions import FloorDiv
+from torch.utils._sympy.functions import FloorDiv, Max, Min
 
 from halide_backend import pipeline
 from halide_backend.capture.conditions import always_holds, steps_inside
@@ -59,6 +60,15 @@ CONDITIONS = [
     ("lt", X, sympy.Integer(8), {X: 9}, False),
     ("lt", X + Y, N + M - 1, {X: N, Y: M}, True),
     ("eq", X, N, {X: N}, False),
+    # The windows of pooling that an element is in, of a filter of three: the first, and how many there are.
+    ("lt", Max(0, X - 1), Min(N, X + 2), {X: N}, True),
+    ("lt", Max(0, X - 1) + 1, Min(N, X + 2), {X: N}, True),
+    ("lt", Max(0, X - 1) + 2, Min(N, X + 2), {X: N}, False),
+    ("le", Min(X, M - 1), N, {X: N}, True),
+    ("le", Max(X, M - 1), N, {X: N}, False),
+    ("lt", X, Max(N, M), {X: N}, True),
+    ("lt", X, Min(N, M), {X: N}, False),
+    ("ge", 2 * Max(X, 1) - Min(X, M), X, {X: N}, True),
 ]
 
 
@@ -144,6 +154,9 @@ FILTERS: dict[str, Callable[[Tensor], Any]] = {
     "stencil": stencil,
     "largest": lambda x: F.max_pool2d(x, 3, 2, 1),
     "mean": lambda x: F.avg_pool2d(x, (1, 2), 1, count_include_pad=False),
+    "mean's gradient": lambda x: torch.ops.aten.avg_pool2d_backward(
+        x, x + 1, [3, 3], [1, 1], [1, 1], False, True, None
+    ),
     "one side": lambda x: F.pad(x, (0, 2, 1, 0), value=7.0) * 2,
     "crop": lambda x: F.pad(x, (-1, 2, 1, -1), value=3.0),
     "signal": lambda x: F.max_pool1d(x.flatten(1, 2), 3, 1, 1),
@@ -195,3 +208,19 @@ def test_rows_inside_of_a_filter_have_no_clamp(check: Check, texts: list[str]) -
     check(lambda x: F.unfold(x, 3, padding=1), torch.randn(2, 3, 20, 30))
     (text,) = texts
     assert text.count("hl.clamp(") == text.count("hl.select((x3 >= 2) & (x3 < 18), hl.likely(") == 1
+
+
+def test_windows_of_pooling_are_masked_at_their_ends_alone(check: Check, texts: list[str]) -> None:
+    """An element is in the first two of three windows at least, along a dimension of two or more."""
+    check(FILTERS["mean's gradient"], torch.randn(2, 3, 20, 30), dynamic=True)
+    (text,) = texts
+    assert text.count("ops.lt(") == 2 and text.count("ops.where(") == 5
+
+
+def test_what_rows_have_in_common_is_no_part_of_a_piece(check: Check, texts: list[str]) -> None:
+    """Elements of several rows are as far from each other, which is found out once (build/llvm/near_gathers.py)."""
+    check(FILTERS["mean's gradient"], torch.randn(2, 3, 60, 90), dynamic=True)
+    (text,) = texts
+    loads = re.findall(r"in_ptr0\[(.*)\]", text)
+    chosen = {load.partition(" + hl.select(")[2] for load in loads}
+    assert len(loads) == 9 and len(chosen) == 3 and "x1" not in "".join(chosen)

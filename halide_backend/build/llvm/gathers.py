@@ -21,7 +21,15 @@ _PLACE = re.compile(
 _WIDENED = re.compile(rf"(?:sext|zext nneg) i32 (?P<narrow>{NAME}) to i64$")
 _INDEX = re.compile(rf"extractelement <(?P<lanes>\d+) x (?P<type>i32|i64)> (?P<indices>{NAME}), i64 (?P<lane>\d+)$")
 _CONSTANTS = re.compile(rf"add (?:nuw )?(?:nsw )?<\d+ x (?:i32|i64)> (?P<alike>{NAME}), <(?P<constants>[-\di, ]+)>$")
-_ALIKE = re.compile(rf"shufflevector <\d+ x \w+> {NAME}, <\d+ x \w+> (?:poison|undef), <\d+ x i32> zeroinitializer$")
+_ALIKE = re.compile(
+    rf"shufflevector <\d+ x \w+> (?P<first>{NAME}), <\d+ x \w+> (?:poison|undef), <\d+ x i32> zeroinitializer$"
+)
+_FIRST = re.compile(rf"insertelement <\d+ x \w+> (?:poison|undef|{NAME}), \w+ (?P<one>{NAME}|-?\d+), i64 0$")
+_NUMBER = re.compile(r"splat \(i\d+ (-?\d+)\)$")
+_SUM = re.compile(
+    r"(?P<operator>add|sub) (?:nuw )?(?:nsw )?<\d+ x (?:i32|i64)> "
+    rf"(?P<left>{NAME}), (?P<right>{NAME}|splat \(i\d+ -?\d+\))$"
+)
 
 #: What may write to memory.
 _EFFECT = re.compile(r"^ *(?:store|(?:\w+ )?call void|fence|atomicrmw|cmpxchg)\b|= (?:\w+ )?call [^@]*@(?!llvm\.)")
@@ -45,6 +53,9 @@ class Gather:
     parts: frozenset[str]
     #: What is added to an index that all elements share, if that is known.
     constants: tuple[int, ...]
+    #: Indices that are as far from each other, and what "add" and "sub" make those of the gather of all of them.
+    distances: str
+    shifts: tuple[tuple[str, str], ...]
 
     @property
     def bits(self) -> int:
@@ -99,7 +110,26 @@ def _gather(definitions: Mapping[str, tuple[int, str]], result: str, barrier: in
     if len(sources) != 1:
         return None
     ((type_, base, indices, index_type, notes),) = sources
-    sum_ = matched(_CONSTANTS, indices)
-    alike = sum_ is not None and matched(_ALIKE, sum_["alike"]) is not None
-    constants = tuple(int(word.split()[1]) for word in sum_["constants"].split(",")) if sum_ and alike else ()
-    return Gather(result, lanes, type_, base, indices, index_type, notes, frozenset(parts - {result}), constants)
+
+    def alike(name: str) -> str:
+        """The number that all elements of a vector are, "" if they are not known to be one."""
+        if number := _NUMBER.match(name):
+            return number[1]
+        vector = matched(_ALIKE, name)
+        first = matched(_FIRST, vector["first"]) if vector else None
+        return first["one"] if first else ""
+
+    distances, shifts = indices, []
+    while sum_ := matched(_SUM, distances):
+        if one := alike(sum_["right"]):
+            distances = sum_["left"]
+        elif one := alike(sum_["left"]) if sum_["operator"] == "add" else "":
+            distances = sum_["right"]
+        else:
+            break
+        shifts.append((sum_["operator"], one))
+    known = matched(_CONSTANTS, distances)
+    words = known["constants"].split(",") if known and alike(known["alike"]) else []
+    constants = tuple(int(word.split()[1]) for word in words)
+    rest = frozenset(parts - {result})
+    return Gather(result, lanes, type_, base, indices, index_type, notes, rest, constants, distances, tuple(shifts))

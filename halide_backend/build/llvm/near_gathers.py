@@ -3,9 +3,10 @@
 A vector with an index that is no plain step, as at the edge of a padded row or in an image that is enlarged, Halide
 loads element by element: four instructions for each. Mostly those elements lie within a vector of memory, between the
 first and the last of them. Where the index is one number plus constants, that is known; otherwise it is found out when
-the kernel runs. If so, two halves of a vector are loaded, from the first element on and up to the last one, and their
-elements permuted; if not, the elements are loaded one by one, as before. Every value is the same, and nothing is read
-but what lies between two elements that are loaded anyway.
+the kernel runs: once for all vectors whose indices differ by one number, as those of several rows, and outside of the
+loop if that is all that changes there. If so, two halves of a vector are loaded, from the first element on and up to
+the last one, and their elements permuted; if not, the elements are loaded one by one, as before. Every value is the
+same, and nothing is read but what lies between two elements that are loaded anyway.
 """
 
 from __future__ import annotations
@@ -46,6 +47,25 @@ _PERMUTATIONS = {
 _FEWEST = 4
 
 
+class _Order(NamedTuple):
+    """How far the elements of a gather are from each other, or of several that are alike: found out once, behind line
+    `place`, where the indices `distances` are known. If it is `shared`, the permutations are, too."""
+
+    name: str
+    place: int
+    distances: str
+    lanes: int
+    bits: int
+    index_type: str
+    shared: bool
+
+    @property
+    def forms(self) -> list[tuple[str, int]]:
+        """The names of what can be loaded, and elements of a piece: two halves of a vector, or two vectors."""
+        two = _PERMUTATIONS[self.bits, self.lanes].two
+        return [("half", self.lanes // 2), *([("whole", self.lanes)] if two else [])]
+
+
 def with_near_gathers(ir: str, target: Target) -> str:
     """LLVM IR that computes the same and loads vectors with elements close together at once, where `target` can."""
     if "insertelement" not in ir:
@@ -58,6 +78,7 @@ def with_near_gathers(ir: str, target: Target) -> str:
         # Operations are left out, and what has a number for a name has to be in order.
         lines = _NUMBERED_LABEL.sub(r"v\1:", _NUMBERED.sub(r"%v\1", function[0])).split("\n")
         found = dict(gathers(lines))
+        orders = _orders(lines, {place: each for place, each in found.items() if _is_permuted(each, target)}, number)
         written: list[str] = []
         parts: set[str] = set()
         ends: dict[str, str] = {}
@@ -69,8 +90,8 @@ def with_near_gathers(ir: str, target: Target) -> str:
             text = None
             if gather and gather.constants:
                 text = _known(gather, name)
-            elif gather and _is_permuted(gather, target):
-                text = _found(gather, name)
+            elif gather and place in orders:
+                text = _found(gather, name, orders[place])
                 declarations.update(_declarations(gather))
                 ends[label] = f"{name}.rest"
             if gather and text is not None:
@@ -79,6 +100,9 @@ def with_near_gathers(ir: str, target: Target) -> str:
                 written += text
             else:
                 written.append(line)
+            for order in dict.fromkeys(orders.values()):
+                if order.place == place:
+                    written += _between(order)
         if not parts:
             return function[0]
         return "\n".join(_without_unused([_from_ends(line, ends) for line in written], parts))
@@ -91,7 +115,31 @@ def _is_permuted(gather: Gather, target: Target) -> bool:
     """Whether `target` has an instruction that permutes such vectors."""
     permutation = _PERMUTATIONS.get((gather.bits, gather.lanes))
     x86 = target.architecture == "x86-64"
-    return x86 and permutation is not None and target.vector_bytes >= permutation.vector_bytes
+    known = bool(gather.constants)
+    return x86 and not known and permutation is not None and target.vector_bytes >= permutation.vector_bytes
+
+
+def _orders(lines: list[str], permuted: Mapping[int, Gather], number: int) -> dict[int, _Order]:
+    """The order of each gather `permuted`, by its place among `lines`; names begin with `number`."""
+    definitions: dict[str, int] = {}
+    blocks: list[int] = []
+    for place, line in enumerate(lines):
+        blocks.append(place if LABEL.match(line) or not blocks else blocks[-1])
+        if found := DEFINITION.match(line):
+            definitions[found["result"]] = place
+    alike: dict[tuple[str, int, int], list[int]] = {}
+    for place, gather in permuted.items():
+        alike.setdefault((gather.distances, gather.lanes, gather.bits), []).append(place)
+    orders: dict[int, _Order] = {}
+    for (distances, lanes, bits), places in alike.items():
+        gather, place = permuted[places[0]], definitions[distances]
+        shared = len(places) > 1 or blocks[places[0]] != blocks[place]
+        while " = phi " in lines[place + 1]:
+            place += 1
+        order = _Order(f"near{number}", place, distances, lanes, bits, gather.index_type, shared)
+        orders |= dict.fromkeys(places, order)
+        number += 1
+    return orders
 
 
 def _known(gather: Gather, name: str) -> list[str] | None:
@@ -127,53 +175,83 @@ def _loads(gather: Gather, name: str, first: str, further: str, piece: int) -> l
     ]
 
 
-def _found(gather: Gather, name: str) -> list[str]:
-    """The lines that load a gather, and find out how far its elements are from each other: the blocks `name`."""
-    lanes, index, n = gather.lanes, gather.index_type, f"%{name}"
-    vector, indices = f"<{lanes} x {gather.type}>", f"<{lanes} x {index}>"
-    # Two halves of a vector, or two vectors.
-    forms = [(f"{name}.half", lanes // 2)]
-    if _PERMUTATIONS[gather.bits, gather.lanes].two:
-        forms.append((f"{name}.whole", lanes))
-    blocks: list[str] = []
-    for form, piece in forms:
-        f = f"%{form}"
-        blocks += [
-            f"  {f}.further = sub {index} {n}.span, {piece - 1}",
-            f"  {f}.fits = icmp ule {index} {f}.further, {piece}",
-            f"  {f}.near = and i1 {n}.between, {f}.fits",
-            f"  br i1 {f}.near, label {f}, label {f}.else",
-            "",
-            f"{form}:",
-            *_pieces(gather, name, form, piece),
-            f"  br label {n}.rest",
-            "",
-            f"{form}.else:",
-        ]
-    values = ", ".join(f"[ %{form}.value, %{form} ]" for form, _ in forms)
-    return [
-        f"  {n}.first = extractelement {indices} {gather.indices}, i64 0",
-        f"  {n}.last = extractelement {indices} {gather.indices}, i64 {lanes - 1}",
-        f"  {n}.span = sub {index} {n}.last, {n}.first",
-        *_splat(f"{n}.firsts", f"{n}.first", lanes, index),
+def _between(order: _Order) -> list[str]:
+    """The lines that find out which pieces hold all elements, and if they are shared, where there each of them is."""
+    lanes, index, n = order.lanes, order.index_type, f"%{order.name}"
+    indices = f"<{lanes} x {index}>"
+    found = [
+        f"  {n}.begin = extractelement {indices} {order.distances}, i64 0",
+        f"  {n}.last = extractelement {indices} {order.distances}, i64 {lanes - 1}",
+        f"  {n}.span = sub {index} {n}.last, {n}.begin",
+        *_splat(f"{n}.begins", f"{n}.begin", lanes, index),
         *_splat(f"{n}.spans", f"{n}.span", lanes, index),
-        f"  {n}.from = sub {indices} {gather.indices}, {n}.firsts",
+        f"  {n}.from = sub {indices} {order.distances}, {n}.begins",
         f"  {n}.outside = icmp ugt {indices} {n}.from, {n}.spans",
         f"  {n}.bits = bitcast <{lanes} x i1> {n}.outside to i{lanes}",
         f"  {n}.between = icmp eq i{lanes} {n}.bits, 0",
-        *blocks,
+    ]
+    for form, piece in order.forms:
+        f = f"{n}.{form}"
+        found += [
+            f"  {f}.further = sub {index} {n}.span, {piece - 1}",
+            f"  {f}.further64 = {_resize(int(index[1:]), 64)} {index} {f}.further to i64",
+            f"  {f}.fits = icmp ule {index} {f}.further, {piece}",
+            f"  {f}.near = and i1 {n}.between, {f}.fits",
+            *(_permutation(order, form, piece) if order.shared else []),
+        ]
+    return found
+
+
+def _permutation(order: _Order, form: str, piece: int) -> list[str]:
+    """The lines that compute which element of two pieces each element is."""
+    lanes, index, bits = order.lanes, order.index_type, order.bits
+    n, f, indices = f"%{order.name}", f"%{order.name}.{form}", f"<{order.lanes} x {order.index_type}>"
+    return [
+        # What is behind the first piece is in the second one, which begins `further` on.
+        f"  {f}.less = sub {index} {piece}, {f}.further",
+        *_splat(f"{f}.lesses", f"{f}.less", lanes, index),
+        f"  {f}.second = icmp uge {indices} {n}.from, splat ({index} {piece})",
+        f"  {f}.moved = add {indices} {n}.from, {f}.lesses",
+        f"  {f}.lane = select <{lanes} x i1> {f}.second, {indices} {f}.moved, {indices} {n}.from",
+        f"  {f}.order = {_resize(int(index[1:]), bits)} {indices} {f}.lane to <{lanes} x i{bits}>",
+    ]
+
+
+def _found(gather: Gather, name: str, order: _Order) -> list[str]:
+    """The lines that load a gather with elements as near as `order` says: the blocks `name`."""
+    lanes, index, n = gather.lanes, gather.index_type, f"%{name}"
+    first = f"%{order.name}.begin"
+    lines: list[str] = []
+    for number, (operator, one) in enumerate(gather.shifts):
+        lines.append(f"  {n}.shift{number} = {operator} {index} {first}, {one}")
+        first = f"{n}.shift{number}"
+    forms = [(f"{name}.{form}", form, piece) for form, piece in order.forms]
+    for block, form, piece in forms:
+        lines += [
+            f"  br i1 %{order.name}.{form}.near, label %{block}, label %{block}.else",
+            "",
+            f"{block}:",
+            *([] if order.shared else _permutation(order, form, piece)),
+            *_pieces(gather, block, first, piece, f"%{order.name}.{form}"),
+            f"  br label {n}.rest",
+            "",
+            f"{block}.else:",
+        ]
+    values = ", ".join(f"[ %{block}.value, %{block} ]" for block, _, _ in forms)
+    return [
+        *lines,
         *_one_by_one(gather, name),
         f"  br label {n}.rest",
         "",
         f"{name}.rest:",
-        f"  {gather.result} = phi {vector} {values}, [ {n}.v{lanes - 1}, %{forms[-1][0]}.else ]",
+        f"  {gather.result} = phi <{lanes} x {gather.type}> {values}, [ {n}.v{lanes - 1}, %{forms[-1][0]}.else ]",
     ]
 
 
-def _pieces(gather: Gather, name: str, form: str, piece: int) -> list[str]:
-    """The lines that load two pieces of so many elements, and put those of the gather in order."""
-    lanes, index, type_ = gather.lanes, gather.index_type, gather.type
-    n, f, indices, bits = f"%{name}", f"%{form}", f"<{lanes} x {index}>", gather.bits
+def _pieces(gather: Gather, block: str, first: str, piece: int, order: str) -> list[str]:
+    """The lines that load two pieces of so many elements from index `first` on, and put the gather's in order."""
+    lanes, type_ = gather.lanes, gather.type
+    f, bits = f"%{block}", gather.bits
     words, permutation = f"<{lanes} x i{bits}>", _PERMUTATIONS[bits, lanes]
     low, high = f"<{piece} x {type_}> {f}.low", f"<{piece} x {type_}> {f}.high"
     if piece < lanes:
@@ -182,21 +260,13 @@ def _pieces(gather: Gather, name: str, form: str, piece: int) -> list[str]:
             f"  {f}.both = shufflevector {low}, {high}, <{lanes} x i32> <{side_by_side}>",
             f"  {f}.words = bitcast <{lanes} x {type_}> {f}.both to {words}",
         ]
-        call = f"{permutation.one}({words} {f}.words, {words} {f}.order)"
+        call = f"{permutation.one}({words} {f}.words, {words} {order}.order)"
     else:
         operands = [f"  {f}.lows = bitcast {low} to {words}", f"  {f}.highs = bitcast {high} to {words}"]
-        call = f"{permutation.two}({words} {f}.lows, {words} {f}.order, {words} {f}.highs)"
+        call = f"{permutation.two}({words} {f}.lows, {words} {order}.order, {words} {f}.highs)"
     return [
-        f"  {f}.further64 = {_resize(int(index[1:]), 64)} {index} {f}.further to i64",
-        *_loads(gather, f, f"{n}.first", f"{f}.further64", piece),
+        *_loads(gather, f, first, f"{order}.further64", piece),
         *operands,
-        # What is behind the first piece is in the second one, which begins `further` on.
-        f"  {f}.less = sub {index} {piece}, {f}.further",
-        *_splat(f"{f}.lesses", f"{f}.less", lanes, index),
-        f"  {f}.second = icmp uge {indices} {n}.from, splat ({index} {piece})",
-        f"  {f}.moved = add {indices} {n}.from, {f}.lesses",
-        f"  {f}.lane = select <{lanes} x i1> {f}.second, {indices} {f}.moved, {indices} {n}.from",
-        f"  {f}.order = {_resize(int(index[1:]), bits)} {indices} {f}.lane to {words}",
         f"  {f}.permuted = call {words} {call}",
         f"  {f}.value = bitcast {words} {f}.permuted to <{lanes} x {type_}>",
     ]

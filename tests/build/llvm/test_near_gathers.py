@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 import numpy as np
 import pytest
@@ -121,6 +122,53 @@ def test_known_distances_need_no_branch(type_: str, lanes: int) -> None:
         assert rewritten.count("extractelement") == (1 if near else lanes)
         assert rewritten.count("br i1") == 1
         np.testing.assert_array_equal(run(rewritten, memory, order[None].astype(np.int32)), memory[order][None])
+
+
+def shifted_indices(lanes: int, index: str, operator: str) -> str:
+    """The indices of the first vector, and a multiple of the vector's number more or less."""
+    wide = f"<{lanes} x {index}>"
+    return f"""  %small = trunc i64 %i to i32
+  %number = {"sext i32 %small to i64" if index == "i64" else "mul i32 %small, 1"}
+  %many = mul {index} %number, 3
+  %lane = insertelement {wide} poison, {index} %many, i64 0
+  %alike = shufflevector {wide} %lane, {wide} poison, <{lanes} x i32> zeroinitializer
+  %moved = {operator} {wide} %distances, %alike
+  %indices = add {wide} %moved, splat ({index} -2)"""
+
+
+@needs_avx512
+@pytest.mark.parametrize("operator", ["add", "sub"])
+@pytest.mark.parametrize("index", ["i32", "i64"])
+@pytest.mark.parametrize(("type_", "lanes"), FORMS)
+def test_distances_that_stay_are_found_out_before_the_loop(type_: str, lanes: int, index: str, operator: str) -> None:
+    memory = np.arange(60 * lanes).astype(NUMPY[type_])
+    ir = gather(type_, lanes, index, shifted_indices(lanes, index, operator))
+    ir = ir.replace(
+        "  br label %loop\n", f"  %distances = load <{lanes} x {index}>, ptr %1, align 1\n  br label %loop\n", 1
+    )
+    rewritten = with_near_gathers(ir, HOST)
+    before, loop = rewritten.split("\nloop:")
+    assert before.count("icmp ugt") == 1 and "icmp ugt" not in loop
+    for order in orders(lanes):
+        rows = order + (40 if operator == "sub" else 2) + np.arange(8)[:, None] * (3 if operator == "add" else -3)
+        distances = np.tile(rows[0], (len(rows), 1)).astype(NUMPY[index])
+        np.testing.assert_array_equal(run(rewritten, memory, distances), memory[rows - 2])
+
+
+@needs_avx512
+def test_vectors_with_the_same_distances_are_looked_at_once() -> None:
+    lanes, indices = 16, orders(16)
+    memory = np.arange(44 * lanes).astype(np.float32)
+    ir = gather("float", lanes, "i32", loaded_indices(lanes, "i32"))
+    body = ir[ir.index("  %4 =") : ir.index("  %other =")]
+    last = re.findall(r"%\d+ = insertelement", body)[-1].split()[0]
+    other = re.sub(r"%(\d+)", lambda name: name[0] if int(name[1]) < 4 else f"%b{name[1]}", body)
+    moved = "  %moved = add <16 x i32> %indices, splat (i32 7)\n"
+    both = f"{body}{moved}{other.replace('%indices', '%moved')}  %sum = fsub <16 x float> %b{last[1:]}, {last}\n"
+    ir = ir.replace(body, both).replace(f"store <16 x float> {last}", "store <16 x float> %sum")
+    rewritten = with_near_gathers(ir, HOST)
+    assert rewritten.count("icmp ugt") == 1 and rewritten.count(" = call <16 x i32> @llvm.x86.avx512.permvar") == 2
+    np.testing.assert_array_equal(run(rewritten, memory, indices.astype(np.int32)), np.full(indices.shape, 7.0))
 
 
 @needs_avx512
