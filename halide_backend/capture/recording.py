@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from torch._inductor import config
 from torch._inductor.scheduler import SchedulerNode
 from torch._inductor.virtualized import V
 
 from halide_backend.capture.alignment import NodeLoops, align
 from halide_backend.capture.program_builder import Draft, ProgramBuilder
 from halide_backend.capture.recorder import Recorder
+from halide_backend.capture.sizes import hint
 from halide_backend.capture.structure import Structure, Structures
 from halide_backend.device_type import device_type
 from halide_backend.errors import Unsupported
-from halide_backend.program.loop_program import Axis
+from halide_backend.program.loop_program import Axis, Nest
 
 if TYPE_CHECKING:
     from torch._inductor.loop_body import LoopBody
@@ -106,10 +109,19 @@ def _record(group: Sequence[NodeLoops], *, on_cpu: bool) -> ProgramBuilder:
     aligned, outer = align(group, divided=not on_cpu)
     builder = ProgramBuilder(outer, flattened=not on_cpu)
     for loops, over in zip(group, aligned):
-        recorder = Recorder(builder, over.nest, corrects=on_cpu)
+        recorder = Recorder(builder, over.nest, corrects=on_cpu and not _is_short(over.nest))
         with V.set_ops_handler(recorder):
             loops.body(over.iteration, over.reduction)
     return builder
+
+
+def _is_short(nest: Nest) -> bool:
+    """Whether Inductor, if it knew the sizes, would compute variances in two steps without a correction, for want of
+    elements. It leaves all of dynamic length to the backend."""
+    elements = math.prod(hint(axis.extent) for axis in nest.reduction)
+    known = all(isinstance(axis.extent, int) for axis in nest.reduction)
+    several = any(axis.extent != 1 for axis in nest.iteration)
+    return several and not known and elements <= config.cpp.use_two_step_variance_threshold
 
 
 def node_loops(node: Any) -> NodeLoops:

@@ -328,6 +328,16 @@ def test_vectors_of_a_row_of_computed_length_are_blocks(fixed: bool, block: int)
     assert Split("out", "x1", "x1_b", "x1_i", -(-block // 16) * 16) in steps
 
 
+@pytest.mark.parametrize(("extent", "width"), [(4, 4), (5, 8), (30, 16)])
+def test_a_short_row_of_computed_length_has_short_vectors(extent: int, width: int) -> None:
+    """Of the four channels of a group, 28 of 32 lanes were missing, each behind a branch: loads had a stride."""
+    row, rows = Loop("x1", extent, "x1", fixed=False), Loop("x0", 640, "x0")
+    copy = Stage("out", Role.OUTPUT, (row, rows), contiguous={"x1": 2560 * extent}, traffic=2560 * extent, work=4)
+    steps = steps_of(StageGraph((copy,), ("x0", "x1")), 64)
+    (block,) = [step.factor for step in steps if isinstance(step, Split) and step.outer == "x1_b"]
+    assert block == width
+
+
 @pytest.mark.parametrize(
     ("changes", "extent", "shifted"),
     [

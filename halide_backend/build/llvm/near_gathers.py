@@ -129,7 +129,8 @@ def _orders(lines: list[str], permuted: Mapping[int, Gather], number: int) -> di
             definitions[found["result"]] = place
     alike: dict[tuple[str, int, int], list[int]] = {}
     for place, gather in permuted.items():
-        alike.setdefault((gather.distances, gather.lanes, gather.bits), []).append(place)
+        if gather.distances in definitions:
+            alike.setdefault((gather.distances, gather.lanes, gather.bits), []).append(place)
     orders: dict[int, _Order] = {}
     for (distances, lanes, bits), places in alike.items():
         gather, place = permuted[places[0]], definitions[distances]

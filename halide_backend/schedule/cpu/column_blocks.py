@@ -187,8 +187,9 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         return min(SHORT_ROW_VECTORS * lanes, lanes * (-(-extent // lanes)))
     shared_elsewhere = not kernel.parallel or points >= 16
     if shared_elsewhere and not (along.fixed or kernel.reduces):
-        # Every vector of the last block has a guard, and a row may be no longer than that.
-        return lanes
+        # Every vector of the last block has a guard, and a row may be no longer than that. Of a row that is shorter,
+        # each lane that is missing would be a branch where loads or stores have a stride.
+        return min(lanes, 1 << max(extent - 1, 0).bit_length())
     if shared_elsewhere or (streamed and kernel.parent.points > extent):
         wanted = extent
     else:

@@ -174,12 +174,16 @@ def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]
 def operations_behind(program: LoopProgram) -> list[int]:
     """Operations behind each value, up to the reductions it reads; shared operands count once for each use.
 
-    Divisions of what depends on fewer axes than others, a mean of each row, are few.
+    Divisions of what depends on fewer axes than others, a mean of each row, are few. A size in
+    another type is a number, as if it were known.
     """
     most = max((len(value.axes) for value in program.values), default=0)
     work: list[int] = []
+    numbers: list[bool] = []
     for value in program.values:
-        if isinstance(value.attribute, Reduction) or value.operation in ("constant", "index"):
+        alone = value.operation in ("constant", "index")
+        numbers.append(not value.axes and (alone or (value.operation == "to_dtype" and numbers[value.operands[0]])))
+        if isinstance(value.attribute, Reduction) or alone or numbers[-1]:
             work.append(0)
             continue
         divides = value.operation in _DIVISIONS and len(value.axes) == most
