@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import linecache
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -115,6 +116,9 @@ def _function(source: str, name: str, device: str) -> Callable[..., Any]:
     # As torch.fx prints graphs: tensors that they make are on the device that they were recorded on.
     namespace: dict[str, Any] = {"torch": torch, "inf": math.inf, "nan": math.nan}
     namespace["device"] = lambda *_, **__: torch.device(device)
-    exec(compile(source, f"<{name}>", "exec"), namespace)
+    # Up to torch 2.12 Dynamo compiles functions without a source as one code object, eight times at most.
+    file = f"<{name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec"), namespace)
     forward: Callable[..., Any] = namespace["forward"]
     return forward

@@ -36,7 +36,7 @@ class Recorder:
     A function has the operations whose results its kernel stores, back to what that reads. Kernels whose programs are
     equal are one. `kernels` are those by the digests of their programs, `left_out` counts the others by reasons: those
     that change an operand, draw random numbers, are a part of an operation, have an operator of this backend, which
-    another one would run, too, or have dynamic sizes.
+    another one would run, too, an operand that random numbers cannot stand for, or dynamic sizes.
     """
 
     def __init__(self, model: str = "model") -> None:
@@ -121,7 +121,8 @@ def _is_inside(node: Node, inside: set[Node]) -> bool:
     """Whether a kernel of the nodes `inside` computes `node`.
 
     Raises:
-        NoFunction: it changes an operand, draws random numbers, or is an operator of this backend alone.
+        NoFunction: it changes an operand, draws random numbers, is an operator of this backend alone, or has an operand
+            that random numbers cannot stand for.
     """
     if node.op != "call_function":
         return False
@@ -133,6 +134,9 @@ def _is_inside(node: Node, inside: set[Node]) -> bool:
         raise NoFunction("changes an operand")
     if str(node.target).startswith("halide_backend"):
         raise NoFunction("an operator of this backend")
+    if "max_pool_offsets" in str(node.target):
+        # Of numbers that are none of those places, scattering the indices made of them writes anywhere.
+        raise NoFunction("an operand has places in windows")
     if "inductor" in str(node.target) or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise NoFunction("draws random numbers")
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,15 @@ def test_what_is_no_function_is_left_out(function: Callable[..., Any], reason: s
     assert dict(recorder.left_out) == {reason: 1}
 
 
+def test_places_in_windows_are_no_random_numbers() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.ops.aten.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])[1] + 1
+
+    recorder = kernels_of(function, torch.randn(2, 8, 16, 16))
+    assert not recorder.kernels
+    assert dict(recorder.left_out) == {"an operand has places in windows": 1}
+
+
 def test_dynamic_sizes_are_left_out() -> None:
     recorder = kernels_of(lambda x: x.exp(), torch.randn(6, 40), dynamic=True)
     assert not recorder.kernels
@@ -128,6 +138,17 @@ def test_a_file_has_cases_of_the_benchmark(name: str, tmp_path: Path, capsys: py
     assert recorded.read(tmp_path / name) == [kernel]
     assert main(["bench", "--recorded", str(tmp_path / name), "--no-timing"]) == 0
     assert f"model_{kernel.name}_{kernel.digest[:8]}_float32" in capsys.readouterr().out
+
+
+def test_kernels_do_not_count_as_one_that_is_compiled_again_and_again() -> None:
+    source = "def forward(x0):\n    return (x0 + 1,)\n"
+    kernels = [RecordedKernel(str(k) * 64, "model", "add", "float32", source, ()).kernel("cpu") for k in range(3)]
+    # Up to torch 2.12 functions without a source share one code object (pytorch issue 124269).
+    assert [inspect.getsource(kernel.function) for kernel in kernels] == [source] * 3
+    with torch._dynamo.config.patch(recompile_limit=1):
+        compiled = [torch.compile(kernel.function, backend="eager", fullgraph=True) for kernel in kernels]
+        for each in compiled:
+            assert torch.equal(each(torch.ones(5))[0], torch.full((5,), 2.0))
 
 
 def test_a_wrong_result_of_a_recorded_kernel_is_told() -> None:
