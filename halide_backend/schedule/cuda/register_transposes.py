@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from halide_backend.program.access import VECTOR, WORD
+from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import Load
 from halide_backend.program.strided_loads import transposed_axes
 from halide_backend.schedule.cuda.facts import Facts
@@ -49,7 +50,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     axes = transposed_axes(facts.program)
     if axes is None:
         return None
-    lines, elements = (facts.chunk_elements(name) for name in axes)
+    # Of bytes half vectors: with whole ones a tile would have 256 elements.
+    lines, elements = (min(facts.chunk_elements(name), _LEAST_SIDE) for name in axes)
     short = _is_short(facts, axes, elements)
     if short:
         lines = next(count for count in (max(1, elements // _FEWEST_VECTORS), 1) if facts.divides(count, axes[0]))
@@ -83,14 +85,17 @@ def _is_short(facts: Facts, axes: tuple[str, str], elements: int) -> bool:
 
 
 def _moves_vectors(facts: Facts, tiling: Tiling, short: bool) -> bool:
-    """Whether each thread reads and stores its tile only in vectors, or reads it in words if the stored axis is
-    `short`."""
-    access, words = VectorAccess(facts.program, tiling), VECTOR // WORD
-    for position, value in enumerate(facts.program.values):
-        if isinstance(value.attribute, Load) and not value.axes.isdisjoint(tiling.cuts):
-            load = access.loads.get(position)
-            if load is None or (load.unit != words and not short):
-                return False
+    """Whether each thread reads and stores its tile only in vectors, half ones of bytes, or reads it in words if the
+    stored axis is `short`."""
+    values = facts.program.values
+    loads = [k for k, v in enumerate(values) if isinstance(v.attribute, Load) and not v.axes.isdisjoint(tiling.cuts)]
+    moved = [values[position].dtype for position in loads] + [buffer.dtype for buffer in facts.program.outputs]
+    access = VectorAccess(facts.program, tiling)
+    words = min(VECTOR, tiling.elements * min(ELEMENT[dtype][1] for dtype in moved)) // WORD
+    for position in loads:
+        load = access.loads.get(position)
+        if load is None or (load.unit < words and not short):
+            return False
     stored = [access.of_output(facts.layouts[buffer.name], buffer) for buffer in facts.program.outputs]
     return all(count and count % words == 0 for count in stored)
 

@@ -22,11 +22,12 @@ def numbered(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return ((count * 7 + count // 13) % 120).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8], ids=str)
 @pytest.mark.parametrize("order", [o for o in permutations(range(3)) if o[2] != 2], ids=str)
 def test_every_permutation(order: tuple[int, ...], dtype: torch.dtype, needs_intrinsics: None) -> None:
     """Where the stored axis was an outer one, words were made of elements along the other: 7 of 8 were wrong."""
-    x = numbered((16, 32, 48), dtype)
+    # Rows of less than four vectors are stored side by side, which bytes are not.
+    x = numbered((32 if dtype is torch.int8 else 16, 32, 48), dtype)
     wanted = x.permute(order).contiguous()
     (program,) = programs_of(lambda x: x.permute(order).contiguous(), (x,))
     kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
@@ -34,6 +35,31 @@ def test_every_permutation(order: tuple[int, ...], dtype: torch.dtype, needs_int
     found = torch.full_like(wanted, -1)
     CudaKernel(kernel.text).on_tensors(x, found)
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(torch.int8, torch.int8), (torch.bool, torch.bfloat16), (torch.bfloat16, torch.int8), (torch.int8, torch.float32)],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(24, 40), (64, 32)], ids=str)
+def test_bytes_have_half_vectors(
+    first: torch.dtype, second: torch.dtype, shape: tuple[int, int], needs_intrinsics: None
+) -> None:
+    x, y = numbered(shape, first), numbered(shape[::-1], second)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.where(x.t() > 60, y, -y) if x.dtype is not torch.bool else torch.where(x.t(), y, -y)
+
+    wanted = function(x, y)
+    (program,) = programs_of(function, (x, y))
+    kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
+    assert kernel.plan.mapping.rule == "register_transposes"
+    found = torch.full_like(wanted, -1)
+    cuda = CudaKernel(kernel.text)
+    cuda.on_tensors(x, y, found)
+    assert torch.equal(found, wanted)
+    assert "ld.global.nc.b8" not in cuda.code and "ld.global.nc.b16" not in cuda.code
 
 
 def test_channels_last_after_arithmetic(needs_intrinsics: None) -> None:
