@@ -64,7 +64,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         elements = choices.number(ELEMENTS, 2, "a word of pairs takes one instruction")
     if elements == 2:
         tiling = replace(tiling, chunk=along, elements=2)
-        side, lines, why = pair_sides[0], _LARGE_SIDE, "the largest whose pairs fill their tiles"
+        side, why = pair_sides[0], "the largest whose pairs fill their tiles"
+        # Of a shorter axis half of a large tile would be beyond the end.
+        lines = _LARGE_SIDE if facts.hints[across] > _SMALL_SIDE else _SMALL_SIDE
     else:
         side, lines, why = _sides(facts, across, axes)
     side = choices.number(SIDE, side, why)
@@ -104,8 +106,11 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     tiling, parent = kernel.tiling, kernel.parent
     numbers = {loop.axis: loop.name for loop in parent.loops if not is_element(loop)}
     down, along = (numbers[axis] for axis in tiling.inner)
-    why = "each stores 8 elements of a tile of 32 x 64"
-    block, threads = "", kernel.choices.number(THREADS, 256, why)
+    why = "each stores 8 elements of a tile of 32 x 64, or of many of 32 x 32"
+    size = tiling.side * tiling.lines
+    # Of few tiles, which do not fill a GPU, more threads have fewer elements each.
+    small = size <= _SMALL_SIDE**2 and parent.points >= _ENOUGH_TILES * _LARGE_SIDE**2
+    block, threads = "", kernel.choices.number(THREADS, 128 if small else 256, why)
     for stage in kernel.outputs:
         block = _output(found, kernel, stage, down, along, threads)
         if stage is not parent:
