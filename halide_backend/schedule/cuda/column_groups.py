@@ -43,9 +43,8 @@ _THREADS, _STEPS = 512, 8
 
 #: Threads of each SM that fill a GPU (see column_reductions.py), and that keep enough loads in flight if each reduces a
 #: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load,
-#: a sum of a function or a quotient has what it sums up to compute, and several sums have some of it (measured on an
-#: H200: both sums of 65,536 columns of 512 bfloat16 products 78.2 us with 16 threads for each, 52.5 us with one, of 124
-#: floats 29.5 us and 27.3 us).
+#: a sum of a function or a quotient has what it sums up to compute, and several sums have some of it (the
+#: gradient of rotary heads in the tuning trials of an H200, benchmarks/results/h200-2026-11-27b-tuning.jsonl.gz).
 _BUSY, _WALKING, _SUMMING, _LOADING = 993, 800, 400, 128
 
 #: Loads that a thread has in flight; its whole share of a column, if that is no more.
