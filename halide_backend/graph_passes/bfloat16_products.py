@@ -73,7 +73,9 @@ def _convolution(node: Node) -> Work:
     # Each number of a filter is used for every point of one channel.
     of_filter = math.prod(map(hint, weight.meta["val"].shape[1:]))
     kind = Kind.BACKWARD_STEP if backward else Kind.CONVOLUTION
-    return Work(kind, elements[1 if transposed else 0] * of_filter, sum(elements))
+    stride = node.args[4 if backward else 3]
+    strided = backward and weight.meta["val"].shape[:2] == (node.args[9], 1) and any(step != 1 for step in stride)
+    return Work(kind, elements[1 if transposed else 0] * of_filter, sum(elements), strided)
 
 
 def _widen(graph: Graph, node: Node, widened: dict[Node, Node]) -> None:

@@ -175,9 +175,10 @@ def _schedules() -> Check:
 
 def _products() -> Check:
     from halide_backend.products.choice import Choice
+    from halide_backend.products.precision import Kind, Work
 
     choice = Choice.of_this_process()
-    own = "in float32" if choice.may_widen() else "in its own type"
+    own = "in float32" if choice.widens(Work(Kind.PRODUCT, multiplications=1, numbers=0)) else "in its own type"
     return Check("matrix products", OK, f"float32: {choice.describe()}; bfloat16: {own}")
 
 

@@ -62,12 +62,14 @@ class Choice:
         return by_rule(product, self.processor)
 
     def may_widen(self) -> bool:
-        """Whether products of bfloat16 may be computed in float32."""
-        return self.precision == FLOAT32 or (self.precision == AUTOMATIC and float32_is_faster(self.processor))
+        """Whether any product of bfloat16 may be computed in float32."""
+        return self.precision != BFLOAT16
 
     def widens(self, work: Work) -> bool:
         """Whether a product of bfloat16 is computed in float32."""
-        return self.may_widen() and (self.precision == FLOAT32 or work.uses_enough)
+        if self.precision != AUTOMATIC:
+            return self.precision == FLOAT32
+        return work.strided or (float32_is_faster(self.processor) and work.uses_enough)
 
     def digest(self) -> str:
         """A text that changes with every choice."""

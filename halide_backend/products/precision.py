@@ -32,11 +32,14 @@ class Work:
 
     Attributes:
         kind: which of them. multiplications: how many. numbers: those of the operands and the results.
+        strided: whether it is the backward step of filters for a channel each with a stride. oneDNN has no kernel for
+            their gradient of pictures in bfloat16, on any processor.
     """
 
     kind: Kind
     multiplications: int
     numbers: int
+    strided: bool = False
 
     @property
     def uses_enough(self) -> bool:
@@ -48,6 +51,7 @@ def float32_is_faster(processor: Processor) -> bool:
     """Whether `processor` multiplies matrices of float32 faster than those of bfloat16.
 
     Intel's processors have as many multiplications of bfloat16 in a cycle as of float32 with AVX-512 BF16 (one
-    `vdpbf16ps` of 32, two `vfmadd` of 16), and none without; only AMX multiplies more. Others were not measured.
+    `vdpbf16ps` of 32, two `vfmadd` of 16), and none without; only AMX multiplies more. Products of others were not
+    measured.
     """
     return processor.vendor == "GenuineIntel" and "avx512f" in processor.features and not processor.has_matrix_unit

@@ -172,6 +172,33 @@ def test_the_rule() -> None:
     assert not faster("GenuineIntel") and not faster("AuthenticAMD", "avx512f", "avx512_bf16")
 
 
+@pytest.mark.parametrize(
+    ("stride", "groups", "precision", "wide"),
+    [(2, 64, "auto", True), (1, 64, "auto", False), (2, 1, "auto", False), (2, 64, "bfloat16", False)],
+)
+def test_gradients_of_strided_depthwise_filters_are_computed_in_float32_on_any_processor(
+    monkeypatch: pytest.MonkeyPatch, stride: int, groups: int, precision: str, wide: bool
+) -> None:
+    amd = Processor("AuthenticAMD", 26, "", ("avx512f", "avx512_bf16"))
+    monkeypatch.setattr(choice.Processor, "host", staticmethod(lambda: amd))
+
+    def step(gradient: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        steps = ([stride, stride], [1, 1], [1, 1], False, [0, 0], groups, [True, True, False])
+        return torch.ops.aten.convolution_backward(gradient, x, weight, None, *steps)[:2]
+
+    x, weight = random(2, 64, 14, 15), random(64, 64 // groups, 3, 3)
+    exact = [each.double().requires_grad_() for each in (x, weight)]
+    result = F.conv2d(*exact, stride=stride, padding=1, groups=groups)
+    gradient = random(*result.shape)
+    callable_ = compiled(step, precision)
+    found = callable_(gradient, x, weight)
+    for got, wanted in zip(found, torch.autograd.grad(result, exact, gradient.double()), strict=True):
+        assert got.dtype == torch.bfloat16
+        torch.testing.assert_close(got.double(), wanted, rtol=0, atol=2**-8 * float(wanted.abs().max()))
+    (code,) = callable_.codes
+    assert ("torch.float32" in code) == wide
+
+
 def test_features_are_those_of_the_first_processor() -> None:
     text = "vendor_id : GenuineIntel\nflags : fpu avx512f amx_bf16 amx_tile\n\nflags : avx512_bf16\n"
     assert Processor.read(text).features == ("amx_bf16", "avx512f")
