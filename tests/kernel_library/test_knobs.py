@@ -88,6 +88,33 @@ def transpose(extents: tuple[int, int]) -> Made:
     return builder, [torch.randn(extents), torch.randn(columns, rows)], lambda x, y: x + y.t()
 
 
+def sums_of_both_layouts(extents: tuple[int, int], across: int = 1) -> Made:
+    """Sums of rows of three operands: one lies as the loops do, `across` lie across them, the others as they do."""
+    rows, columns = extents
+    builder = Builder(extents)
+    x0, x1 = (axis.symbol for axis in builder.axes)
+    loads = [builder.load(torch.float32)]
+    for number in (1, 2):
+        builder.inputs.append(Buffer(f"in_ptr{number}", "float32", rows * columns, number))
+        index = rows * x1 + x0 if number <= across else columns * x0 + x1
+        loads.append(builder.value("load", torch.float32, [], Load(f"in_ptr{number}", sympy.expand(index))))
+    both = builder.value("add", torch.float32, [builder.value("add", torch.float32, loads[:2]), loads[2]])
+    total = builder.value("reduction", torch.float32, [both], Reduction("sum", (builder.axes[1],)))
+    builder.store(total, torch.float32)
+    shapes = [extents, *((columns, rows) if number <= across else extents for number in (1, 2))]
+
+    def function(*found: torch.Tensor) -> torch.Tensor:
+        x, y, z = (each.t() if 0 < number <= across else each for number, each in enumerate(found))
+        return (x + y + z).sum(1)
+
+    return builder, [torch.randn(shape) for shape in shapes], function
+
+
+def column_sums_of_both_layouts(extents: tuple[int, int]) -> Made:
+    """The columns are the outer loop; two operands of three are contiguous along them."""
+    return sums_of_both_layouts(extents[::-1], across=2)
+
+
 def shared_exponentials(extents: tuple[int, int]) -> Made:
     """Sums of rows, and rows over them: what is summed is stored, or computed twice."""
     builder = Builder(extents)
@@ -206,6 +233,8 @@ MADE = (
     full_sum,
     pointwise,
     transpose,
+    sums_of_both_layouts,
+    column_sums_of_both_layouts,
     shared_exponentials,
     stencil,
     interpolation,
@@ -250,6 +279,16 @@ def test_a_setting_changes_the_steps() -> None:
     serial = plan_kernel(program, device, {"parallel.threads": False}).plan.steps
     assert any(isinstance(step, Parallel) for step in plan_kernel(program, device).plan.steps)
     assert not any(isinstance(step, Parallel) for step in serial)
+
+
+def test_columns_that_are_less_than_half_a_vector() -> None:
+    """No loop over vectors is left, in which tiles of the operand that is turned could be computed."""
+    builder, operands, function = column_sums_of_both_layouts((97, 17))
+    planned = plan_kernel(builder.program(), device_of(Target.host())).plan.mapping.transposition
+    assert planned is not None and planned.reduced == "columns"
+    wanted = function(*(operand.double() for operand in operands))
+    found = builder.run(*operands, knobs={"vectors.bytes": 256})[-1]
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("across", [False, True])

@@ -99,7 +99,7 @@ def reduce_columns(
             if update is None:
                 continue
             held = _held(kernel, stage, -(-width // lanes)) if name == reading else 1
-            turned = name == reading and _reads_tiles(kernel, stage)
+            turned = wide and name == reading and _reads_tiles(kernel, stage)
             if held > 1 or turned:
                 (inner, several), rows_read = vector.loops, loops_of[name]
                 together = f"{along}_u"
