@@ -10,7 +10,8 @@ import torch
 from torch._inductor import config as inductor_config
 
 import halide_backend
-from halide_backend import config
+from halide_backend import config, pipeline
+from halide_backend.schedule.mapping.transposition import Transposition
 
 Function = Callable[..., Any]
 
@@ -23,6 +24,22 @@ def native_only() -> Iterator[None]:
     patches = {"cpu_backend": "halide_backend", "force_disable_caches": True}
     with inductor_config.patch(patches), config.patch(delegate=False):
         yield
+
+
+@pytest.fixture
+def transpositions(monkeypatch: pytest.MonkeyPatch) -> list[Transposition]:
+    """What the mappings of kernels say that are planned from now on."""
+    found: list[Transposition] = []
+    schedule = pipeline.schedule_kernel
+
+    def watched(*arguments: Any) -> Any:
+        scheduled = schedule(*arguments)
+        if scheduled.kernel.plan.mapping.transposition is not None:
+            found.append(scheduled.kernel.plan.mapping.transposition)
+        return scheduled
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
+    return found
 
 
 def tensors(value: Any) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halide_backend import config, pipeline
+from halide_backend import config
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.transposition import Transposition
 
@@ -25,22 +25,6 @@ def numbered(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """No two neighbours are equal, in whatever direction."""
     count = torch.arange(torch.Size(shape).numel()).reshape(shape)
     return ((count * 7 + count // 13) % (2 if dtype is torch.bool else 120)).to(dtype)
-
-
-@pytest.fixture
-def transpositions(monkeypatch: pytest.MonkeyPatch) -> list[Transposition]:
-    """What the mappings of kernels say that are planned from now on."""
-    found: list[Transposition] = []
-    schedule = pipeline.schedule_kernel
-
-    def watched(*arguments: Any) -> Any:
-        scheduled = schedule(*arguments)
-        if scheduled.kernel.plan.mapping.transposition is not None:
-            found.append(scheduled.kernel.plan.mapping.transposition)
-        return scheduled
-
-    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
-    return found
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halide_backend import pipeline
 from halide_backend.schedule.mapping.transposition import Transposition
 
 Check = Callable[..., dict[str, Any]]
@@ -29,20 +28,9 @@ REDUCTIONS: dict[str, Callable[[Tensor, int], Any]] = {
 }
 
 
-@pytest.fixture
-def reduced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What kernels that are planned from now on turn operands for."""
-    found: list[Transposition] = []
-    schedule = pipeline.schedule_kernel
-
-    def watched(*arguments: Any) -> Any:
-        scheduled = schedule(*arguments)
-        if (turned := scheduled.kernel.plan.mapping.transposition) is not None:
-            found.append(turned.reduced)
-        return scheduled
-
-    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
-    return found
+def reduced(transpositions: list[Transposition]) -> list[str]:
+    """What kernels turn operands for."""
+    return [found.reduced for found in transpositions]
 
 
 def spread(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -51,52 +39,45 @@ def spread(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return (((count * 37 + count // 13) % 241) / 64 - 1.875).to(dtype)
 
 
+def check_reduction(check: Check, shape: tuple[int, int], name: str, dim: int, dynamic: bool) -> None:
+    """Two operands lie as the result of their reduction along `dim` does, the third across them."""
+    rows, columns = shape
+    operands = spread(columns, rows), spread(rows, columns), spread(rows, columns) + 1
+    check(lambda x, y, z: REDUCTIONS[name](x.t() + y * z, dim), *operands, dynamic=dynamic, tolerance=1e-5)
+
+
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_rows(check: Check, reduced: list[str], shape: tuple[int, int], name: str, dynamic: bool) -> None:
-    rows, columns = shape
-    function = REDUCTIONS[name]
-    check(
-        lambda x, y, z: function(x.t() + y * z, 1),
-        spread(columns, rows),
-        spread(rows, columns),
-        spread(rows, columns) + 1,
-        dynamic=dynamic,
-        tolerance=1e-5,
-    )
-    assert "rows" in reduced
+def test_rows(
+    check: Check, transpositions: list[Transposition], shape: tuple[int, int], name: str, dynamic: bool
+) -> None:
+    check_reduction(check, shape, name, 1, dynamic)
+    assert "rows" in reduced(transpositions)
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", ["sum", "amax", "any", "sums"])
 @pytest.mark.parametrize("shape", (*SHAPES, (1500, 40), (700, 130)), ids=str)
-def test_columns(check: Check, reduced: list[str], shape: tuple[int, int], name: str, dynamic: bool) -> None:
-    rows, columns = shape
-    function = REDUCTIONS[name]
-    check(
-        lambda x, y, z: function(x.t() + y * z, 0),
-        spread(columns, rows),
-        spread(rows, columns),
-        spread(rows, columns) + 1,
-        dynamic=dynamic,
-        tolerance=1e-5,
-    )
-    assert "columns" in reduced
+def test_columns(
+    check: Check, transpositions: list[Transposition], shape: tuple[int, int], name: str, dynamic: bool
+) -> None:
+    check_reduction(check, shape, name, 0, dynamic)
+    assert "columns" in reduced(transpositions)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int8], ids=str)
-def test_data_types(check: Check, reduced: list[str], dtype: torch.dtype) -> None:
+def test_data_types(check: Check, transpositions: list[Transposition], dtype: torch.dtype) -> None:
     x, y, z = spread(70, 90, dtype=dtype), spread(90, 70, dtype=dtype), spread(90, 70, dtype=dtype)
     check(lambda x, y, z: (x.t().float() + y + z).sum(1), x, y, z, tolerance=1e-5)
     check(lambda x, y, z: (x.t().float() + y + z).sum(0), x, y, z, tolerance=1e-5)
-    assert reduced == ["rows", "columns"]
+    assert reduced(transpositions) == ["rows", "columns"]
 
 
 @pytest.mark.parametrize("shape", [(2, 40, 100), (3, 64, 33), (1, 384, 150)], ids=str)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_a_norm_behind_a_convolution(
-    check: Check, reduced: list[str], shape: tuple[int, int, int], dynamic: bool
+    check: Check, transpositions: list[Transposition], shape: tuple[int, int, int], dynamic: bool
 ) -> None:
     """As Whisper's encoder has it: channels first from a convolution, channels last from the residual."""
     batch, channels, length = shape
@@ -106,10 +87,12 @@ def test_a_norm_behind_a_convolution(
         return torch.native_layer_norm(x.transpose(1, 2) + y, [channels], w, w + 1, 1e-5)
 
     check(norm, x, y, w, dynamic=dynamic, tolerance=1e-5)
-    assert "rows" in reduced
+    assert "rows" in reduced(transpositions)
 
 
-def test_statistics_are_stored_beside_results_that_are_turned(check: Check, reduced: list[str]) -> None:
+def test_statistics_are_stored_beside_results_that_are_turned(
+    check: Check, transpositions: list[Transposition]
+) -> None:
     """Outputs with an element for each row, of a kernel whose tiles are those of another output."""
     x, w = spread(2, 40, 9, 11), spread(40)
 
@@ -118,7 +101,7 @@ def test_statistics_are_stored_beside_results_that_are_turned(check: Check, redu
 
     check(norm, x, w, tolerance=1e-5)
     check(norm, x, w, tolerance=1e-5, dynamic=True)
-    assert reduced == ["", ""]
+    assert reduced(transpositions) == ["", ""]
 
 
 def test_memory_that_is_overwritten_is_read_first(check: Check) -> None:
@@ -130,7 +113,9 @@ def test_memory_that_is_overwritten_is_read_first(check: Check) -> None:
     check(in_place, spread(40, 70), spread(70, 40), tolerance=1e-5)
 
 
-def test_an_operand_that_two_sums_read_by_themselves_is_not_turned(check: Check, reduced: list[str]) -> None:
+def test_an_operand_that_two_sums_read_by_themselves_is_not_turned(
+    check: Check, transpositions: list[Transposition]
+) -> None:
     """There is no loop around both in which a tile could lie."""
     x, y, z = spread(70, 90), spread(90, 70), spread(90, 70)
 
@@ -140,4 +125,4 @@ def test_an_operand_that_two_sums_read_by_themselves_is_not_turned(check: Check,
 
     check(function, x, y, z, tolerance=1e-5)
     check(lambda x, y, z: (x.t() + y * z).argmin(0), x, y, z)
-    assert "columns" not in reduced
+    assert "columns" not in reduced(transpositions)

@@ -72,7 +72,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         # A long loop for each of few threads: more threads with a word each keep more loads in flight.
         elements, why = word, "one word, since there are few threads"
         if any(along in value.axes for value in facts.program.values if _is_masked(value, facts)):
-            elements, why = 1, "loads have conditions: a rotary embedding's gradient 77 us with words, 55.9 us"
+            elements, why = 1, "loads have conditions, each of which would be one for each element of a word"
     elif facts.moments:
         elements, why = word, "one word: a chunk is an expression, in which vectors have no place of their own"
     elements = choices.number(ELEMENTS, elements, why)

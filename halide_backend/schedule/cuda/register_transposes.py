@@ -106,12 +106,12 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     output = kernel.parent
     tiles = [loop for loop in output.loops if loop.kind is LoopKind.AXIS]
     across, along = (next(loop for loop in tiles if loop.axis == axis) for axis in kernel.tiling.inner)
-    threads, many = 128, "as of pointwise kernels"
+    threads, reason = 128, "as of pointwise kernels"
     lanes, why = _LANES, "a warp stores four lines of 128 bytes, and reads eight of 64"
     if along.fixed and along.extent % _SECTOR:
-        threads, many = 256, "permute_210 of 8192 x 4096 bfloat16 44.9 us, with 128 46.5 us"
+        threads, reason = 256, "each line of them stores 64 elements"
         lanes, why = WARP, "rows begin within sectors, of which a warp shares one or two with others, not eight"
-    threads = kernel.choices.number(THREADS, threads, many)
+    threads = kernel.choices.number(THREADS, threads, reason)
     lanes = kernel.choices.number(ALONG, lanes, why)
     others = [loop for loop in tiles if loop not in (across, along)]
     following = others[0] if others else None
