@@ -33,8 +33,8 @@ class Work:
     Attributes:
         kind: which of them. multiplications: how many. numbers: those of the operands and the results.
         strided: whether it is the backward step of filters for a channel each with a stride. oneDNN's
-            gradient of their pictures is slow in bfloat16: 18 times the time of float32 on that Xeon, 30 to 65 on a
-            Zen 5 (docs/design/products.md). With AMX, which it does not use for them, it was not measured.
+            gradient of their pictures is far slower in bfloat16 than in float32, on that Xeon and on a Zen 5
+            (docs/design/products.md). With AMX, which it does not use for them, it was not measured.
     """
 
     kind: Kind
