@@ -4,7 +4,7 @@
     .engines/bin/python benchmarks/serving_engines.py [--only bert vit ...] [--threads 2] [--out results.json]
 
 The architectures of `cpu_models.py`, float32, random weights. This backend and Inductor's C++ backend compile with
-`torch._inductor.config.freezing`; OpenVINO and ONNX Runtime get the model as torch.onnx exports it, with the same
+`torch._inductor.config.freezing`, and the generated code shows that weights became constants; OpenVINO and ONNX Runtime get the model as torch.onnx exports it, with the same
 number of threads, float32 asked for, and latency as their aim. All take turns, this backend a second time as the
 control. Outputs are compared with those of float64. Ratios are of medians; above 1 this backend is faster.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import re
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -25,9 +26,10 @@ import torch
 import transformers
 from cpu_models import BOUNDS, MODELS, add_result, alternate, widened
 from torch import Tensor, nn
+from torch._inductor import config
 
 from halide_backend.bench.provenance import provenance
-from halide_backend.inspection.compiled import compile_for
+from halide_backend.inspection.compiled import Compiled, compile_for
 
 #: Those that `torch.compile` makes, and the backend that each is compiled for.
 COMPILED = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
@@ -64,13 +66,27 @@ def in_onnxruntime(path: str, inputs: tuple[Tensor, ...], threads: int) -> Calla
     return lambda: torch.from_numpy(session.run(None, given)[0])
 
 
+def constants(found: Compiled) -> int:
+    """Number of weights that `freezing` made constants of the generated code.
+
+    Raises:
+        RuntimeError: none, so that what was timed is not what its name says.
+    """
+    names = {name for code in found.codes for name in re.findall(r"\b_frozen_param\d+", code)}
+    if not names:
+        raise RuntimeError(f"the code for {found.backend} takes its weights as arguments")
+    return len(names)
+
+
 def trial(name: str, threads: int) -> dict[str, Any]:
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     model.eval()
-    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+    # Not as an option of each callable: Dynamo asks for it before Inductor sees that one's options, and hands over
+    # weights as arguments otherwise, which nothing packs or folds.
+    with torch.no_grad(), config.patch(freezing=True), tempfile.TemporaryDirectory() as folder:
         wanted = copy.deepcopy(model).double()(*widened(inputs, torch.float64))
-        compiled = {each: compile_for(COMPILED[each], model, options={"freezing": True}) for each in COMPILED}
+        compiled = {each: compile_for(COMPILED[each], model) for each in COMPILED}
         steps: dict[str, Callable[[], Tensor]] = {
             each: (lambda call=found.call: call(*inputs)) for each, found in compiled.items()
         }
@@ -80,6 +96,7 @@ def trial(name: str, threads: int) -> dict[str, Any]:
         errors = {
             each: float((run().double() - wanted).abs().max() / wanted.abs().max()) for each, run in steps.items()
         }
+        weights = {each: constants(found) for each, found in compiled.items()}
         ran = {each: dict(found.check_run(steps[each])) for each, found in compiled.items()}
         samples = alternate(steps)
     medians = {each: statistics.median(times) for each, times in samples.items()}
@@ -90,6 +107,7 @@ def trial(name: str, threads: int) -> dict[str, Any]:
         "errors": errors,
         "ratios": {each: medians[each] / medians["halide"] for each in steps if each != "halide"},
         "against_faster_engine": min(medians[each] for each in ENGINES) / medians["halide"],
+        "constants": weights,
         "kernels": {each: dict(found.kernels()) for each, found in compiled.items()},
         "ran": ran,
         "samples_ms": samples,
