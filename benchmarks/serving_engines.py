@@ -6,7 +6,8 @@
 The architectures of `cpu_models.py`, float32, random weights. This backend and Inductor's C++ backend compile with
 `torch._inductor.config.freezing`, and the generated code shows that weights became constants; OpenVINO and ONNX Runtime get the model as torch.onnx exports it, with the same
 number of threads, float32 asked for, and latency as their aim. All take turns, this backend a second time as the
-control. Outputs are compared with those of float64. Ratios are of medians; above 1 this backend is faster.
+control. Outputs are compared with those of float64. Ratios are of medians; above 1 this backend is faster. Afterwards
+calls of this backend and of OpenVINO are profiled: the time of each kind of operator says where they differ.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import copy
 import re
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,9 @@ from halide_backend.inspection.compiled import Compiled, compile_for
 COMPILED = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
 ENGINES = ("openvino", "onnxruntime")
 
+#: Calls that are profiled, and how many kinds of operators are kept.
+PROFILED, KINDS = 5, 12
+
 
 def exported(model: nn.Module, inputs: tuple[Tensor, ...], folder: str) -> str:
     """Path of the model as ONNX."""
@@ -43,7 +48,7 @@ def exported(model: nn.Module, inputs: tuple[Tensor, ...], folder: str) -> str:
     return path
 
 
-def in_openvino(path: str, inputs: tuple[Tensor, ...], threads: int) -> Callable[[], Tensor]:
+def request_of_openvino(path: str, threads: int, profiled: bool = False) -> openvino.InferRequest:
     engine = openvino.Core().compile_model(
         path,
         "CPU",
@@ -52,9 +57,14 @@ def in_openvino(path: str, inputs: tuple[Tensor, ...], threads: int) -> Callable
             "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": "f32",
             "ENABLE_CPU_PINNING": False,
+            "PERF_COUNT": profiled,
         },
     )
-    request, arrays = engine.create_infer_request(), [each.numpy() for each in inputs]
+    return engine.create_infer_request()
+
+
+def in_openvino(path: str, inputs: tuple[Tensor, ...], threads: int) -> Callable[[], Tensor]:
+    request, arrays = request_of_openvino(path, threads), [each.numpy() for each in inputs]
     return lambda: torch.from_numpy(request.infer(arrays, share_inputs=True, share_outputs=True)[0])
 
 
@@ -64,6 +74,31 @@ def in_onnxruntime(path: str, inputs: tuple[Tensor, ...], threads: int) -> Calla
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
     return lambda: torch.from_numpy(session.run(None, given)[0])
+
+
+def operators_of_openvino(path: str, inputs: tuple[Tensor, ...], threads: int) -> dict[str, float]:
+    """Milliseconds of a call, by operator and what computes it."""
+    request, arrays = request_of_openvino(path, threads, profiled=True), [each.numpy() for each in inputs]
+    spent: Counter[str] = Counter()
+    for _ in range(PROFILED):
+        request.infer(arrays)
+        for node in request.profiling_info:
+            spent[f"{node.node_type} {node.exec_type}"] += node.real_time.total_seconds() * 1e3 / PROFILED
+    return longest(spent)
+
+
+def operators_of_torch(step: Callable[[], Tensor]) -> dict[str, float]:
+    """Milliseconds of a call, by operator or kernel, without what it calls."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(PROFILED):
+            step()
+    return longest({each.key: each.self_cpu_time_total / 1e3 / PROFILED for each in profile.key_averages()})
+
+
+def longest(spent: Mapping[str, float]) -> dict[str, float]:
+    """The operators that take longest, and the sum of all."""
+    ranked = sorted(spent.items(), key=lambda each: -each[1])[:KINDS]
+    return {name: round(time, 3) for name, time in (*ranked, ("all", sum(spent.values())))}
 
 
 def constants(found: Compiled) -> int:
@@ -99,6 +134,10 @@ def trial(name: str, threads: int) -> dict[str, Any]:
         weights = {each: constants(found) for each, found in compiled.items()}
         ran = {each: dict(found.check_run(steps[each])) for each, found in compiled.items()}
         samples = alternate(steps)
+        operators = {
+            "halide": operators_of_torch(steps["halide"]),
+            "openvino": operators_of_openvino(path, inputs, threads),
+        }
     medians = {each: statistics.median(times) for each, times in samples.items()}
     return {
         "model": name,
@@ -111,6 +150,7 @@ def trial(name: str, threads: int) -> dict[str, Any]:
         "kernels": {each: dict(found.kernels()) for each, found in compiled.items()},
         "ran": ran,
         "samples_ms": samples,
+        "operators_ms": operators,
     }
 
 

@@ -49,7 +49,7 @@ def _lower(input: Any, weight: Any, bias: Any = None) -> Any:
     from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node
 
     # torch's operator copies an input that is not contiguous, serially and element by element.
-    operands = [ExternKernel.require_contiguous(ExternKernel.realize_input(input)), _dense(weight)]
+    operands = [_dense(input), _dense(weight, columns=True)]
     constants: list[Any] = ["none", [-1], ""]
     if bias is None:
         constants.insert(0, None)
@@ -60,15 +60,12 @@ def _lower(input: Any, weight: Any, bias: Any = None) -> Any:
     return TensorBox.create(_create_output_node(LinearUnary(layout, operands, constants)))
 
 
-def _dense(weight: Any) -> Any:
-    """`weight`, copied unless its rows or its columns are contiguous and do not overlap."""
+def _dense(matrix: Any, columns: bool = False) -> Any:
+    """`matrix` with contiguous rows or, where it has them and they may stay, contiguous `columns`, and nothing between
+    them: for a part of a larger matrix oneDNN has its reference implementation alone, hundreds of times as slow."""
     from torch._inductor.ir import ExternKernel
-    from torch._inductor.virtualized import V
 
-    weight = ExternKernel.require_stride1(ExternKernel.realize_input(weight))
-    stride, size = weight.get_stride(), weight.get_size()
-    known = V.graph.sizevars.statically_known_leq
-    for inner, outer in ((0, 1), (1, 0)):
-        if stride[inner] == 1 and known(size[inner], stride[outer]):
-            return weight
-    return ExternKernel.require_contiguous(weight)
+    matrix = ExternKernel.realize_input(matrix)
+    rows, row = matrix.get_size()
+    by_columns = columns and matrix.get_stride()[0] == 1 and matrix.get_stride()[1] != 1
+    return ExternKernel.require_exact_strides(matrix, [1, rows] if by_columns else [row, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,18 @@ OPERANDS: dict[str, tuple[Tensor, Tensor]] = {
 @pytest.mark.parametrize("case", OPERANDS)
 def test_operands_of_any_strides(case: str) -> None:
     check(mm, *OPERANDS[case])
+
+
+@pytest.mark.parametrize("case", OPERANDS)
+def test_onednn_has_a_fast_implementation_for_any_strides(case: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its reference implementation is hundreds of times as slow, and parts of larger matrices got it."""
+    callable_ = compiled(mm)
+    with torch.no_grad():
+        callable_(*OPERANDS[case])
+        with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+            callable_(*OPERANDS[case])
+    implementations = re.findall(r"exec,cpu,inner_product,([^,]+),", capfd.readouterr().out)
+    assert implementations and not [each for each in implementations if each.startswith("ref")], implementations
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 6), (5, 0, 6), (5, 6, 0)])
