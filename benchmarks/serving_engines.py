@@ -4,10 +4,11 @@
     .engines/bin/python benchmarks/serving_engines.py [--only bert vit ...] [--threads 2] [--out results.json]
 
 The architectures of `cpu_models.py`, float32, random weights. This backend and Inductor's C++ backend compile with
-`torch._inductor.config.freezing`, and the generated code shows that weights became constants; OpenVINO and ONNX Runtime get the model as torch.onnx exports it, with the same
-number of threads, float32 asked for, and latency as their aim. All take turns, this backend a second time as the
-control. Outputs are compared with those of float64. Ratios are of medians; above 1 this backend is faster. Afterwards
-calls of this backend and of OpenVINO are profiled: the time of each kind of operator says where they differ.
+`torch._inductor.config.freezing`, and the generated code shows that weights became constants; OpenVINO and ONNX Runtime
+get the model as torch.onnx exports it, with the same number of threads, float32 asked for, and latency as their aim.
+All take turns, this backend a second time as the control. Outputs are compared with those of float64. Ratios are of
+medians; above 1 this backend is faster. Afterwards calls of this backend and of OpenVINO are profiled: the time of each
+kind of operator says where they differ.
 """
 
 from __future__ import annotations
