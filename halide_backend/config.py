@@ -34,6 +34,7 @@ check_schedules: bool = declare("check_schedules")
 tune: str = declare("tune")
 tune_seconds: float = declare("tune_seconds")
 product_library: str = declare("product_library")
+attention: str = declare("attention")
 bfloat16_products: str = declare("bfloat16_products")
 
 install(__name__)

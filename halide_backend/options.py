@@ -200,6 +200,13 @@ OPTIONS = (
         choices=("auto", "aten", "onednn"),
     ),
     Option(
+        "attention",
+        "auto",
+        "What computes attention of float32 without gradients on a CPU: auto means a kernel of this backend where a "
+        "rule for the processor says that it is faster.",
+        choices=("auto", "aten", "halide"),
+    ),
+    Option(
         "bfloat16_products",
         "auto",
         "Type in which matrix products and convolutions of bfloat16 are computed on a CPU: auto means float32 where a "

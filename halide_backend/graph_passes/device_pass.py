@@ -11,6 +11,7 @@ from halide_backend.cache_key import NAME
 from halide_backend.device_type import DeviceType
 from halide_backend.graph_passes.accumulations import accumulate_in_float32
 from halide_backend.graph_passes.arg_reductions import split_arg_reductions
+from halide_backend.graph_passes.attention import compute_attention
 from halide_backend.graph_passes.bfloat16_products import compute_bfloat16_products
 from halide_backend.graph_passes.control_flow import leave_out_cuda_graphs
 from halide_backend.graph_passes.convolution_layouts import choose_convolution_layouts
@@ -50,6 +51,7 @@ class DevicePass(CustomGraphModulePass):
         if self._kind.on_host:
             compute_bfloat16_products(graph)
             choose_product_libraries(graph)
+            compute_attention(graph)
             compute_depthwise_gradients(graph)
             add_up_tokens(graph)
             choose_convolution_layouts(graph)

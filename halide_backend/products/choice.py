@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from halide_backend.products import calibration_store
+from halide_backend.products.attention import HALIDE, AttentionWork, has_kernel, kernel_is_faster
 from halide_backend.products.calibration import Calibration
 from halide_backend.products.precision import BFLOAT16, FLOAT32, Work, float32_is_faster
 from halide_backend.products.processor import Processor
@@ -28,6 +29,7 @@ class Choice:
         forbidden: which setting of torch's keeps products with ATen; "" for none.
         processor: that of this machine. calibration: what was measured on it, None for nothing.
         precision: the option `bfloat16_products`, or `BFLOAT16` where torch may compute float32 in that.
+        attention: the option `attention`.
     """
 
     asked: str
@@ -35,6 +37,7 @@ class Choice:
     processor: Processor
     calibration: Calibration | None
     precision: str = AUTOMATIC
+    attention: str = AUTOMATIC
 
     @staticmethod
     def of_this_process() -> Choice:
@@ -45,7 +48,7 @@ class Choice:
 
         library, precision = config.product_library, _precision(config.bfloat16_products)
         measured = calibration_store.load(torch.get_num_threads()) if library == AUTOMATIC else None
-        return Choice(library, _forbidden(), Processor.host(), measured, precision)
+        return Choice(library, _forbidden(), Processor.host(), measured, precision, config.attention)
 
     def may_be_onednn(self) -> bool:
         """Whether any product may be oneDNN's."""
@@ -70,6 +73,16 @@ class Choice:
         if self.precision != AUTOMATIC:
             return self.precision == FLOAT32
         return work.strided or (float32_is_faster(self.processor) and work.uses_enough)
+
+    def may_attend(self) -> bool:
+        """Whether any attention may be a kernel of this backend."""
+        return self.attention != ATEN
+
+    def attends(self, work: AttentionWork, lanes: int) -> bool:
+        """Whether an attention is a kernel of this backend, with vectors of `lanes` elements."""
+        if not self.may_attend() or not has_kernel(work, lanes):
+            return False
+        return self.attention == HALIDE or kernel_is_faster(work, lanes, self.processor)
 
     def digest(self) -> str:
         """A text that changes with every choice."""

@@ -17,8 +17,12 @@ _FEWEST_OPERATIONS = 3_000_000
 _SHORTEST_SIDE = 4
 
 
+def mkl_is_narrow(processor: Processor) -> bool:
+    """Whether MKL leaves half of the processor's float32 units idle."""
+    return processor.vendor == "AuthenticAMD" and processor.family in _WIDER_THAN_MKL
+
+
 def by_rule(product: Product, processor: Processor) -> str:
     """`ONEDNN` or `ATEN`."""
-    wide = processor.vendor == "AuthenticAMD" and processor.family in _WIDER_THAN_MKL
     enough = product.operations >= _FEWEST_OPERATIONS and min(product.m, product.n, product.k) >= _SHORTEST_SIDE
-    return ONEDNN if wide and enough else ATEN
+    return ONEDNN if mkl_is_narrow(processor) and enough else ATEN

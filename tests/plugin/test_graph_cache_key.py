@@ -66,6 +66,7 @@ def test_every_option_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
         "target": "sse41",
         "aot_targets": "sse41,avx2",
         "product_library": "aten",
+        "attention": "aten",
         "bfloat16_products": "float32",
         "delegate": False,
         "schedule_files": ("some.toml",),

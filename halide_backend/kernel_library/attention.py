@@ -1,0 +1,159 @@
+"""Attention as a Halide pipeline: the softmax of scaled products of queries and keys, times values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import halide as hl
+
+from halide_backend.kernel_library import mathematics, memory
+from halide_backend.kernel_library.arguments import Input
+
+#: Score of a key that a query does not see.
+_UNSEEN = float("-inf")
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A tensor of a matrix for each head, whose rows are contiguous: strides in elements of batch, head and row."""
+
+    batch: int
+    head: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How the products are tiled.
+
+    Attributes:
+        lanes: elements of a vector. rows: queries, and vectors: vectors of keys or of a value, whose sums are in
+            registers at the same time. block: queries whose scores are in the second-level cache at the same time, a
+            multiple of `rows`.
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    block: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The sizes of an attention and where its operands lie.
+
+    Attributes:
+        batch, heads, queries, keys, depth: sizes; `depth` is that of a query, a key and a value.
+        scale: factor of the products of queries and keys.
+        causal: whether query i sees the keys 0 to i alone.
+        query, key, value: strides. mask: strides of what is added to scores, 0 where it is the same; None for no mask.
+            Its rows are contiguous.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    scale: float
+    causal: bool
+    query: Heads
+    key: Heads
+    value: Heads
+    mask: Heads | None = None
+
+    @property
+    def out_dims(self) -> tuple[tuple[int, int], ...]:
+        """(extent, stride) of the result, innermost first: the heads of a query lie together, as ATen's do."""
+        row = self.heads * self.depth
+        return (
+            (self.depth, 1),
+            (self.queries, row),
+            (self.heads, self.depth),
+            (self.batch, row * self.queries),
+        )
+
+
+def attend(
+    attention: Attention, tiles: Tiles, arguments: tuple[Input, ...]
+) -> tuple[list[hl.ImageParam], list[hl.Func]]:
+    """Inputs (query, key, value and the mask, if there is one) and output.
+
+    Keys are transposed once for each head. The scores of a block of queries with all keys are computed in tiles whose
+    sums stay in registers, and so are the sums of values; between both the maximum of each row is subtracted before the
+    exponential, and the sum divides the result at last. A row that sees no key has the result 0, as ATen's.
+    """
+    inputs = [memory.source(each) for each in arguments]
+    query, key, value = inputs[:3]
+    lanes, rows, width = tiles.lanes, tiles.rows, tiles.lanes * tiles.vectors
+    padded = -(-attention.keys // width) * width
+    d, j, i, h, b, lane = (hl.Var(name) for name in ("d", "j", "i", "h", "b", "lane"))
+
+    def at(image: hl.ImageParam, heads: Heads, row: hl.Expr, element: hl.Expr) -> hl.Expr:
+        return image[b * heads.batch + h * heads.head + row * heads.row + element]
+
+    keys = hl.Func("keys")
+    keys[j, d, h, b] = at(key, attention.key, hl.min(j, attention.keys - 1), d) * hl.f32(attention.scale)
+
+    products, depth = hl.Func("products"), hl.RDom([(0, attention.depth)], "depth")
+    products[j, i, h, b] = hl.f32(0)
+    products[j, i, h, b] += at(query, attention.query, i, depth) * keys[j, depth, h, b]
+
+    scores, score = hl.Func("scores"), products[j, i, h, b]
+    if attention.mask is not None:
+        score += at(inputs[3], attention.mask, i, hl.min(j, attention.keys - 1))
+    if attention.causal:
+        score = hl.select(j <= i, score, hl.f32(_UNSEEN))
+    if padded != attention.keys:
+        score = hl.select(hl.likely(j < attention.keys), score, hl.f32(_UNSEEN))
+    scores[j, i, h, b] = score
+
+    steps = hl.RDom([(0, padded // lanes)], "steps")
+    maxima, across = hl.Func("maxima"), hl.RDom([(0, lanes)], "across")
+    maxima[lane, i, h, b] = hl.f32(_UNSEEN)
+    maxima[lane, i, h, b] = hl.max(maxima[lane, i, h, b], scores[steps * lanes + lane, i, h, b])
+    maximum = hl.Func("maximum")
+    maximum[i, h, b] = hl.f32(_UNSEEN)
+    maximum[i, h, b] = hl.max(maximum[i, h, b], maxima[across, i, h, b])
+    least = hl.Func("least")
+    least[i, h, b] = hl.select(maximum[i, h, b] == hl.f32(_UNSEEN), hl.f32(0), maximum[i, h, b])
+
+    weights = hl.Func("weights")
+    weights[j, i, h, b] = mathematics.exp(scores[j, i, h, b] - least[i, h, b])
+    sums = hl.Func("sums")
+    sums[lane, i, h, b] = hl.f32(0)
+    sums[lane, i, h, b] += weights[steps * lanes + lane, i, h, b]
+    total = hl.Func("total")
+    total[i, h, b] = hl.f32(0)
+    total[i, h, b] += sums[across, i, h, b]
+
+    mixed, seen = hl.Func("mixed"), hl.RDom([(0, attention.keys)], "seen")
+    mixed[d, i, h, b] = hl.f32(0)
+    mixed[d, i, h, b] += weights[seen, i, h, b] * at(value, attention.value, seen, d)
+    out = hl.Func("out")
+    out[d, i, h, b] = mixed[d, i, h, b] / hl.select(total[i, h, b] == 0, hl.f32(1), total[i, h, b])
+    memory.target(out, [d, i, h, b], attention.out_dims)
+
+    block, tile, row, column = (hl.Var(name) for name in ("block", "tile", "row", "column"))
+    jo, ji, io = (hl.Var(name) for name in ("jo", "ji", "io"))
+    out.split(i, block, i, tiles.block, hl.TailStrategy.ShiftInwards).split(i, tile, row, rows)
+    out.split(d, column, d, min(width, attention.depth)).reorder(d, row, column, tile, block, h, b)
+    out.vectorize(d, lanes).unroll(d).unroll(row).parallel(h).parallel(b)
+    mixed.compute_at(out, column).vectorize(d, lanes).unroll(d).unroll(i)
+    mixed.update(0).reorder(d, i, seen).vectorize(d, lanes).unroll(d).unroll(i).unroll(seen, 2)
+
+    keys.compute_at(out, h).bound_extent(j, padded).bound_extent(d, attention.depth)
+    keys.split(j, jo, ji, lanes).split(d, column, d, lanes).reorder(ji, d, jo, column).vectorize(ji)
+    scores.compute_at(out, block).bound_extent(j, padded).bound_extent(i, tiles.block)
+    scores.tile(j, i, jo, io, ji, row, width, rows).reorder(ji, row, io, jo).vectorize(ji, lanes).unroll(ji).unroll(row)
+    products.compute_at(scores, io).vectorize(j, lanes).unroll(j).unroll(i)
+    products.update(0).reorder(j, i, depth).vectorize(j, lanes).unroll(j).unroll(i).unroll(depth, 2)
+    weights.compute_at(out, block).bound_extent(j, padded).bound_extent(i, tiles.block).vectorize(j, lanes).unroll(j, 2)
+    least.compute_at(weights, i)
+    maximum.compute_at(weights, i).update(0).atomic().vectorize(across)
+    maxima.compute_at(weights, i).bound_extent(lane, lanes).vectorize(lane)
+    maxima.update(0).reorder(lane, steps).vectorize(lane)
+    total.compute_at(out, block).update(0).atomic().vectorize(across)
+    sums.compute_at(out, block).bound_extent(lane, lanes).vectorize(lane)
+    sums.update(0).reorder(lane, steps, i).vectorize(lane)
+    return inputs, [out]
