@@ -68,7 +68,7 @@ def _variance(program: LoopProgram, squares: Value) -> tuple[int, int, int] | No
     same = _is_sum(sum_of_x) and sum_of_x.operands == (x,) and _reduction(sum_of_x).axes == _reduction(squares).axes
     uses = sum(total in value.operands for value in program.values)
     alone = uses == 1 and all(store.value != total for store in program.stores)
-    return (x, total, mean) if same and alone and _number(program, count) == points else None
+    return (x, total, mean) if same and alone and number(program, count) == points else None
 
 
 def _is_sum(value: Value) -> bool:
@@ -86,7 +86,7 @@ def _points(value: Value) -> Extent | None:
     return product(extents) if all(isinstance(extent, int) for extent in extents) else None
 
 
-def _number(program: LoopProgram, position: int) -> object:
+def number(program: LoopProgram, position: int) -> object:
     """The number that the value at `position` is, if it is a constant, or one that was converted."""
     value = program.values[position]
     while value.operation == "to_dtype":

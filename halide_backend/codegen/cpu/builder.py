@@ -11,6 +11,7 @@ from halide_backend.codegen.axes import Axes, inner_first
 from halide_backend.codegen.call_text import call_text
 from halide_backend.codegen.cpu.bfloat16_text import exact_text, stored_text
 from halide_backend.codegen.cpu.checks import write_status
+from halide_backend.codegen.cpu.quotient_text import product_text
 from halide_backend.codegen.cpu.scatter import write_scatter
 from halide_backend.codegen.cpu.turned_tiles import turned_tiles
 from halide_backend.codegen.index_text import index_text
@@ -58,7 +59,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             case Apply():
                 text = self._applied(value, value.attribute)
             case _:
-                exact = exact_text(self.program, value, self.bfloat16)
+                exact = exact_text(self.program, value, self.bfloat16) or product_text(self.program, value)
                 text = exact or value_text(self.program, value, sorted(value.axes))
         self.lines.append(f"t{position} = {text}")
         if role is not None:

@@ -1,0 +1,28 @@
+"""Quotients by a power of two, which are products: x / 64 and x * (1 / 64) are rounded from the same number."""
+
+from __future__ import annotations
+
+import math
+
+from halide_backend.program.loop_program import LoopProgram, Value
+from halide_backend.program.moments import number
+
+#: Exponents of the powers whose reciprocal any type has that quotients are computed in.
+_EXPONENTS = range(-100, 101)
+
+
+def product_text(program: LoopProgram, value: Value) -> str | None:
+    """Text of `value` as a product if it is a quotient by a power of two, which a mean often is, else None.
+
+    Halide takes the divisor out of all loops, where LLVM no longer knows that it is a number.
+    """
+    if value.operation != "truediv":
+        return None
+    dividend, divisor = value.operands
+    found = number(program, divisor)
+    if not isinstance(found, int | float) or not math.isfinite(found):
+        return None
+    mantissa, exponent = math.frexp(found)
+    if abs(mantissa) != 0.5 or exponent not in _EXPONENTS:
+        return None
+    return f"t{dividend} * ops.constant({value.dtype!r}, {1 / found!r})"
