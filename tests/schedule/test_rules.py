@@ -153,8 +153,31 @@ def test_vectors_run_across_rows_that_are_short_and_much_is_computed_for(
     extent: int, work: int, vector_bytes: int, side_by_side: bool
 ) -> None:
     schedule = steps_of(rows_of(extent, work), vector_bytes)
-    assert (Vectorize("total", "x0_v", update=0) in schedule) is side_by_side
+    assert not side_by_side or Vectorize("total", "x0_v", update=0) in schedule
     assert any(isinstance(s, RFactor) for s in schedule) is not side_by_side
+
+
+@pytest.mark.parametrize(
+    ("extent", "vector_bytes", "operator", "together"),
+    [
+        (64, 64, "sum", True),
+        (37, 64, "sum", True),
+        (64, 32, "sum", True),
+        (65, 64, "sum", False),  # few steps of four rows are a page
+        (15, 64, "sum", False),  # a row is no vector
+        (32, 64, "max", False),  # one instruction makes a value of a vector
+    ],
+)
+def test_the_last_lanes_of_short_rows_are_added_up_together(
+    extent: int, vector_bytes: int, operator: str, together: bool
+) -> None:
+    graph = rows_of(extent, 2)
+    stages = tuple(replace(stage, operator=operator) if stage.name == "total" else stage for stage in graph.stages)
+    schedule = steps_of(StageGraph(stages, ("x0",)), vector_bytes)
+    assert (Split("total", "x0", "x0_o", "x0_v", 4, update=0) in schedule) is together
+    last = max((step.into for step in schedule if isinstance(step, RFactor)), default="")
+    assert (ComputeAt(last, "total", "x0_o") in schedule) is together
+    check(StageGraph(stages, ("x0",)), schedule)
 
 
 @pytest.mark.parametrize(("work", "lanes"), [(2, 32), (3, 16)])

@@ -10,6 +10,7 @@ import math
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, is_short, loop_along, vectors
 from halide_backend.schedule.cpu.turned_operands import tiles_of_task, turned_operands
+from halide_backend.schedule.cpu.vector_reductions import is_horizontal, lies_close
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
@@ -22,7 +23,8 @@ PARTITION = Knob(
 
 ACROSS = Knob("rows.across", (False, True), "vectors of rows with one result each, for what is made of it")
 
-#: Operations on what a row is reduced to, and elements of a row, between which they take a good part of the time.
+#: Operations on what a row is reduced to, and elements of a row, between which they take a good part of the time; less
+#: is enough where the reductions of several rows end in the same instructions.
 _RESULT_WORK, _SHORT = 12, 1024
 
 #: What a kernel of such rows has.
@@ -89,8 +91,13 @@ def _across(kernel: CpuKernel) -> str:
     whole = loop.fixed and loop.extent % lanes == 0 and all(stage.bits == 32 for stage in kernel.outputs)
     if not (along and whole and elements <= _SHORT):
         return ""
-    why = f"{work} operations on what {elements} elements are reduced to"
-    return outer[-1] if kernel.choices.flag(ACROSS, work >= _RESULT_WORK, why) else ""
+    memory = [(stage, each) for stage in reductions for each in stage.updates if each.axis == kernel.contiguous]
+    together = all(
+        each.extent >= lanes and lies_close(each, stage.bits) and not is_horizontal(stage.operators, each)
+        for stage, each in memory
+    )
+    why = f"{work} operations on what {elements} elements are reduced to{', several rows at a time' * together}"
+    return outer[-1] if kernel.choices.flag(ACROSS, together or work >= _RESULT_WORK, why) else ""
 
 
 def _results_in_vectors(kernel: CpuKernel, across: str, tasks: Tasks) -> Nest:

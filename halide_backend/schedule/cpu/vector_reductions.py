@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Loop, Stage
@@ -41,6 +42,17 @@ _SHORTEST = 4
 #: Vectors of several rows, each of a few, that are added up without loops.
 _FEW = 16
 
+#: Rows whose last lanes are added up together, in a vector of results: with as many lanes left of each they are one
+#: register, or half of one.
+_TOGETHER = 4
+
+#: Bytes of a row along memory up to which they are. Each load instruction is one for as many rows, and steps over them:
+#: of longer rows it has too few steps in a page for a processor to fetch ahead.
+_TOGETHER_BYTES = 256
+
+#: Lanes that are added up one after another: the last step of a tree.
+_LEAST = 4
+
 #: Operators for which Halide has a horizontal vector instruction; the floating-point ones would run in strict order.
 #: Not where the lanes may be more than the steps of a loop: with a guard it is a loop over the lanes.
 _HORIZONTAL = frozenset({"min", "max"})
@@ -68,6 +80,16 @@ def reduce_in_lanes(
     return [*found.steps, *found.storage] if several else found.steps
 
 
+def lies_close(loop: Loop, bits: int) -> bool:
+    """Whether rows of elements of `bits` along `loop` are short enough for some to be added up together."""
+    return loop.extent * bits <= 8 * _TOGETHER_BYTES
+
+
+def is_horizontal(operators: Sequence[str], loop: Loop) -> bool:
+    """Whether one instruction makes a value of all lanes along `loop`."""
+    return loop.fixed and len(operators) == 1 and operators[0] in _HORIZONTAL
+
+
 class _Lanes:
     def __init__(
         self,
@@ -84,8 +106,8 @@ class _Lanes:
         self.at = at
         self.short = short
         self.lanes = lanes
-        self._choices, self._name = choices, stage.name
-        self.operators = stage.operators
+        self._choices, self._name, self._row = choices, stage.name, row
+        self.operators, self._bits = stage.operators, stage.bits
         self._dimensions = {stage.name: tuple(loop.name for loop in stage.loops)}
         self._place(stage.name)
         if row:
@@ -171,16 +193,23 @@ class _Lanes:
             Split(func, loop.name, outer, inner, width, update=0),
             self._factor(func, inner, "lane", lanes),
         ]
-        self._place(lanes)
+        horizontal = is_horizontal(self.operators, loop)
+        grouped = bool(self._row) and width > _LEAST and lies_close(loop, self._bits) and not horizontal
+        if not grouped:
+            self._place(lanes)
         steps = Loop(outer, -(-loop.extent // width), loop.axis)
         self._cascade(lanes, width, [steps, *others])
         serial = [each for each in (steps, *others) if each.extent > 1]
-        few = not others or math.prod(each.extent for each in serial) <= _FEW
-        if self.short and serial and few:
+        count = math.prod(each.extent for each in serial)
+        few = count <= _FEW or not others
+        if serial and (few if self.short else grouped and count * width <= _FEW * self.lanes):
             why = "a short row stays in registers" if not others else "a loop over a few vectors costs as much as these"
             if self._choices.flag(UNROLL, True, why, at=self._name):
                 self.steps += [Unroll(lanes, each.name, update=0) for each in serial]
-        self._combine(func, inner, width, loop.fixed)
+        if horizontal:
+            self.steps += [Atomic(func), Vectorize(func, inner, update=0)]
+        else:
+            self._combine(func, inner, width, grouped)
 
     def _cascade(self, func: str, width: int, serial: list[Loop]) -> None:
         """`width` accumulators run along the loops `serial`, innermost first; long ones get further accumulators, which
@@ -216,30 +245,49 @@ class _Lanes:
             if update is not None:
                 self.steps.append(Reorder(func, (*inner, *serial), update=0))
 
-    def _combine(self, func: str, rvar: str, width: int, whole: bool) -> None:
-        """The accumulators of `width` lanes become one value, in steps of a tree."""
-        if whole and len(self.operators) == 1 and self.operators[0] in _HORIZONTAL:
-            self.steps += [Atomic(func), Vectorize(func, rvar, update=0)]
-            return
-        number = 0
-        while width > 4:
-            narrow = self.lanes if width > self.lanes else width // 4
+    def _combine(self, func: str, rvar: str, width: int, grouped: bool) -> None:
+        """The accumulators of `width` lanes become one value, in steps of a tree; if they are `grouped`, the last
+        step is one for several rows."""
+        number, parts = 0, [f"{func}_lanes"]
+        while width > _LEAST:
+            narrow = self.lanes if width > self.lanes else width // _LEAST
             number += 1
-            outer, inner = f"{rvar}{number}o", f"{rvar}{number}"
+            outer, inner, lane = f"{rvar}{number}o", f"{rvar}{number}", f"lane{number}"
             part = f"{func}_tree{number}"
             self.steps += [
                 Split(func, rvar, outer, inner, narrow, update=0),
-                self._factor(func, inner, f"lane{number}", part),
+                self._factor(func, inner, lane, part),
             ]
-            self._place(part)
+            parts.append(part)
+            if grouped:
+                self.steps.append(Reorder(part, (lane, self._row)))
+            else:
+                self._place(part)
             self.steps += [
-                Vectorize(part, f"lane{number}"),
-                Vectorize(part, f"lane{number}", update=0),
-                Reorder(part, (f"lane{number}", outer), update=0),
+                Vectorize(part, lane),
+                Vectorize(part, lane, update=0),
+                Reorder(part, (lane, outer, *([self._row] if grouped else [])), update=0),
                 Unroll(part, outer, update=0),
             ]
             rvar, width = inner, narrow
         self.steps.append(Unroll(func, rvar, update=0))
+        if grouped:
+            self._together(func, rvar, parts)
+
+    def _together(self, func: str, rvar: str, parts: list[str]) -> None:
+        """The few lanes along `rvar` that are left of each row are added up for some rows at a time, as a vector of
+        results: one by one, they take as many instructions as all steps of the tree. `parts` are the Funcs of these."""
+        *before, last = parts
+        outer, inner, single = (f"{self._row}_{part}" for part in ("o", "v", "u"))
+        for update, width in ((None, self.lanes), (0, _TOGETHER)):
+            self.steps += [
+                Split(func, self._row, outer, inner, width, update),
+                Vectorize(func, inner, update),
+                Split(last, self._row, outer, single, _TOGETHER, update),
+                Unroll(last, single, update),
+            ]
+        self.steps += [Reorder(func, (inner, rvar, outer), update=0), ComputeAt(last, func, outer)]
+        self.steps += [ComputeAt(part, last, single) for part in before]
 
 
 def _even(loop: Loop, size: int, unit: int = 1) -> int:
