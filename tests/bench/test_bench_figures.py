@@ -98,6 +98,16 @@ def test_disagreements() -> None:
     assert wide.dtype == torch.float32
 
 
+def test_rounding_of_sums_is_judged_beside_what_is_not_zero() -> None:
+    sums = torch.zeros(1000, 1000)
+    sums[1] = torch.linspace(-8000, 8000, 1000)
+    off = sums.clone()
+    off[1, 500] += 0.002
+    assert disagreement(off, sums) == ""
+    off[1, 500] += 2
+    assert "not close" in disagreement(off, sums)
+
+
 def test_the_least_that_a_kernel_does() -> None:
     x, table, places = torch.ones(4, 8), torch.ones(1000, 8), torch.tensor([1, 2, 3])
     with Operations() as counted:
