@@ -54,6 +54,7 @@ _INSTRUCTIONS = {
     "halide_backend_angle": REDUCTION,
     "halide_backend_divide": "div.full.f32 {result}, {0}, {1};",
     "halide_backend_exp2_of_normal": "ex2.approx.ftz.f32 {result}, {0};",
+    "halide_backend_log2_of_normal": "lg2.approx.ftz.f32 {result}, {0};",
     "halide_backend_reciprocal_of_normal": "rcp.approx.ftz.f32 {result}, {0};",
     **{
         f"__nv_{function}{ending}": f"{instruction.format(kind)} {{result}}, {{0}};"

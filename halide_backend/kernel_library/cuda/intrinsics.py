@@ -32,6 +32,11 @@ def exp2_of_normal(x: hl.Expr) -> hl.Expr:
     return _call(x, "halide_backend_exp2_of_normal", x)
 
 
+def log2_of_normal(x: hl.Expr) -> hl.Expr:
+    """The binary logarithm of a float32 that is not denormal, by the special function unit: within 2**-22."""
+    return _call(x, "halide_backend_log2_of_normal", x)
+
+
 def reciprocal_of_normal(x: hl.Expr) -> hl.Expr:
     """1 / x of a float32 that is not denormal, by the special function unit: 1 ulp; denormal results are zero."""
     return _call(x, "halide_backend_reciprocal_of_normal", x)

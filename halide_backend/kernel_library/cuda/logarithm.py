@@ -11,7 +11,7 @@ from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.mathematics.floating_point import BINARY32
 from halide_backend.kernel_library.mathematics.logarithm import LOG1P_UNIT_32, LOG_32, START
 
-__all__ = ["log1p", "log1p_of_exp"]
+__all__ = ["log1p", "log1p_of_exp", "rough_log1p"]
 
 _BITS = hl.UInt(32)
 
@@ -34,6 +34,15 @@ def log1p(x: hl.Expr) -> hl.Expr:
     # Zeros keep their sign, infinity, NaN and what is tiny are themselves.
     inside = (x > hl.f32(-1)) & (x < hl.f32(math.inf)) & (hl.abs(x) > hl.f32(2.0**-25))
     return hl.select(inside, y, edge)
+
+
+def rough_log1p(x: hl.Expr) -> hl.Expr:
+    """log(1 + x) by the special function unit, whose error is absolute, or near zero by four terms of its series."""
+    bend = hl.f32(-1 / 4)
+    for coefficient in (1 / 3, -1 / 2, 1):
+        bend = intrinsics.fma(bend, x, hl.f32(coefficient))
+    far = intrinsics.log2_of_normal(x + hl.f32(1)) * hl.f32(math.log(2))
+    return hl.select(hl.abs(x) < hl.f32(1 / 16), x * bend, far)
 
 
 def log1p_of_exp(x: hl.Expr) -> hl.Expr:

@@ -42,6 +42,7 @@ __all__ = [
     "randint64",
     "randn",
     "relu",
+    "rough_log1p",
     "rough_reciprocal",
     "rough_sqrt",
     "rsqrt",
@@ -175,6 +176,11 @@ def cos(x: hl.Expr) -> hl.Expr:
 def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """a / b, of float32 within 2 ulp."""
     return intrinsics.divide(a, b) if a.type() == _SINGLE else portable.truediv(a, b)
+
+
+def rough_log1p(x: hl.Expr) -> hl.Expr:
+    """log(1 + x), of float32 within 2**-17 of it."""
+    return logarithm.rough_log1p(x) if x.type() == _SINGLE else mathematics.log1p(x)
 
 
 def rough_reciprocal(x: hl.Expr) -> hl.Expr:

@@ -1,5 +1,5 @@
-"""Which form a division or a root takes on a GPU: the hardware's has a branch, before which threads wait for what they
-load."""
+"""Which form a division, a root or log1p takes on a GPU: before the branch of the hardware's division threads wait for
+what they load."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from halide_backend.program.silu import operand_of_silu
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
-#: What has a form without a branch where its last bits do not show.
-_ROUGH = {"reciprocal": "rough_reciprocal", "sqrt": "rough_sqrt"}
+#: What has a form without a branch, or with fewer instructions, where its last bits do not show.
+_ROUGH = {"log1p": "rough_log1p", "reciprocal": "rough_reciprocal", "sqrt": "rough_sqrt"}
 
 SHARED = Knob("divisions.shared", (False, True), "a quotient is made of a reciprocal that several share")
 
 
 def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, str], ...]:
     """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
-    bits, and of SiLU, whose exponential is less exact), "divide_by_constant" or "divide_by_shared"; of each reciprocal
-    and root into elements of 16 bits "rough_reciprocal" or "rough_sqrt".
+    bits, and of SiLU, whose exponential is less exact), "divide_by_constant" or "divide_by_shared"; of each reciprocal,
+    root and log1p into elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p".
 
     Raises:
         IllegalPlan: a requested form is neither True nor False.

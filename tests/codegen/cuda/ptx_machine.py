@@ -281,6 +281,8 @@ class _Block:
                 return np.exp2(a)
             case "lg2", [a]:
                 return np.log2(a)
+            case "lg2", [a]:
+                return np.log2(a)
             case "sqrt", [a]:
                 return np.sqrt(a)
             case "rcp", [a]:
