@@ -29,6 +29,10 @@ _CONVERT = torch.ops.prims.convert_element_type.default
 #: does not hold longer ones.
 _SHORTEST, _LONGEST = 64, 8192
 
+#: Elements of one result up to which a block of a GPU reduces them at once, wherever they lie, and may go on with them
+#: in the same kernel.
+_WHOLE = 8192
+
 #: Results that are threads enough, if each has its own to reduce (see schedule/cuda/column_reductions.py).
 _BUSY = 1 << 17
 
@@ -41,7 +45,12 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 def reduce_in_two_steps(graph: GraphModule, device: str) -> None:
     """Rewrite such reductions of tensors on devices of type `device`."""
-    _rewrite(graph, device, lambda value, dims, results: _line(value, dims, results) or _columns(value, dims, results))
+
+    def first(value: Any, dims: list[int], results: int) -> list[int]:
+        whole = math.prod(hint(value.shape[dim]) for dim in dims) <= _WHOLE
+        return ([] if whole else _line(value, dims, results)) or _columns(value, dims, results)
+
+    _rewrite(graph, device, first)
 
 
 def reduce_columns_first(graph: GraphModule, device: str) -> None:

@@ -73,7 +73,7 @@ def test_graphs_of_other_backends_are_left_alone() -> None:
 @pytest.mark.parametrize(("kind", "sums"), [(CPU, 1), (CUDA, 2)], ids=["cpu", "cuda"])
 def test_a_gpu_sums_up_batches_in_two_steps(kind: DeviceType, sums: int) -> None:
     with FakeTensorMode():
-        graph = make_fx(lambda x: x.sum((0, 2, 3)))(torch.empty(40, 8, 14, 14, device=kind.name))
+        graph = make_fx(lambda x: x.sum((0, 2, 3)))(torch.empty(40, 8, 16, 16, device=kind.name))
     with inductor_config.patch(cpu_backend="halide_backend", cuda_backend="halide_backend"):
         DevicePass(kind, None)(graph)
     assert len(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList)) == sums

@@ -42,12 +42,15 @@ def values(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 @pytest.mark.parametrize(
     ("function", "shape", "steps"),
     [
-        (lambda x: x.sum((0, 2, 3)), (40, 8, 14, 14), [[2, 3], [0, 2, 3]]),
+        (lambda x: x.sum((0, 2, 3)), (40, 8, 16, 16), [[2, 3], [0, 2, 3]]),
         (lambda x: x.sum((0, -1), keepdim=True), (300, 3, 100), [[2], [0, 2]]),
         (lambda x: x.sum((0, 2), dtype=torch.float64), (300, 3, 100), [[2], [0, 2]]),
         # 112 x 200 pixels are more than a thread group holds: a line is a row.
         (lambda x: x.sum((0, 2, 3)), (4, 2, 112, 200), [[3], [0, 2, 3]]),
         (lambda x: x.transpose(0, 1).sum((1, 2)), (300, 3, 100), [[2], [1, 2]]),
+        # A block reduces 8,192 elements of a channel at once, and may go on with them.
+        (lambda x: x.sum((0, 2, 3)), (32, 9, 16, 16), [[0, 2, 3]]),
+        (lambda x: x.sum((0, 2, 3)), (33, 9, 16, 16), [[2, 3], [0, 2, 3]]),
         # Two channels of a group, and other groups beside them: columns first.
         (lambda x: x.sum((0, 2)), (3000, 3, 2), [[0], [0, 2]]),
         (lambda x: x.permute(0, 2, 3, 1).sum((3, 2)), (5, 80, 8, 4), [[3], [2, 3]]),
@@ -67,7 +70,7 @@ def test_variances(keepdim: bool) -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.var_mean(x, (0, 2, 3), correction=0, keepdim=keepdim)
 
-    x = values(40, 8, 14, 14) * 3 + torch.arange(8.0)[:, None, None] * 1000
+    x = values(40, 8, 16, 16) * 3 + torch.arange(8.0)[:, None, None] * 1000
     x[3, 2, 1, 1] = 1e6
     graph = divided(function, x)
     assert reductions(graph) == [[2, 3], [0, 2, 3], [0, 2, 3]]
@@ -112,7 +115,7 @@ def test_a_copy_that_lies_in_no_such_order_is_read_itself() -> None:
 
 
 def test_one_of_two_results() -> None:
-    x = values(40, 8, 14, 14)
+    x = values(40, 8, 16, 16)
     graph = divided(lambda x: torch.var_mean(x, (0, 2, 3), correction=0)[0], x)
     assert reductions(graph) == [[2, 3], [0, 2, 3], [0, 2, 3]]
     torch.testing.assert_close(graph(x), x.var((0, 2, 3), correction=0))
@@ -169,7 +172,7 @@ def test_dynamic_sizes() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return (x.sum((0, 2, 3)), *torch.var_mean(x, (0, 2, 3), correction=0, keepdim=True))
 
-    x = values(40, 8, 14, 14)
+    x = values(40, 8, 16, 16)
     graph = make_fx(function, tracing_mode="symbolic")(x)
     reduce_in_two_steps(graph, "cpu")
     graph.recompile()
@@ -209,7 +212,7 @@ def test_a_known_number_of_columns_stays() -> None:
 
 
 def test_lines_stay_where_columns_alone_are_wanted() -> None:
-    graph = make_fx(lambda x: x.sum((0, 2, 3)), tracing_mode="symbolic")(values(40, 8, 14, 14))
+    graph = make_fx(lambda x: x.sum((0, 2, 3)), tracing_mode="symbolic")(values(40, 8, 16, 16))
     reduce_columns_first(graph, "cpu")
     assert reductions(graph) == [[0, 2, 3]]
 
