@@ -193,11 +193,11 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def parts_of_a_thread(points: int, stored: int, device: Gpu, reads: int = 1) -> int:
+def parts_of_a_thread(points: int, stored: int, device: Gpu, reads: int = 1, waves: int = ENOUGH_WAVES) -> int:
     """How many of `points` points one thread computes, if each stores `stored` bytes and has `reads` loads of single
-    elements."""
+    elements; `waves` of threads are enough."""
     parts = min(max(1, THREAD_BYTES // stored), MOST_PARTS)
-    enough = ENOUGH_WAVES * device.sms * device.threads
+    enough = waves * device.sms * device.threads
     while parts > 1 and (points < parts * enough or parts * reads > MOST_LOADS):
         parts //= 2
     return parts

@@ -9,7 +9,7 @@ from halide_backend.program.access import ADDED_AT_ONCE
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import values_of
 from halide_backend.schedule.cuda.facts import Facts
-from halide_backend.schedule.cuda.pointwise import BLOCK, parts_of_a_thread
+from halide_backend.schedule.cuda.pointwise import BLOCK, ENOUGH_WAVES, parts_of_a_thread
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.knobs import Choices, Knob
@@ -30,6 +30,9 @@ PARTITION = Knob(
     "scatters.partition", (False, True), "blocks that lie within the output have code of their own, without a guard"
 )
 
+#: Threads of a block that stores single elements, and adds none.
+_STORING_BLOCK = 512
+
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Chunks along the axis that is added to, if that takes fewer instructions."""
@@ -44,12 +47,17 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         choices.require(ELEMENTS, elements <= most, f"no instruction adds more than {most} numbers of {buffer.dtype}")
         choices.require(ELEMENTS, facts.divides(elements, along), f"{elements} elements do not divide the axis")
     points = math.prod(facts.hints[name] for name in facts.outer) // elements
-    rule = parts_of_a_thread(points, elements * ELEMENT[buffer.dtype][1] // 8, facts.device)
+    adds = store.mode == "atomic_add"
+    waves = ENOUGH_WAVES if adds else 1
+    rule = parts_of_a_thread(points, elements * ELEMENT[buffer.dtype][1] // 8, facts.device, waves=waves)
     why = "as of pointwise kernels: blocks that store little are as slow to start"
     if not any(facts.program.values[position].axes for position in values_of(store.index)):
         rule, why = 1, "to LLVM two additions to one known place are stores, of which the first has no effect"
     parts = choices.number(PARTS, rule, why)
-    threads = choices.number(THREADS, BLOCK, "as of pointwise kernels")
+    if adds or parts == 1:
+        threads = choices.number(THREADS, BLOCK, "as of pointwise kernels")
+    else:
+        threads = choices.number(THREADS, _STORING_BLOCK, "large blocks are few, which store and are done")
     cut = replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
     return replace(cut, threads=threads, unroll=parts)
 
