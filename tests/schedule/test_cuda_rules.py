@@ -72,6 +72,20 @@ def test_the_device_decides_how_many_threads_have_a_line() -> None:
     assert (few.threads, many.threads) == (512, 256)
 
 
+@pytest.mark.parametrize(
+    ("lines", "columns", "threads"),
+    [(1, 4096, 256), (512, 512, 128), (512, 768, 192), (2048, 768, 96), (4096, 512, 64), (8192, 512, 32)],
+)
+def test_a_line_among_few_has_more_threads_if_it_is_used_twice(lines: int, columns: int, threads: int) -> None:
+    """As many as SMs have room for, 2,048 each, up to a vector for each and 256; of what is used once a warp has 24
+    words a lane."""
+    kept = plan_kernel(row_sums(lines, columns, kept=True), H200).plan.mapping.tiling
+    passing = plan_kernel(row_sums(lines, columns), H200).plan.mapping.tiling
+    assert kept is not None and passing is not None
+    assert kept.threads == (threads if columns < 4096 else 512)
+    assert passing.threads == (32 if columns < 4096 else 512)
+
+
 def test_the_device_decides_what_a_cache_holds() -> None:
     program = row_sums(4096, 4096, kept=True)
     assert plan_kernel(program, H200).plan.mapping.loads == "L2::evict_last"

@@ -9,7 +9,7 @@ from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.moments import MOMENTS
-from halide_backend.program.operation_names import RECURRENCES
+from halide_backend.program.operation_names import LOOPS, RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import strided_loads
 from halide_backend.schedule.device import Gpu
@@ -54,6 +54,11 @@ class Facts:
     def moments(self) -> bool:
         """Whether something is a mean or a sum of squared deviations, in one walk along what is reduced."""
         return any(reduction.kind in MOMENTS for reduction in self.reductions)
+
+    @cached_property
+    def iterates(self) -> bool:
+        """Whether an operation is a loop, which each lane leaves when it is done."""
+        return any(value.operation in LOOPS for value in self.program.values)
 
     @cached_property
     def scans(self) -> bool:

@@ -42,11 +42,21 @@ _LANE_WORDS = 32
 #: vectors, 18.3 us with 4).
 _THREAD_WORDS, _MANY_WORDS, _PASSING_WORDS = (8, 16), (8, 16, 32), (16,)
 
+#: Words of what is used but once that a lane keeps: 32 of them wait longer than two lanes exchange.
+_LANE_PASSING_WORDS = 24
+
+#: Threads of an SM up to which a line of what is used several times gets more than a warp, and the most that it gets:
+#: each loads less before it waits. What is used but once is read by a warp as fast.
+_FEW_THREADS, _MOST_OF_FEW = 2048, 256
+
 #: Words of a short line, and of it those that a thread keeps at most; bytes of a line and of a sector of memory;
 #: instructions for one exchange, and those of a line whatever its length (measured on an H200 with 16-bit rows: softmax
 #: of 100 elements 54.6 us with 32 threads, 36.1 us with 8; maxima of 37 143 us with 32 threads, 73 us with 16, 38 us
 #: with 8; layer_norm of 37 72 us with 16, 96 us with 4; log_softmax of 10 130 us with 8, 37 us with 1).
 _SHORT_LINE, _SHORT_WORDS, _MEMORY_LINE, _SECTOR, _EXCHANGE, _ONCE = 128, 16, 128, 32, 12, 30
+
+#: Bytes of the widest memory instruction.
+_VECTOR = 16
 
 #: CUDA's limit of the registers of one thread, and what it needs besides its share of the line.
 _MOST_REGISTERS, _OTHER_REGISTERS = 255, 14
@@ -65,7 +75,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         return None
     if points_of(facts, line) < WARP and not fits_grid([facts.hints[name] for name in line.outer]):
         return None  # A thread for each line fuses the outer loops.
-    elements = facts.chunk_elements(line.inner[-1])
+    elements, reason = _adjacent(facts, line)
     tiling, _ = _tiling(facts, line, elements)
     if _excess(facts, tiling):
         return None
@@ -76,7 +86,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         why = "long lines whose elements are used once are better looped over"
     if not choices.flag(APPLIES, applies, why):
         return None
-    elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the line")
+    elements = choices.number(ELEMENTS, elements, reason)
     possible = facts.divides(elements, line.inner[-1])
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
     tiling, why = _tiling(facts, line, elements)
@@ -91,24 +101,49 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return tiling
 
 
+def _adjacent(facts: Facts, line: Tiling) -> tuple[int, str]:
+    """The elements of a chunk: of two vectors that a thread stores each would be half of a sector of memory."""
+    elements, stored = facts.chunk_elements(line.inner[-1]), max(facts.stored_bytes(line), default=1)
+    narrowest = min((size for size in facts.loaded_bytes(line, 1) if size > 1), default=stored)
+    if elements * stored > _VECTOR and elements * narrowest > _VECTOR // 2:
+        return elements // 2, "one vector of the widest numbers that are stored"
+    return elements, "one vector of the narrowest numbers, or what divides the line"
+
+
 def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     """The tiling of a line in chunks of `elements` elements, and the reason for its number of threads."""
     chunks = points_of(facts, line) // elements
     tiling = replace(line, kind=TilingKind.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
-    widest, together = max(_words(facts, line, elements, 1), default=1), sum(_words(facts, line, elements, 2))
+    widest = max(_words(facts, line, elements, 1), default=1)
+    # Not where masks alone are used twice.
+    together = sum(_words(facts, line, elements, 2)) >= widest
     lines, sms = math.prod(facts.hints[name] for name in line.outer), facts.device.sms
     threads, why = WARP, f"the lanes of a warp hold up to {_LANE_WORDS} words each"
     costs = dict(_short_lines(facts, tiling, lines, widest))
     if costs:
         threads = min(costs, key=lambda number: costs[number])
         why = "the fewest instructions for a short line, and lines of memory"
-    if -(-chunks // threads) * widest > _LANE_WORDS:
+    # Warps cannot exchange behind a loop that some of their lanes have left.
+    lane = _LANE_WORDS if together or facts.iterates else _LANE_PASSING_WORDS
+    if -(-chunks // threads) * widest > lane:
         shares = (_MANY_WORDS if together else _PASSING_WORDS) if lines >= sms else _THREAD_WORDS
         sizes = [-(-chunks // max(1, words // widest)) for words in shares]
         wanted = next((threads for threads in sizes if threads <= _MOST_THREADS), sizes[-1])
         threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
         why = f"{' or '.join(map(str, shares))} words for each, as there are {lines} lines for {sms} SMs"
+    several = together and not facts.iterates
+    more = _threads_of_few(chunks, sms * _FEW_THREADS // max(lines, 1)) if several else 0
+    if more > max(threads, WARP):
+        threads, why = more, f"few loads for each, as there are {lines} lines for {sms} SMs"
     return replace(tiling, threads=threads), why
+
+
+def _threads_of_few(chunks: int, most: int) -> int:
+    """Whole warps, `most` threads at most, among which a line of `chunks` chunks is divided in the fewest steps."""
+    most, steps = max(min(most, chunks, _MOST_OF_FEW), WARP), 1
+    while (threads := -(-chunks // (steps * WARP)) * WARP) > most:
+        steps += 1
+    return threads
 
 
 def _short_lines(facts: Facts, tiling: Tiling, number: int, widest: int) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from cuda_programs import TARGET, cuda_kernel_text
+from cuda_programs import TARGET, cuda_kernel_text, programs_of
 from torch import Tensor
 from torch._inductor.codegen.common import BackendFeature
 from torch.utils._ordered_set import OrderedSet
@@ -20,7 +20,10 @@ from halide_backend.build.ptx import ptxas
 from halide_backend.build.ptx.completion import with_eviction_priority
 from halide_backend.build.ptx.instructions import parse
 from halide_backend.capture.scheduling import HalideScheduling
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import Unsupported
+from halide_backend.schedule.device import device_of
+from halide_backend.schedule.tiling import Tiling
 
 Compile = Callable[..., Any]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -104,11 +107,17 @@ def test_bfloat16_is_rounded_by_the_processor(compiled_ptx: Compile) -> None:
 
 @pytest.mark.parametrize(("dtype", "vectors"), [(torch.float32, 8), (torch.bfloat16, 4)], ids=str)
 def test_a_row_of_a_warp_is_read_once(compiled_ptx: Compile, dtype: torch.dtype, vectors: int) -> None:
-    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(16, 1024, dtype=dtype))
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(8192, 1024, dtype=dtype))
     assert (code.loads, code.wide_loads) == (vectors, vectors)
     assert code.count(r"shfl\.sync\.bfly") == 2 * 5
     assert code.count(r"bar\.sync") == 0
     assert code.count(r"ex2\.approx") > 0
+
+
+def test_a_row_among_few_has_several_warps(compiled_ptx: Compile) -> None:
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(512, 512))
+    assert (code.loads, code.wide_loads) == (1, 1)
+    assert (code.count(r"bar\.sync"), code.count(r"ld\.shared")) == (2, 2 * 4)
 
 
 @pytest.mark.parametrize(("columns", "vectors", "warps"), [(4096, 2, 16), (8192, 4, 16), (6272, 4, 13)])
@@ -123,7 +132,7 @@ def test_a_long_row_lies_in_the_registers_of_a_block(
 
 
 def test_threads_beyond_the_row_store_nothing(compiled_ptx: Compile) -> None:
-    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(16, 1000))
+    code = compiled_ptx(lambda x: torch.softmax(x, -1), rand(8192, 1000))
     # 250 vectors are seven for each of 32 lanes, and one more for 26 of them.
     assert (code.wide_loads, code.wide_stores) == (8, 8)
     assert code.count(r"@kept\s+st\.global") == 8
@@ -172,7 +181,7 @@ def test_rows_of_any_length(compiled_ptx: Compile, columns: int) -> None:
 
 def test_layer_norm_writes_its_statistics_in_the_same_kernel(compiled_ptx: Compile) -> None:
     code = compiled_ptx(
-        lambda x, w, b: torch.native_layer_norm(x, (256,), w, b, 1e-5), rand(16, 256), rand(256), rand(256)
+        lambda x, w, b: torch.native_layer_norm(x, (256,), w, b, 1e-5), rand(8192, 256), rand(256), rand(256)
     )
     # x, weight and bias in two vectors each; the result in two, mean and deviation in one number each.
     assert (code.loads, code.wide_loads) == (6, 6)
@@ -467,10 +476,52 @@ def test_a_binary_search_stays_among_its_boundaries(
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (33, 64), (33, 65)], ids=str)
-@pytest.mark.parametrize("function", [torch.igamma, lambda a, x: torch.igammac(a, x[:, :1]).sum(1)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.igamma,
+        lambda a, x: torch.igammac(a, x[:, :1]).sum(1),
+    ],
+)
 def test_a_loop_in_an_operation(compiled_ptx: Compile, function: Callable[..., Any], shape: tuple[int, int]) -> None:
     """Its Func takes the variables of the loops that the axes were made into."""
     assert compiled_ptx(function, torch.rand(shape), torch.rand(shape)).loads
+
+
+def test_lines_of_an_operation_with_a_loop_are_a_warp_s(compiled_ptx: Compile) -> None:
+    """Warps cannot exchange behind a loop that some of their lanes have left."""
+    code = compiled_ptx(lambda a, x: torch.softmax(torch.igammac(a, x), 1), torch.rand(33, 65), torch.rand(33, 65))
+    assert code.count(r"bar\.sync") == 0 and code.count(r"shfl\.sync\.bfly") >= 2 * 5
+    (program,) = programs_of(lambda a, x: torch.igammac(a, x).sum(1), (torch.rand(33, 1000), torch.rand(33, 1000)))
+    tiling = plan_kernel(program, device_of(TARGET)).plan.mapping.tiling
+    assert tiling is not None and tiling.threads == 32
+
+
+def tiling_of(function: Callable[..., Any], *operands: Tensor) -> Tiling:
+    """The tiling of its last kernel."""
+    found = plan_kernel(programs_of(function, operands)[-1], device_of(TARGET)).plan.mapping.tiling
+    assert found is not None
+    return found
+
+
+def test_results_that_are_wider_are_stored_in_one_vector() -> None:
+    x = rand(8192, 1024, dtype=torch.bfloat16)
+    assert tiling_of(lambda x: torch.softmax(x, -1), x).elements == 8
+    assert tiling_of(lambda x: torch.softmax(x, -1, dtype=torch.float32), x).elements == 4
+
+
+def test_masks_alone_are_not_kept_in_more_threads() -> None:
+    x, mask = rand(8192, 4096), torch.ones(8192, 4096, dtype=torch.bool)
+    assert tiling_of(lambda x, m: (x * m).sum(-1) / m.sum(-1), x, mask).threads == 256
+    assert tiling_of(lambda x: torch.softmax(x, -1), x).threads == 512
+
+
+def test_what_only_stores_has_large_blocks() -> None:
+    x, rows = rand(4096, 4096, dtype=torch.bfloat16), torch.arange(1024)
+    stored = tiling_of(lambda x, i: x.index_fill(0, i, 3.0), x, rows)
+    assert (stored.threads, stored.unroll) == (512, 8)
+    added = tiling_of(lambda x, i, y: x.float().index_add(0, i, y), x, rows, rand(1024, 4096))
+    assert added.threads == 128
 
 
 @pytest.mark.skipif(not ptxas.find(), reason="no ptxas on this machine")
