@@ -61,6 +61,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     positional = [reduction for reduction in facts.reductions if reduction.position is not None]
     again = sum(facts.loaded_bytes(line, uses=1 if positional else 2))
     whole, kept = facts.chunk_elements(last), 0
+    while whole > 1 and points // whole < WARP:
+        whole //= 2  # Halide loses the bounds of outputs that are computed together in fewer steps than threads.
     if again and whole > 1 and not computed and points * again <= _LINE_BYTES:
         why = f"{points * again} bytes are read several times, and {_LINE_BYTES} fit"
         kept = points * again if choices.choose(RESIDENCE, "shared memory", why) == "shared memory" else 0

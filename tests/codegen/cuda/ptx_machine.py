@@ -37,6 +37,10 @@ class Pointer:
     offset: int = 0
 
 
+#: Bytes that a block has of shared memory, and a thread of local memory.
+_SHARED, _LOCAL = 1 << 16, 1 << 9
+
+
 def run(code: str, grid: int, block: tuple[int, int], tensors: Sequence[Array], table: bytes = b"") -> None:
     """Run the one kernel of `code` over `grid` blocks on `tensors`, in the order of its parameters.
 
@@ -101,7 +105,9 @@ class _Block:
         }  # fmt: skip
         self.labels = {statement.label: number for number, statement in enumerate(statements) if statement.label}
         self.registers: dict[str, Array] = {}
-        self.shared = np.random.default_rng(0).integers(0, 256, 1 << 16).astype(np.uint8)
+        # Behind what threads share is what each has to itself.
+        size = _SHARED + self.threads * _LOCAL
+        self.shared = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
         self.places_in_code = np.zeros(self.threads, np.int64)
 
     def run(self) -> None:
@@ -133,6 +139,8 @@ class _Block:
             return np.full(self.threads, int(operand.rstrip("U"), 0) & (2**64 - 1), np.uint64)
         if operand in ("exchange_between_warps", "table"):
             return np.full(self.threads, self.parameters[-1] if operand == "table" else 0, np.uint64)
+        if operand.startswith("__local_depot"):
+            return np.uint64(_SHARED) + np.arange(self.threads, dtype=np.uint64) * np.uint64(_LOCAL)
         if re.fullmatch(r"%[a-z]+\d+", operand):
             # A branch that no thread took would have defined it ("implicit-def"): of what it has nothing is used.
             return np.full(self.threads, 0x5A5A5A5A5A5A5A5A, np.uint64)
@@ -160,8 +168,8 @@ class _Block:
                 number = int(operands[1].rstrip("]").rpartition("_")[2])
                 value = self.parameters[number] & (2**64 - 1)
                 self.put(operands[0], np.full(self.threads, value, np.uint64), guard)
-            case ["ld" | "st", "global" | "shared", *rest]:
-                self.access(name[0] == "st", name[1] == "shared", int(rest[-1][1:]), operands, guard)
+            case ["ld" | "st", "global" | "shared" | "local", *rest]:
+                self.access(name[0] == "st", name[1] != "global", int(rest[-1][1:]), operands, guard)
             case ["red", *_, kind]:
                 self.add(kind, operands, guard)
             case ["bra", *_]:

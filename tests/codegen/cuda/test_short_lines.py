@@ -13,6 +13,7 @@ from torch import Tensor
 
 from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
 from halide_backend.errors import IllegalPlan
+from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.legality.check import check as check_plan
 from halide_backend.schedule.stage import StageGraph
@@ -97,3 +98,39 @@ def test_the_rule_gives_many_short_lines_few_threads(width: int, dtype: torch.dt
     (program,) = programs_of(FUNCTIONS["softmax"], (torch.zeros(8_000_000 // width, width, dtype=dtype),))
     tiling = plan_kernel(program, device_of(TARGET)).plan.mapping.tiling
     assert tiling is not None and tiling.threads == threads
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+@pytest.mark.parametrize("pixels", [12, 16, 32])
+def test_two_results_of_lines_that_lie_apart(needs_intrinsics: None, pixels: int, dtype: str) -> None:
+    """Of 4 pictures the same channel: in chunks of 4 elements there would be fewer than a block has threads."""
+    x0, x1, x2 = axes = Axis("x0", 8, 8), Axis("x1", 4, 4), Axis("x2", pixels, pixels)
+    index = pixels * x0.symbol + 8 * pixels * x1.symbol + x2.symbol
+    names, count = frozenset({"x0", "x1", "x2"}), 32 * pixels
+    program = LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", count, 0, aligned=True),),
+        sizes=(),
+        outputs=(
+            Buffer("out_ptr0", "float32", count, 1, aligned=True),
+            Buffer("out_ptr1", dtype, count, 2, aligned=True),
+        ),
+        values=(
+            Value("load", "float32", (), Load("in_ptr0", index), names),
+            Value("reduction", "float32", (0,), Reduction("sum", (x1, x2)), frozenset({"x0"})),
+            Value("truediv", "float32", (0, 1), None, names),
+            Value("lt" if dtype == "bool" else "mul", dtype, (0, 1), None, names),
+        ),
+        stores=(Store("out_ptr0", index, 2, Nest(axes)), Store("out_ptr1", index, 3, Nest(axes))),
+        checks=(),
+        outer=(x0,),
+    )
+    kernel = plan_kernel(program, device_of(TARGET))
+    assert kernel.plan.mapping.rule == "block_lines"
+    x = torch.randn(4, 8, pixels, generator=torch.Generator().manual_seed(0))
+    divided, second = torch.zeros_like(x), torch.zeros_like(x, dtype=getattr(torch, dtype))
+    CudaKernel(kernel.text).on_tensors(x, divided, second)
+    x = x.double()
+    total = x.sum((0, 2), keepdim=True)
+    torch.testing.assert_close(divided.double(), x / total, rtol=1e-4, atol=0)
+    wanted = x < total if dtype == "bool" else (x * total).float()
+    torch.testing.assert_close(second, wanted, rtol=1e-4, atol=0)
