@@ -48,6 +48,7 @@ def compute_attention(graph: GraphModule) -> None:
     # Code of a C++ wrapper may be run by a process without this package.
     if not choice.may_attend() or inductor_config.cpp_wrapper:
         return
+    _install_lowering()
     for node in graph.graph.find_nodes(op="call_function", target=_FLASH):
         attention = _attention(node)
         if attention is not None and choice.attends(attention, _lanes()):
@@ -89,6 +90,26 @@ def _rewrite(graph: GraphModule, node: Node) -> None:
         user.replace_all_uses_with(result)
         graph.graph.erase_node(user)
     graph.graph.erase_node(node)
+
+
+def _install_lowering() -> None:
+    """Tell Inductor how the operator is lowered: a call of it, in code that imports this module, where it is defined.
+    Whoever loads an artifact of that code need not have chosen this backend."""
+    from torch._inductor.ir import FallbackKernel, IRNode
+    from torch._inductor.lowering import add_layout_constraint, constrain_to_fx_strides, lowerings, register_lowering
+
+    class Call(FallbackKernel):
+        def codegen(self, wrapper: Any) -> None:
+            wrapper.add_import_once(f"import {__name__}")
+            super().codegen(wrapper)
+
+    if ATTENTION not in lowerings:
+        add_layout_constraint(ATTENTION, constrain_to_fx_strides)
+
+        @register_lowering(ATTENTION, type_promotion_kind=None)  # type: ignore[untyped-decorator]
+        def lower(*operands: Any) -> Any:
+            result: IRNode = Call.create(ATTENTION, *operands)
+            return result.wrap_for_lowering()
 
 
 def _lanes() -> int:

@@ -50,6 +50,8 @@ def check(
     torch.testing.assert_close(got.double(), wanted, atol=BOUND * scale, rtol=0, equal_nan=True)
     code = "".join(compiled.codes)
     assert (code.count(OURS), code.count(ATENS)) == ((1, 0) if ours else (0, 1))
+    # Whoever loads the code of a graph has to find the operator.
+    assert (f"import {attention.__name__}\n" in code) == ours
     return compiled
 
 
