@@ -38,7 +38,10 @@ ATTENTION = torch.ops.halide_backend.attention.default
 #: Sizes and strides of an operand.
 _Operand = tuple[tuple[int, ...], tuple[int, ...]]
 
-#: By operands, whether it is causal, the scale and the target; None where no kernel could be compiled.
+#: Elements from which an index into an operand is no int32, which is what the kernel computes.
+_TOO_FAR = 2**31
+
+#: By operands, whether it is causal, the scale and the target; None where there is no kernel.
 _kernels: dict[tuple[tuple[_Operand, ...], bool, float, str], Callable[..., None] | None] = {}
 
 
@@ -148,16 +151,18 @@ def _computed(
     return flash
 
 
-def _kernel(operands: tuple[_Operand, ...], causal: bool, scale: float, target: str) -> Callable[..., None]:
-    """The kernel for such operands, which is compiled when it is called first."""
+def _kernel(operands: tuple[_Operand, ...], causal: bool, scale: float, target: str) -> Callable[..., None] | None:
+    """The kernel for such operands, which is compiled when it is called first; None if memory is too far apart."""
     from halide_backend.codegen.cpu.attention_text import attention_text
     from halide_backend.kernel_library.attention import Attention, Heads
     from halide_backend.loading import load_kernel
 
+    extents = [1 + sum((size - 1) * stride for size, stride in zip(*operand)) for operand in operands]
     (batch, heads, queries, depth), keys = operands[0][0], operands[1][0][2]
+    if max(*extents, batch * heads * queries * depth) >= _TOO_FAR:
+        return None
     places = [Heads(*strides[:3]) for _, strides in operands]
     attention = Attention(batch, heads, queries, keys, depth, scale, causal, *places)
-    extents = [1 + sum((size - 1) * stride for size, stride in zip(*operand)) for operand in operands]
     arity = len(operands) + 1
     with config.patch(target=target):
         text = attention_text(attention, extents, _lanes())

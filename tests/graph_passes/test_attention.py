@@ -177,6 +177,14 @@ def test_what_stays_with_aten() -> None:
     check(*operands(1, 2, 40, 40, 24), ours=False)
 
 
+def test_batches_that_are_too_far_apart_for_int32(caplog: pytest.LogCaptureFixture) -> None:
+    far = torch.empty(2**31 + 32 * 32).as_strided((2, 1, 32, 32), (2**31, 0, 32, 1))  # two pages of 8 GB are touched
+    query, key, value = (far.copy_(random(2, 1, 32, 32)), *operands(2, 1, 32, 32, 32)[1:])
+    got = torch.ops.halide_backend.attention(query, key, value, None, False, 0.5, "")
+    torch.testing.assert_close(got, F.scaled_dot_product_attention(query.contiguous(), key, value, scale=0.5))
+    assert not caplog.records  # Halide would have refused the index
+
+
 def test_gradients_are_atens() -> None:
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(query, key, value)
