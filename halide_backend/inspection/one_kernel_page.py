@@ -24,7 +24,7 @@ from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
 from halide_backend.schedule.stage import Loop
 
-ROWS, COLUMNS = 4096, 256
+ROWS, COLUMNS = 16384, 256
 
 #: Every x86-64 runs it, so that the kernel can be captured on any.
 _CAPTURED_FOR = "sse41"

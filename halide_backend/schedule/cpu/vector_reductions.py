@@ -82,7 +82,7 @@ def reduce_in_lanes(
 
 def lies_close(loop: Loop, bits: int) -> bool:
     """Whether rows of elements of `bits` along `loop` are short enough for some to be added up together."""
-    return loop.extent * bits <= 8 * _TOGETHER_BYTES
+    return loop.fixed and loop.extent * bits <= 8 * _TOGETHER_BYTES
 
 
 def is_horizontal(operators: Sequence[str], loop: Loop) -> bool:
