@@ -12,6 +12,9 @@ from halide_backend.kernel_library.arguments import Input
 #: Score of a key that a query does not see.
 _UNSEEN = float("-inf")
 
+#: The sign of an int32.
+_SIGN = -(2**31)
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -103,7 +106,8 @@ def attend(
     if attention.mask is not None:
         score += at(inputs[3], attention.mask, i, hl.min(j, attention.keys - 1))
     if attention.causal:
-        score = hl.select(j <= i, score, hl.f32(_UNSEEN))
+        # j <= i, by the sign: Halide would compute a tile of products up to i alone, and the tiles behind it are empty.
+        score = hl.select((i - j) & hl.i32(_SIGN) == 0, score, hl.f32(_UNSEEN))
     if padded != attention.keys:
         score = hl.select(hl.likely(j < attention.keys), score, hl.f32(_UNSEEN))
     scores[j, i, h, b] = score
@@ -139,14 +143,16 @@ def attend(
     out.split(i, block, i, tiles.block, hl.TailStrategy.ShiftInwards).split(i, tile, row, rows)
     out.split(d, column, d, min(width, attention.depth)).reorder(d, row, column, tile, block, h, b)
     out.vectorize(d, lanes).unroll(d).unroll(row).parallel(h).parallel(b)
-    mixed.compute_at(out, column).vectorize(d, lanes).unroll(d).unroll(i)
+    mixed.compute_at(out, column).bound_extent(d, min(width, attention.depth)).bound_extent(i, rows)
+    mixed.vectorize(d, lanes).unroll(d).unroll(i)
     mixed.update(0).reorder(d, i, seen).vectorize(d, lanes).unroll(d).unroll(i).unroll(seen, 2)
 
     keys.compute_at(out, h).bound_extent(j, padded).bound_extent(d, attention.depth)
     keys.split(j, jo, ji, lanes).split(d, column, d, lanes).reorder(ji, d, jo, column).vectorize(ji)
     scores.compute_at(out, block).bound_extent(j, padded).bound_extent(i, tiles.block)
     scores.tile(j, i, jo, io, ji, row, width, rows).reorder(ji, row, io, jo).vectorize(ji, lanes).unroll(ji).unroll(row)
-    products.compute_at(scores, io).vectorize(j, lanes).unroll(j).unroll(i)
+    products.compute_at(scores, io).bound_extent(j, width).bound_extent(i, rows)
+    products.vectorize(j, lanes).unroll(j).unroll(i)
     products.update(0).reorder(j, i, depth).vectorize(j, lanes).unroll(j).unroll(i).unroll(depth, 2)
     weights.compute_at(out, block).bound_extent(j, padded).bound_extent(i, tiles.block).vectorize(j, lanes).unroll(j, 2)
     least.compute_at(weights, i)
