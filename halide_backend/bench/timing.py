@@ -58,8 +58,8 @@ def calls(
 ) -> Sampler:
     """Calls on a CPU, each sample after one that does not count; `clock` tells seconds.
 
-    Another callable may leave nothing in the caches. One sample of eager's depthwise convolution does, and the next
-    call of ours took four times as long: as the only call of a sample that is all there is to see.
+    Another callable may leave nothing of this one in the caches: after eager's depthwise convolution the call after it
+    took several times as long, and would be all there is to see as the only call of a sample.
     """
     function(*arguments)
 

@@ -49,7 +49,7 @@ def test_a_sample_is_the_mean_of_calls_that_fill_a_millisecond() -> None:
 
 
 def test_what_another_callable_left_in_the_caches_is_not_in_a_sample() -> None:
-    """Eager's depthwise convolution made kernels of a fifth of a millisecond four times as slow, one call later."""
+    """The first call after eager's depthwise convolution took several times as long."""
     clock, cold = Clock(), [True]
 
     def call() -> None:
