@@ -25,6 +25,7 @@ from halide_backend.kernel_records.record import KernelRecord
 from halide_backend.launch import launcher
 from halide_backend.launch.enclosed import enclosed
 from halide_backend.launch.first_call import FirstCall
+from halide_backend.launch.freed_memory import keep_freed_memory
 from halide_backend.pipeline import current_target, limits, schedule_sources
 from halide_backend.schedule.device import device_of
 from halide_backend.schedules.tuned_store import tuned_store
@@ -75,9 +76,17 @@ def load_kernel(
 
 def _launcher(name: str, pipelines: Any, arity: int, device: torch.device | str) -> Callable[..., None]:
     """What the wrapper calls, in whatever the owner of the device encloses launches in."""
+    _keep_freed_memory(device)
     kernel = launcher.make_launcher(name, pipelines, arity)
     around_launch = device_type(device).around_launch
     return enclosed(kernel, around_launch) if around_launch else kernel
+
+
+def _keep_freed_memory(device: torch.device | str) -> None:
+    from halide_backend import config
+
+    if device_type(device).name == CPU.name:
+        keep_freed_memory(config.kept_memory_mb)
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,7 @@ _called_c_functions: dict[str, tuple[LoadedKernel, Any]] = {}
 
 def load_c_functions(name: str, pipelines: Sequence[tuple[str, str]], device: torch.device | str = CPU.name) -> None:
     """Let the kernel `name` of a C++ wrapper find its pipelines, given as entries and texts: they start to build."""
+    _keep_freed_memory(device)
     target = current_target(device)
     schedule_sources().note(name, device_of(target))
     for number, (entry, padded) in enumerate(pipelines):

@@ -193,6 +193,14 @@ OPTIONS = (
         minimum=0.0,
     ),
     Option(
+        "kept_memory_mb",
+        256,
+        "Megabytes of freed memory that glibc keeps for a model's next call on a CPU instead of giving them back to "
+        "the system; one setting for the whole process, of which the largest holds. 0 leaves glibc's own, and so does "
+        "any environment variable for them, such as MALLOC_TRIM_THRESHOLD_.",
+        minimum=0,
+    ),
+    Option(
         "product_library",
         "auto",
         "Library that computes float32 matrix products on a CPU: auto means the one that halide-backend calibrate "

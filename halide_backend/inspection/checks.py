@@ -122,6 +122,14 @@ def _threads() -> Check:
     return Check("threads", OK, finding)
 
 
+def _freed_memory() -> Check:
+    from halide_backend import config
+    from halide_backend.launch.freed_memory import decided_elsewhere
+
+    kept = f"up to {config.kept_memory_mb} MB are kept" if config.kept_memory_mb else "as glibc decides"
+    return Check("freed memory", OK, decided_elsewhere() or kept)
+
+
 def _cache() -> Check:
     from kernels_cache.environment import DIRECTORY
     from kernels_cache.errors import CacheError
@@ -258,6 +266,7 @@ CHECKS: dict[str, Callable[[], Check]] = {
     "halide library": _halide_library,
     "target": _target,
     "threads": _threads,
+    "freed memory": _freed_memory,
     "cache directory": _cache,
     "schedules": _schedules,
     "matrix products": _products,

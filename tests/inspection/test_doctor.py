@@ -20,6 +20,7 @@ TITLES = [
     "halide library",
     "target",
     "threads",
+    "freed memory",
     "cache directory",
     "schedules",
     "matrix products",

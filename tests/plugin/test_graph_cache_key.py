@@ -65,6 +65,7 @@ def test_every_option_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
         "compile_memory_limit_mb": 1024,
         "target": "sse41",
         "aot_targets": "sse41,avx2",
+        "kept_memory_mb": 0,
         "product_library": "aten",
         "attention": "aten",
         "bfloat16_products": "float32",

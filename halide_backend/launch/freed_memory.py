@@ -1,0 +1,55 @@
+"""How much of what was freed the C library keeps in this process, so that the next call does not get fresh pages.
+
+A model's call frees its intermediate results, and glibc gives the free end of its heap back to the system, above a
+threshold that follows from the largest block freed so far: the next call gets the same memory as fresh pages, one page
+fault for each (docs/how-to/keep-freed-memory.md has what that costs).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+#: Parameters of mallopt (malloc.h).
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+
+#: A freed block above the threshold of mmap goes back to the system at once, whatever is kept, and a block below it may
+#: leave a hole in the heap: an eighth lets seven blocks share what is kept. Of 256 MB that is the most that glibc
+#: chooses by itself (DEFAULT_MMAP_THRESHOLD_MAX, 32 MB), and the most that it accepted before 2.35.
+_BLOCKS = 8
+_LARGEST_BLOCK_ACCEPTED = 32 << 20
+
+#: Environment variables by which a user sets these thresholds (mallopt(3)).
+_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
+
+_kept_mb = 0
+
+
+def decided_elsewhere() -> str:
+    """Why this process's thresholds are not ours to set: a sentence's end, "" where they are."""
+    for name in _VARIABLES:
+        if name in os.environ:
+            return f"as {name} says"
+    if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
+        return "as GLIBC_TUNABLES says"
+    if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        return "as this C library, which is not glibc, does"
+    return ""
+
+
+def keep_freed_memory(megabytes: int) -> None:
+    """Let this process keep up to `megabytes` of the memory that it frees; 0 changes nothing.
+
+    The largest number so far holds: another model of the process may have asked for it. Nothing happens where the
+    thresholds are `decided_elsewhere`.
+    """
+    global _kept_mb
+    if megabytes <= _kept_mb or decided_elsewhere():
+        return
+    _kept_mb = megabytes
+    mallopt = ctypes.CDLL(None).mallopt
+    # It takes an int.
+    kept = min(megabytes << 20, 2**31 - 1)
+    mallopt(_TRIM_THRESHOLD, kept)
+    if not mallopt(_MMAP_THRESHOLD, kept // _BLOCKS):
+        mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK_ACCEPTED)

@@ -1,0 +1,55 @@
+"""Memory that a call frees is there for the next one, unless the user says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., dict[str, Any]]
+
+#: A result of 40 MB, 10,240 pages. glibc by itself gives blocks of more than 32 MB back as soon as they are freed; of
+#: smaller ones it depends on what lies behind them. Reports how many pages the system gave a call, in the median, and
+#: what `doctor` says.
+SCRIPT = """
+import resource
+import statistics
+import torch
+from halide_backend.inspection.checks import CHECKS
+def pages():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+x = torch.rand(10 * 1024, 1024)
+compiled = torch.compile(lambda x: x * 5 + 1, backend="halide_backend", options=OPTIONS)
+given = []
+for _ in range(25):
+    before = pages()
+    compiled(x)
+    given.append(pages() - before)
+torch.testing.assert_close(compiled(x), x * 5 + 1)
+report(pages=statistics.median(given), doctor=CHECKS["freed memory"]().finding)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "environment"),
+    [("{'kept_memory_mb': 1024}", {}), ("{}", {"HALIDE_BACKEND_KEPT_MEMORY_MB": "4096"})],
+)
+def test_calls_get_no_fresh_pages(run: Run, options: str, environment: dict[str, str]) -> None:
+    assert run(SCRIPT.replace("OPTIONS", options), **environment)["pages"] < 1000
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "environment", "doctor"),
+    [
+        ("256", {}, "up to 256 MB are kept"),
+        ("0", {}, "as glibc decides"),
+        ("4096", {"MALLOC_TRIM_THRESHOLD_": "131072"}, "as MALLOC_TRIM_THRESHOLD_ says"),
+        ("4096", {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, "as GLIBC_TUNABLES says"),
+    ],
+)
+def test_what_is_not_kept(run: Run, megabytes: str, environment: dict[str, str], doctor: str) -> None:
+    """A block of more than an eighth of what is kept, and any where the user has set glibc's thresholds himself."""
+    found = run(SCRIPT.replace("OPTIONS", "{}"), HALIDE_BACKEND_KEPT_MEMORY_MB=megabytes, **environment)
+    assert found["pages"] > 9000
+    assert found["doctor"] == doctor
