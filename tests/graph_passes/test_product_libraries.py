@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from halide_backend.inspection.compiled import Compiled, compile_for
 
 CALL = "mkldnn._linear_pointwise"
 BOUND = 2e-6
+#: A constant in oneDNN's layout.
+PACKED = re.compile(r"_packed_weight\d+")
 
 
 def compiled(function: Callable[..., Any], library: str = "onednn", dynamic: bool = False, **options: Any) -> Compiled:
@@ -179,17 +182,46 @@ def test_batches_stay_with_aten() -> None:
     check(torch.bmm, random(3, 33, 20), random(3, 20, 17), calls=0)
 
 
+@pytest.mark.parametrize("cpp_wrapper", [False, True])
 @torch._inductor.config.patch(freezing=True)
-def test_weights_that_freezing_made_constants() -> None:
+def test_weights_that_freezing_made_constants(cpp_wrapper: bool) -> None:
+    """Each is a constant in oneDNN's layout."""
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Linear(40, 56), nn.ReLU(), nn.Linear(56, 24, bias=False)).eval()
     x = random(33, 40)
-    callable_ = compiled(layers)
+    callable_ = compiled(layers, cpp_wrapper=cpp_wrapper)
     with torch.no_grad():
         got = callable_(x)
         assert_near(got, layers.double()(x.double()))
+    (code,) = callable_.codes
+    assert code.count("_linear_pointwise(" if cpp_wrapper else f"{CALL}.default(") == 2
+    assert len(set(PACKED.findall(code))) == 2
+    assert "mkl_linear" not in code
+
+
+@torch._inductor.config.patch(freezing=True)
+def test_frozen_layers_of_a_changing_number_of_rows() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(40, 56).eval()
+    callable_ = compiled(layer, dynamic=True)
+    with torch.no_grad():
+        for rows in (33, 57, 5):
+            x = random(rows, 40)
+            assert_near(callable_(x), x.double() @ layer.weight.double().t() + layer.bias.double())
+    assert products(callable_) == 1
+
+
+@torch._inductor.config.patch(freezing=True)
+def test_two_frozen_layers_share_a_weight() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(40, 40).eval()
+    callable_ = compiled(lambda x: layer(layer(x).relu()))
+    x = random(33, 40)
+    with torch.no_grad():
+        wide = copy.deepcopy(layer).double()
+        assert_near(callable_(x), wide(wide(x.double()).relu()))
     assert products(callable_) == 2
-    assert not any("mkl_linear" in code for code in callable_.codes)
+    assert len(set(PACKED.findall(callable_.codes[0]))) == 1
 
 
 def test_a_search_among_templates_is_not_cut_short() -> None:
