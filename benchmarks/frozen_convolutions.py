@@ -1,0 +1,104 @@
+"""Parts of frozen networks that `graph_passes/frozen_convolutions.py` rewrites, against Inductor's C++ backend.
+
+    python benchmarks/frozen_convolutions.py [--threads 1] [--out results.json]
+
+Depthwise filters with padding behind the picture alone, and squeeze-and-excitation blocks, at the sizes of EfficientNet
+for 4 pictures of 128 x 128. C++ leaves both to calls of oneDNN. All take turns, this backend twice, as the control;
+outputs are compared with those of float64, and the generated code shows which form ran. Ratios are of medians; above 1
+this backend is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from cpu_models import BOUNDS, alternate
+from torch import Tensor, nn
+from torch._inductor import config
+
+from halide_backend.bench.provenance import provenance
+from halide_backend.inspection.compiled import compile_for
+
+PICTURES = 4
+#: Channels, side, points of the filter's side, padding before and behind; strides are 2.
+FILTERS = ((96, 64, 3, 0, 1), (144, 32, 5, 1, 2), (240, 16, 3, 0, 1), (672, 8, 5, 1, 2))
+#: Channels, fewer channels, side.
+BLOCKS = ((32, 8, 64), (96, 4, 32), (240, 10, 8), (672, 28, 8), (1152, 48, 4))
+BACKENDS = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
+
+
+class Filter(nn.Module):
+    def __init__(self, channels: int, side: int, points: int, before: int, behind: int) -> None:
+        super().__init__()
+        self.shape = (PICTURES, channels, side, side)
+        self.sides = (before, behind, before, behind)
+        self.filter = nn.Conv2d(channels, channels, points, stride=2, groups=channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(self.filter(F.pad(x.relu(), self.sides)))
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int, fewer: int, side: int) -> None:
+        super().__init__()
+        self.shape = (PICTURES, channels, side, side)
+        self.inner, self.outer = nn.Conv2d(channels, fewer, 1), nn.Conv2d(fewer, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        squeezed = F.silu(self.inner(x.mean((2, 3), keepdim=True)))
+        return x * self.outer(squeezed).sigmoid()
+
+
+def form(code: str) -> str:
+    """How the generated code computes the part."""
+    if "with_padding_of" in code:
+        return "padding in weights"
+    calls = code.split("def call")[-1].count("mkldnn._convolution_pointwise.default(")
+    return f"{calls} calls of oneDNN" if calls else "loops"
+
+
+def trial(model: Filter | Block) -> dict[str, Any]:
+    x = torch.randn(model.shape).contiguous(memory_format=torch.channels_last)
+    wanted = copy.deepcopy(model).double()(x.double())
+    compiled = {side: compile_for(backend, model) for side, backend in BACKENDS.items()}
+    errors = {side: float((each.call(x) - wanted).abs().max() / wanted.abs().max()) for side, each in compiled.items()}
+    samples = alternate({side: (lambda call=each.call: call(x)) for side, each in compiled.items()})
+    ms = {side: statistics.median(each) for side, each in samples.items()}
+    return {
+        "part": type(model).__name__,
+        "shape": model.shape,
+        "forms": {side: form("".join(each.codes)) for side, each in compiled.items()},
+        "right": all(error <= BOUNDS[torch.float32] for error in errors.values()),
+        "errors": errors,
+        "ratios": {side: ms[side] / ms["halide"] for side in ("itself", "cpp")},
+        "samples_ms": samples,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    torch.manual_seed(0)
+    trials = []
+    with torch.no_grad(), config.patch(freezing=True):
+        for model in (*(Filter(*each) for each in FILTERS), *(Block(*each) for each in BLOCKS)):
+            found = trial(model.eval())
+            trials.append(found)
+            ratios = {side: round(ratio, 3) for side, ratio in found["ratios"].items()}
+            print(found["part"], found["shape"], ratios, found["forms"], "right" if found["right"] else found["errors"])
+    if asked.out:
+        asked.out.write_text(json.dumps({"machine": provenance("cpu"), "trials": trials}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

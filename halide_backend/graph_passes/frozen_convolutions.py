@@ -1,0 +1,170 @@
+"""Convolutions with weights that `torch._inductor.config.freezing` packed for oneDNN, where another way is faster than
+its call (docs/design/products.md).
+
+Inductor has fused them with an activation by now: a node calls oneDNN's operator, or a lowering of Inductor that takes
+the same arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+from halide_backend.device_type import CPU
+from halide_backend.selection import is_selected
+
+_aten = torch.ops.aten
+_CONVOLUTION = torch.ops.mkldnn._convolution_pointwise.default
+
+#: How many times as many products a filter may have when its picture's padding is in its weights; 3 x 3 become 4 x 4.
+_MORE_PRODUCTS = 2
+
+#: Products of a picture of one point up to which loops of this backend take less time than a call of oneDNN
+#: (benchmarks/frozen_convolutions.py).
+_FEW_PRODUCTS = 1 << 18
+
+
+def fold_padding(graph: GraphModule) -> None:
+    """Put what pads one side of a picture more than the other, for a depthwise filter, into the filter's weights.
+
+    oneDNN's operator pads both sides alike. n zeros before the weights of an axis, and n more elements of padding on
+    both of its sides, give the same sums as n elements of padding behind it.
+    """
+    for node in list(graph.graph.nodes):
+        padded = node.args[0] if node.op == "call_function" and node.args else None
+        if _calls(padded, _aten.constant_pad_nd.default) and _is_packed_convolution(graph, node):
+            _fold(graph, node, padded)
+
+
+def _calls(node: Any, target: Any) -> bool:
+    return isinstance(node, Node) and node.target is target
+
+
+def _is_packed_convolution(graph: GraphModule, node: Node) -> bool:
+    """Whether `node` has the arguments of oneDNN's operator, and a constant weight in a layout of oneDNN."""
+    if len(node.args) < 7 or not (node.target is _CONVOLUTION or isinstance(node.target, functools.partial)):
+        return False
+    _, weight, _, padding, stride, dilation, groups = node.args[:7]
+    lists = all(isinstance(each, (list, tuple)) for each in (padding, stride, dilation))
+    if not (lists and isinstance(groups, int) and isinstance(weight, Node) and weight.op == "get_attr"):
+        return False
+    return bool(getattr(graph, str(weight.target)).is_mkldnn)
+
+
+def _fold(graph: GraphModule, node: Node, padded: Any) -> None:
+    picture, sides, *fill = padded.args
+    weight, bias, padding, stride, dilation, groups, *rest = node.args[1:]
+    value = picture.meta["val"]
+    dense: Tensor = getattr(graph, str(weight.target)).to_dense()
+    is_depthwise = dense.dim() == 4 and dense.shape[1] == 1 and dense.shape[0] == groups == value.shape[1]
+    if len(sides) != 4 or min(sides) < 0 or fill not in ([], [0], [0.0]) or len(padded.users) > 1:
+        return
+    if not is_depthwise or set(dilation) != {1} or not all(isinstance(size, int) for size in value.shape):
+        return
+    left, right, top, bottom = sides
+    wide = F.pad(dense, [max(right - left, 0), max(left - right, 0), max(bottom - top, 0), max(top - bottom, 0)])
+    if wide.numel() > _MORE_PRODUCTS * dense.numel():
+        return
+    padding, stride, dilation = (list(pair) * (2 // len(pair)) for pair in (padding, stride, dilation))
+    both_sides = [padding[0] + max(top, bottom), padding[1] + max(left, right)]
+    name = f"{weight.target}_with_padding_of_{node.name}"
+    pack = torch._C._nn.mkldnn_reorder_conv2d_weight
+    graph.register_buffer(name, pack(wide.to_mkldnn(), both_sides, stride, dilation, groups, list(value.shape)))
+    with graph.graph.inserting_before(node):
+        packed = graph.graph.get_attr(name)
+    packed.meta.update(weight.meta)
+    node.args = (picture, packed, bias, both_sides, stride, dilation, groups, *rest)
+    graph.graph.erase_node(padded)
+    if not weight.users:
+        graph.graph.erase_node(weight)
+
+
+@functools.cache
+def compute_single_points() -> None:
+    """Let Inductor lower filters of 1 x 1 over pictures of one point to loops, as squeeze-and-excitation blocks have
+    them, if there are few products; for graphs of this backend, in whatever fused node the filter is."""
+    from torch._inductor.lowering import lowerings
+
+    call_of_onednn = lowerings[_CONVOLUTION]
+
+    def lower(x: Any, weight: Any, bias: Any, *steps: Any) -> Any:
+        *geometry, activation, _, _ = steps
+        is_ours = is_selected(CPU) and activation in _ACTIVATIONS and _is_single_point(x, weight, *geometry)
+        return _sums(x, weight, bias, activation) if is_ours else call_of_onednn(x, weight, bias, *steps)
+
+    lowerings[_CONVOLUTION] = lower
+
+
+def _value(weight: Any) -> Tensor:
+    from torch._inductor.virtualized import V
+
+    value: Tensor = V.graph.constants[weight.get_name()]
+    return value
+
+
+def _is_single_point(x: Any, weight: Any, padding: Any, stride: Any, dilation: Any, groups: int) -> bool:
+    sizes, filters = x.get_size(), _value(weight)
+    if not all(getattr(size, "is_number", True) for size in sizes) or filters.dtype != torch.float32:
+        return False
+    one_point = all(size == 1 for size in (*sizes[2:], *filters.shape[2:])) and not any(padding)
+    return one_point and groups == 1 and int(sizes[0]) * filters.numel() <= _FEW_PRODUCTS
+
+
+def _sums(x: Any, weight: Any, bias: Any, activation: str) -> Any:
+    from torch._inductor.ir import Reduction
+    from torch._inductor.lowering import lowerings
+    from torch._inductor.virtualized import V, ops
+    from torch.utils._mode_utils import no_dispatch
+
+    with no_dispatch():
+        dense = _value(weight).to_dense().flatten(1)
+    filters, channels = dense.shape
+    x.realize()  # each of its elements is read for all filters
+    load, load_weight = x.make_loader(), V.graph.add_tensor_constant(dense).make_loader()
+
+    def product(index: Any, reduced: Any) -> Any:
+        picture, filter = index[:2]
+        (channel,) = reduced
+        return ops.mul(load((picture, channel, *index[2:])), load_weight((filter, channel)))
+
+    result = Reduction.create(
+        device=x.get_device(),
+        dst_dtype=torch.float32,
+        src_dtype=torch.float32,
+        inner_fn=product,
+        ranges=[x.get_size()[0], filters, *x.get_size()[2:]],
+        reduction_ranges=[channels],
+        reduction_type="sum",
+    )
+    result.realize()
+    if bias is not None:
+        column = lowerings[_aten.view.default](bias, [filters, *(1 for _ in x.get_size()[2:])])
+        result = lowerings[_aten.add.Tensor](result, column)
+    return _ACTIVATIONS[activation](result)
+
+
+def _relu(value: Any) -> Any:
+    from torch._inductor.lowering import lowerings
+
+    return lowerings[_aten.relu.default](value)
+
+
+def _sigmoid(value: Any) -> Any:
+    from torch._inductor.lowering import lowerings
+
+    return lowerings[_aten.sigmoid.default](value)
+
+
+def _swish(value: Any) -> Any:
+    from torch._inductor.lowering import lowerings
+
+    return lowerings[_aten.mul.Tensor](value, _sigmoid(value))
+
+
+#: By oneDNN's names.
+_ACTIVATIONS = {"none": lambda value: value, "relu": _relu, "sigmoid": _sigmoid, "swish": _swish}
