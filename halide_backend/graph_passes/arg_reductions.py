@@ -11,6 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from halide_backend.graph_passes.new_node import new_node
+from halide_backend.graph_passes.product_sizes import hint
 from halide_backend.graph_passes.reduction_splits import LINES, near_divisor
 
 _aten = torch.ops.aten
@@ -19,6 +20,9 @@ _KINDS = (_aten.argmax.default, _aten.argmin.default)
 #: Bytes of a part: a block keeps as many in shared memory, and looks at them twice, for the best element and for its
 #: place.
 _PART_BYTES = 1 << 15
+
+#: Elements of a row, typically, from which the rows of a tensor of unknown size are its parts.
+_LONG_ROW = 256
 
 
 def split_arg_reductions(graph: GraphModule) -> None:
@@ -30,10 +34,14 @@ def split_arg_reductions(graph: GraphModule) -> None:
 
 
 def _split(node: Node) -> None:
-    """Rewrite the arg-reduction `node`, if its lines are few, long, of known length, and views can have their parts."""
+    """Rewrite the arg-reduction `node`, if its lines are few, long, of known length, and views can have their parts, or
+    if it is over a tensor of unknown size whose rows are long."""
     whole, dim = _arguments(node)
     value = whole.meta["val"]
     shape = [size for size in value.shape if isinstance(size, int)]
+    if dim is None and len(shape) != value.dim() > 1:
+        _by_rows(node, whole)
+        return
     if len(shape) != value.dim() or not shape or (dim is None and not value.is_contiguous()):
         return
     if dim is None:
@@ -54,6 +62,24 @@ def _split(node: Node) -> None:
         part = new_node(node.target, values, place, True)
         within = new_node(_aten.gather.default, best_of_part, place, part)
         found = new_node(_aten.add.Tensor, new_node(_aten.mul.Tensor, part, length // parts), within)
+        result = new_node(_aten.view.default, found, list(node.meta["val"].shape))
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
+
+
+def _by_rows(node: Node, whole: Node) -> None:
+    """Rewrite an arg-reduction over all of a tensor: first in each of its rows, whichever their number and length."""
+    value = whole.meta["val"]
+    *rows, length = map(hint, value.shape)
+    if length < _LONG_ROW or math.prod(rows) * length * value.dtype.itemsize < 2 * _PART_BYTES:
+        return
+    with node.graph.inserting_before(node):
+        best_of_row = new_node(node.target, whole, value.dim() - 1, True)
+        values = new_node(_aten.gather.default, whole, value.dim() - 1, best_of_row)
+        row = new_node(_aten.view.default, new_node(node.target, values), [1])
+        within = new_node(_aten.gather.default, new_node(_aten.view.default, best_of_row, [-1]), 0, row)
+        columns = new_node(_aten.sym_size.int, whole, value.dim() - 1)
+        found = new_node(_aten.add.Tensor, new_node(_aten.mul.Tensor, row, columns), within)
         result = new_node(_aten.view.default, found, list(node.meta["val"].shape))
     node.replace_all_uses_with(result)
     node.graph.erase_node(node)

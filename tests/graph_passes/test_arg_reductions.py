@@ -10,16 +10,17 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from halide_backend.graph_passes.arg_reductions import split_arg_reductions
 
 KINDS = (torch.ops.aten.argmax.default, torch.ops.aten.argmin.default)
 
 
-def split(function: Callable[[Tensor], Tensor], x: Tensor) -> GraphModule:
+def split(function: Callable[[Tensor], Tensor], x: Tensor, symbolic: bool = False) -> GraphModule:
     """The graph of `function` after the pass, as if it were a GPU's; it was traced for a CPU, and runs there."""
-    with FakeTensorMode() as mode:
-        graph = make_fx(function)(mode.from_tensor(x))
+    with FakeTensorMode(shape_env=ShapeEnv() if symbolic else None) as mode:
+        graph = make_fx(function)(mode.from_tensor(x, static_shapes=not symbolic))
         for node in graph.graph.nodes:
             if "val" in node.meta:
                 node.meta["val"] = torch.empty_like(node.meta["val"], device="cuda")
@@ -62,6 +63,21 @@ def test_the_first_nan_is_found() -> None:
         graph = split(function, x)
         assert count(graph) == 2
         assert graph(x) == function(x) == 60_000
+
+
+@pytest.mark.parametrize("shape", [(300, 512), (7, 5, 700), (65_536, 300)])
+@pytest.mark.parametrize("function", [torch.argmax, lambda x: x.argmin(None, keepdim=True)], ids=["argmax", "argmin"])
+def test_rows_of_unknown_number_and_length_are_parts(
+    function: Callable[[Tensor], Tensor], shape: tuple[int, ...]
+) -> None:
+    graph = split(function, with_ties(300, 512) if len(shape) == 2 else with_ties(7, 6, 600), symbolic=True)
+    assert count(graph) == 2
+    for x in (with_ties(*shape), with_ties(*shape).transpose(0, 1)):
+        assert torch.equal(graph(x), function(x))
+
+
+def test_short_rows_of_unknown_length_are_left_alone() -> None:
+    assert count(split(lambda x: x.argmax(), with_ties(4096, 40), symbolic=True)) == 1
 
 
 @pytest.mark.parametrize(
