@@ -46,13 +46,21 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
             if snapshots:
                 return Refusal("fusion-over-snapshot", f"{len(snapshots)} loads of memory that is overwritten")
             if isinstance(device, Gpu):
-                from halide_backend.schedule.cuda.choose import old_value_lost, one_tiling, stored_by_few
+                from halide_backend.schedule.cuda.choose import (
+                    old_value_lost,
+                    one_tiling,
+                    stored_by_few,
+                    stored_crosswise,
+                )
 
                 one_tiling(program, device)
                 # What nothing else reads is not stored in the end.
                 stored = stored_by_few(program, device)
                 if stored and stored_by_few(capture(tuple(nodes), recordings).program, device):
                     return Refusal("fusion-stored-by-few-threads", f"{stored} is stored along what few threads reduce")
+                stored = stored_crosswise(program, device)
+                if stored and stored_crosswise(capture(tuple(nodes), recordings).program, device):
+                    return Refusal("fusion-stored-crosswise", f"{stored} is stored across its memory")
                 # The kernel would be refused, and its nodes compiled one by one.
                 if updates and (lost := old_value_lost(capture(tuple(nodes), recordings).program, device)):
                     return Refusal("fusion-over-old-value", f"{lost} is needed by several stores")

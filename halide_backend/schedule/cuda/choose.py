@@ -128,6 +128,17 @@ def stored_by_few(program: LoopProgram, device: Gpu) -> str:
     return column_reductions.stored_by_few(facts, tiling) if rule is column_reductions.RULE else ""
 
 
+def stored_crosswise(program: LoopProgram, device: Gpu) -> str:
+    """An output of a pointwise kernel that its threads would store across its memory; "" if none.
+
+    Raises:
+        Unsupported: the program's loops fit no tiling.
+    """
+    facts = Facts(flattened(without_applications(program)), device)
+    rule, _ = _first_rule(facts, Choices())
+    return pointwise.stored_crosswise(facts) if rule is pointwise.RULE else ""
+
+
 def old_value_lost(program: LoopProgram, device: Gpu) -> str:
     """An old value of overwritten memory that one kernel of the captured `program` would lose; "" if none.
 

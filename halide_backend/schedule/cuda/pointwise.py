@@ -32,6 +32,9 @@ VECTOR = VECTOR_BITS // 8
 #: Elements from one that a thread reads to the next up to which it reads the vectors that hold them.
 _MOST_STEPS = 4
 
+#: Axes that a thread stores along, one output along each, from which on their memory is apart.
+_LONG = 32
+
 #: CUDA's limit of every block.
 _MOST_THREADS = 1024
 
@@ -169,6 +172,14 @@ def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
         and first_word(index, along, buffers[name].dtype, elements) is not None
         for name, index in accesses
     )
+
+
+def stored_crosswise(facts: Facts) -> str:
+    """An output that is contiguous along another long axis than the first one, so that threads that store adjacent
+    elements of one store a sector each of the other; "" if none."""
+    layouts = ((name, layout.variables) for name, layout in facts.layouts.items() if not layout.scattered)
+    along = {axes[0]: name for name, axes in layouts if axes and facts.hints[axes[0]] >= _LONG}
+    return [*along.values()][1] if len(along) > 1 else ""
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
