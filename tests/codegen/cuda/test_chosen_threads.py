@@ -1,0 +1,78 @@
+"""How much of a line, of a column or of what is stored the rules give to a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cuda_programs import TARGET, programs_of
+from kernel_values import CudaKernel, check_values
+from torch import Tensor
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.schedule.device import device_of
+from halide_backend.schedule.tiling import Tiling
+
+DEVICE = device_of(TARGET)
+
+
+def tiling_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Tiling:
+    (program,) = programs_of(function, (x,))
+    tiling = plan_kernel(program, DEVICE).plan.mapping.tiling
+    assert tiling is not None
+    return tiling
+
+
+@pytest.mark.parametrize(
+    ("points", "columns", "threads"), [(1024, 4, 64), (512, 4, 64), (341, 8, 16), (130, 8, 16), (70, 8, 8)]
+)
+def test_few_columns(points: int, columns: int, threads: int) -> None:
+    """Long ones have more threads, and short ones fewer than eight points for each would take."""
+    tiling = tiling_of(lambda x: x.sum(0), torch.zeros(points, 64))
+    assert (tiling.side, tiling.threads) == (columns, threads)
+
+
+def test_threads_that_share_a_column_have_the_registers_for_its_loads() -> None:
+    (program,) = programs_of(lambda x: x.sum(0), (torch.zeros(341, 64),))
+    assert "REGISTERS = 64\n" in plan_kernel(program, DEVICE).text
+
+
+@pytest.mark.parametrize(
+    ("function", "threads"),
+    [
+        (lambda x: x.logsumexp(-1), {torch.float32: 256, torch.bfloat16: 128}),
+        (lambda x: x.softmax(-1), {torch.float32: 512, torch.bfloat16: 256}),
+    ],
+    ids=["reduced", "stored"],
+)
+def test_lines_along_which_nothing_is_stored_have_fewer_threads(
+    function: Callable[[Tensor], Tensor], threads: dict[torch.dtype, int]
+) -> None:
+    found = {dtype: tiling_of(function, torch.zeros(512, 4096, dtype=dtype)).threads for dtype in threads}
+    assert found == threads
+
+
+def test_values_of_such_a_line() -> None:
+    x = torch.randn(2, 4096, generator=torch.Generator().manual_seed(1))
+    check_values(lambda x: x.logsumexp(-1), x, tolerance=1e-6)
+
+
+def test_statistics_of_few_lines_are_a_warps() -> None:
+    """A norm, which is stored along its lines, has a vector for each of 64 threads."""
+    x = torch.zeros(256, 256)
+    assert tiling_of(lambda x: x.var(-1), x).threads == 32
+    assert tiling_of(lambda x: F.layer_norm(x, (256,)), x).threads == 64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_is_stored_with_steps_between(dtype: torch.dtype, needs_intrinsics: None) -> None:
+    """A thread's four elements would be four stores, in each of which a warp fills a quarter of a sector."""
+    x = torch.arange(8 * 6 * 56).reshape(1, 8, 6, 56).to(dtype)
+    (program,) = programs_of(lambda x: F.pixel_shuffle(x, 2), (x,))
+    plan, wanted = plan_kernel(program, DEVICE), F.pixel_shuffle(x, 2)
+    assert plan.plan.mapping.tiling is not None and plan.plan.mapping.tiling.elements == 2
+    found = torch.full_like(wanted, -1)
+    CudaKernel(plan.text).on_tensors(x, found)
+    assert torch.equal(found, wanted)
