@@ -40,9 +40,11 @@ _FEWEST_TILES, _LEAST_SIDE = 1 << 15, 8
 #: Vectors of the stored axis that adjacent threads store side by side: a sector is two of them.
 _FEWEST_VECTORS = 4
 
-#: Adjacent threads along the stored axis, and vectors of a sector (measured on an H100: permute_210 of 8192 x 4096
-#: bfloat16, whose rows of 16,368 bytes begin within sectors, 72.7 us with 8, 64.3 us with 16, 59.3 us with 32).
-_LANES, _SECTOR = 8, 2
+#: Adjacent threads along the stored axis, of a kernel with one operand and with several, and vectors of a sector
+#: (measured: permutations of 8192 x 4096 bfloat16 on an H200, 2130 42.5 us with 8 and 38.0 us with 4, 3210 44.5 and
+#: 40.5, 0231 38.8 and 37.8; but transpose_add 54.6 and 57.6; permute_210 on an H100, whose rows of 16,368 bytes begin
+#: within sectors, 72.7 us with 8, 64.3 us with 16, 59.3 us with 32).
+_LANES, _LANES_OF_SEVERAL, _SECTOR = 4, 8, 2
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
@@ -107,7 +109,9 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     tiles = [loop for loop in output.loops if loop.kind is LoopKind.AXIS]
     across, along = (next(loop for loop in tiles if loop.axis == axis) for axis in kernel.tiling.inner)
     threads, reason = 128, "as of pointwise kernels"
-    lanes, why = _LANES, "a warp stores four lines of 128 bytes, and reads eight of 64"
+    lanes, why = _LANES, "a warp stores eight runs of 64 bytes, and reads four lines of 128"
+    if sum(stage.role is Role.STAGED_LOAD for stage in kernel.graph.stages) > 1:
+        lanes, why = _LANES_OF_SEVERAL, "what is not transposed is read as it is stored, in runs of 128 bytes"
     if along.fixed and along.extent % _SECTOR:
         threads, reason = 256, "each line of them stores 64 elements"
         lanes, why = WARP, "rows begin within sectors, of which a warp shares one or two with others, not eight"
