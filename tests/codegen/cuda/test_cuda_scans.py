@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kernel_values import CudaKernel
 from ptx_machine import run
 from torch import Tensor
 
 from halide_backend.build.target import Target
+from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import LoopProgram
@@ -118,6 +120,20 @@ def test_short_rows_share_a_warp(scanned: Callable[..., Any]) -> None:
     code, program = scanned(lambda x: x.cumsum(-1), small(32, 32, torch.float32))
     assert tile_of(program).threads == 8
     assert code.count(r"shfl\.sync\.up") == 3 + 1
+
+
+def test_lanes_of_many_lines_have_two_steps(scan_programs: Programs, needs_intrinsics: None) -> None:
+    """Seven lanes of a warp had nothing: 335,544 lines of 100 floats took 71 us on an H200, so 66 us."""
+
+    def scan(x: Tensor) -> Tensor:
+        return x.cumsum(-1)
+
+    assert [tile_of(*scan_programs(scan, torch.zeros(rows, 100))).threads for rows in (20_000, 200)] == [16, WARP]
+    x = small(6, 100, torch.float32)
+    plan = plan_kernel(*scan_programs(scan, x), GPU, {"scans.threads": 16})
+    found = torch.full_like(x, -1)
+    CudaKernel(plan.text).on_tensors(x, found)
+    assert torch.equal(found, scan(x))
 
 
 @pytest.mark.parametrize(
