@@ -5,24 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from halide_backend.program.loop_program import LoopProgram, Number, Value
+from halide_backend.program.uses import users_of
 
 
 def with_shared_sigmoids(program: LoopProgram) -> LoopProgram:
     """`program` with x * sigmoid(x) for torch's x / (1 + exp(-x)), wherever sigmoid(x) is one of its values.
 
     The derivative of a product with SiLU, as in SwiGLU, needs both. The product is the more accurate of the two: where
-    exp(-x) is infinite, it is not 0 yet.
+    exp(-x) is infinite, it is not 0 yet. A sigmoid that comes later takes the place of 1 + exp(-x).
     """
     sigmoids = {
         _narrow(program, value.operands[0]): k for k, value in enumerate(program.values) if value.operation == "sigmoid"
     }
-    values = []
+    if not sigmoids:
+        return program
+    values, users, moved = list(program.values), users_of(program), dict[int, int]()
     for k, value in enumerate(program.values):
         x = operand_of_silu(program, value)
-        if x is not None and (sigmoid := sigmoids.get(_narrow(program, x), k)) < k:
-            value = replace(value, operation="mul", operands=(x, sigmoid))
-        values.append(value)
-    return replace(program, values=tuple(values)) if sigmoids else program
+        sigmoid = sigmoids.get(_narrow(program, x)) if x is not None else None
+        if x is None or sigmoid is None:
+            continue
+        divisor = value.operands[1]
+        if sigmoid > k and sigmoid not in moved and users[divisor] == [k]:
+            values[divisor] = replace(program.values[sigmoid], operands=(x,))
+            moved[sigmoid] = divisor
+        if (place := moved.get(sigmoid, sigmoid)) < k:
+            values[k] = replace(value, operation="mul", operands=(x, place))
+    values = [replace(value, operands=tuple(moved.get(o, o) for o in value.operands)) for value in values]
+    stores = tuple(replace(store, value=moved.get(store.value, store.value)) for store in program.stores)
+    return replace(program, values=tuple(values), stores=stores)
 
 
 def _narrow(program: LoopProgram, position: int) -> int:

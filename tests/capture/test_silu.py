@@ -35,6 +35,22 @@ def test_gradients_of_swiglu_are_those_of_float64(compiled: Any, dtype: torch.dt
         assert torch.equal(one[~finite].isnan(), truth[~finite].isnan())
 
 
+def test_a_sigmoid_that_comes_after_the_product_is_computed_before_it(compiled: Any) -> None:
+    x, y, gradient = (torch.randn(1000) * 20 for _ in range(3))
+    x[: len(SPECIAL)] = torch.tensor(SPECIAL)
+
+    def recomputed(x: Tensor, y: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        product = gradient * F.silu(x)
+        sigmoid = x.sigmoid()
+        return product, gradient * y * sigmoid * (x * (1 - sigmoid) + 1)
+
+    found = compiled(recomputed, x, y, gradient)
+    assert found.code.count("ops.sigmoid(") == 1 and "ops.exp(" not in found.code
+    finite = torch.isfinite(x)
+    for one, truth in zip(found.results, recomputed(x.double(), y.double(), gradient.double())):
+        torch.testing.assert_close(one[finite].double(), truth[finite], rtol=5e-6, atol=5e-7)
+
+
 def test_elements_of_16_bits_share_it_as_well(compiled: Any) -> None:
     x, y, gradient = (torch.randn(1000).bfloat16() for _ in range(3))
     found = compiled(lambda x, y, g: torch.func.vjp(swiglu, x, y)[1](g), x, y, gradient)
