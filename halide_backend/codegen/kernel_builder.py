@@ -185,6 +185,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 traffic=definition.traffic,
                 cases=definition.cases,
                 runs=definition.runs,
+                gathered=tuple(definition.gathered),
                 **facts,
             )
         )

@@ -19,7 +19,7 @@ class Definition:
     """`calls` in the order in which they are met, `work` in additions for one point, and bytes of memory: `traffic`
     in all, `contiguous` those with stride 1 along each axis, `runs` those where a step along a second axis is as long
     as all of a first one with stride 1, by both: one run of memory. `cases` says that a load is masked, or
-    its index one in pieces."""
+    its index one in pieces; `gathered` are the axes along which a load is contiguous whose index is data."""
 
     calls: dict[str, None] = field(default_factory=dict)
     work: int = 1
@@ -27,6 +27,7 @@ class Definition:
     traffic: int = 0
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     cases: bool = False
+    gathered: dict[str, None] = field(default_factory=dict)
 
 
 def define(
@@ -65,7 +66,10 @@ def _count_load(found: Definition, program: LoopProgram, value: Value, load: Loa
     found.cases |= bool(load.main) or any(program.values[operand].dtype == "bool" for operand in value.operands)
     index = expanded(load.index)
     steps = {symbol.name: index.coeff(symbol) for symbol in index.free_symbols if symbol.name in value.axes}
+    gathers = any(program.values[operand].operation == "indirect" for operand in value.operands)
     for name in (name for name, step in steps.items() if step == 1):
+        if gathers:
+            found.gathered[name] = None
         found.contiguous[name] = found.contiguous.get(name, 0) + size
         for other in (other for other, step in steps.items() if other != name and step == axes[name].extent):
             found.runs[name, other] = found.runs.get((name, other), 0) + size

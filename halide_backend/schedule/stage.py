@@ -80,7 +80,8 @@ class Stage:
     operand which nothing else needs, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes
     that the memory accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in
     all, `runs` those where steps along a second axis are as long as all of a first one, by both, `cases` whether a load
-    has an index that needs no clamp, or is another one, at some steps of loops.
+    has an index that needs no clamp, or is another one, at some steps of loops, `gathered` the axes along which a load
+    is contiguous whose index is data.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Stage:
     traffic: int = 0
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     cases: bool = False
+    gathered: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""

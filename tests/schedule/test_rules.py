@@ -603,3 +603,21 @@ def test_vectors_run_across_short_rows_that_are_worth_it(work: int, along: bool,
     output = Stage("out", Role.OUTPUT, (row, rows) if along else (rows,), calls=("total",), work=0)
     schedule = steps_of(StageGraph((operand, total, output), ("x0",)), 64)
     assert any(isinstance(step, Vectorize) and step.var.startswith("x0") for step in schedule) is across
+
+
+@pytest.mark.parametrize(("row", "gathered", "width"), [(8, True, 8), (8, False, 16), (2, True, 16)])
+def test_rows_of_some_elements_that_are_gathered_are_vectors(row: int, gathered: bool, width: int) -> None:
+    """One load takes a whole row, which vectors across rows would take element by element."""
+    place = Stage("place", Role.SHARED, loops(("x0", 640)))
+    out = Stage(
+        "out",
+        Role.OUTPUT,
+        loops(("x1", row), ("x0", 640)),
+        calls=("place",),
+        contiguous={"x1": 9000},
+        gathered=("x1",) if gathered else (),
+    )
+    steps = steps_of(StageGraph((place, out), ("x0", "x1")), 64)
+    (axis,) = [s.var[:2] for s in steps if isinstance(s, Vectorize) and s.func == "out"]
+    assert axis == ("x1" if width == row else "x0")
+    assert width in [s.factor for s in steps if isinstance(s, Split) and s.func == "out"]

@@ -51,7 +51,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         return None
     column = kernel.contiguous if kernel.contiguous in outer else outer[-1]
     others = [axis for axis in outer if axis != column]
-    lanes = kernel.lanes(parent.bits)
+    lanes = _lanes(kernel, loop_along(parent, column))
     streamed = _streamed(kernel, others)
     block = _block(kernel, column, others, lanes, streamed)
     within = [loop for loop in parent.loops if loop.axis not in outer]
@@ -93,6 +93,13 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
     return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room)
+
+
+def _lanes(kernel: CpuKernel, along: Loop) -> int:
+    """Elements of a vector: a register of them, or all of a shorter row that is a smaller one, without a mask."""
+    lanes = kernel.lanes(kernel.parent.bits)
+    whole = along.fixed and 1 < along.extent < lanes and along.extent.bit_count() == 1 and not kernel.reduces
+    return along.extent if whole else lanes
 
 
 def _taps(kernel: CpuKernel, stage: Stage, names: list[str], tasks: Tasks) -> list[str]:

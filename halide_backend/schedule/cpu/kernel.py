@@ -39,6 +39,10 @@ SHIFTED_WORK = 16
 #: elements of a row of them; vector registers for two of each value.
 CHAIN_WORK, LONG_ROW, MANY_REGISTERS = 30, 256, 32
 
+#: Elements of a row from which on one that is gathered is a vector of its own: one load for all of them, where vectors
+#: across rows take one for each.
+GATHERED_ROW = 4
+
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
 VECTOR = Knob("vectors.bytes", (16, 32, 64, 128, 256), "bytes of a vector; what is wider than a register takes several")
 INTERLEAVED = Knob(
@@ -182,6 +186,8 @@ class CpuKernel:
         alike = all([loop.axis for loop in stage.loops[:2]] == [row, across] for stage in self.outputs)
         rows = parent[0]
         if not alike or across not in self.outer or not rows.fixed or not 1 < rows.extent < lanes <= parent[1].extent:
+            return ""
+        if rows.extent >= GATHERED_ROW and any(row in stage.gathered for stage in self.graph.stages):
             return ""
         why = f"a vector holds {lanes} elements, a row {rows.extent}"
         return across if self.choices.flag(INTERLEAVED, 2 * rows.extent <= lanes, why) else ""
