@@ -70,7 +70,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
             outputs=(*outputs, *self.status()),
             inputs=(*inputs, *sizes),
             lines=tuple(self.lines),
-            stages=StageGraph(tuple(self.stages), tuple(axis.name for axis in program.outer)),
+            stages=StageGraph(tuple(self.stages), tuple(axis.name for axis in program.outer), self.clamped),
             aligned=tuple(self.aligned),
             loads=self.mapping.loads,
             registers=self.mapping.registers,
@@ -78,6 +78,11 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
         )
 
     # -- what a device does its own way ------------------------------------------------------------------------
+
+    @property
+    def clamped(self) -> tuple[str, ...]:
+        """The axes beyond whose end loads read what lies at their end."""
+        return ()
 
     def source(self, buffer: Buffer) -> str:
         """The function of `memory` that defines an input."""

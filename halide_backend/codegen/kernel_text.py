@@ -35,7 +35,7 @@ def algorithm():
 
 STAGES = StageGraph((
 {stages}
-), outer={outer!r})
+), outer={outer!r}{clamped})
 TILING = {tiling!r}
 
 SCHEDULE = (
@@ -73,6 +73,7 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
         funcs=f"{{{', '.join(f'{name!r}: {name}' for name in algorithm.funcs)}}}",
         stages=_lines(algorithm.stages.stages),
         outer=algorithm.stages.outer,
+        clamped=f", clamped={algorithm.stages.clamped!r}" if algorithm.stages.clamped else "",
         tiling=tiling,
         steps=_lines(steps),
     )

@@ -129,10 +129,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class StageGraph:
-    """All Funcs of a kernel, producers before consumers, and the outer axes that all of them share, outermost first."""
+    """All Funcs of a kernel, producers before consumers, and the outer axes that all of them share, outermost first.
+
+    Beyond the end of an axis in `clamped` all loads read what lies at its end.
+    """
 
     stages: tuple[Stage, ...]
     outer: tuple[str, ...]
+    clamped: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Stage:
         return next(stage for stage in self.stages if stage.name == name)

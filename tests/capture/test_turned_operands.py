@@ -113,10 +113,10 @@ def test_memory_that_is_overwritten_is_read_first(check: Check) -> None:
     check(in_place, spread(40, 70), spread(70, 40), tolerance=1e-5)
 
 
-def test_an_operand_that_two_sums_read_by_themselves_is_not_turned(
+def test_an_operand_that_two_sums_read_by_themselves_is_turned_for_a_block_of_columns(
     check: Check, transpositions: list[Transposition]
 ) -> None:
-    """There is no loop around both in which a tile could lie."""
+    """There is no loop of a reduction around both in which a tile could lie."""
     x, y, z = spread(70, 90), spread(90, 70), spread(90, 70)
 
     def function(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,4 +125,42 @@ def test_an_operand_that_two_sums_read_by_themselves_is_not_turned(
 
     check(function, x, y, z, tolerance=1e-5)
     check(lambda x, y, z: (x.t() + y * z).argmin(0), x, y, z)
-    assert "columns" not in reduced(transpositions)
+    assert "columns" not in reduced(transpositions) and "blocks" in reduced(transpositions)
+
+
+def both_ways(x: Tensor, y: Tensor, z: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Results that lie as `x` does and as the others do, and sums of the others' columns."""
+    value = (x + y.t()).tanh()
+    return value, value.t() * z - w, (z * w * value.t()).sum(0), (z + w).amax(0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("shape", (*SHAPES, (700, 40)), ids=str)
+def test_results_that_lie_both_ways_beside_sums_of_columns(
+    check: Check, transpositions: list[Transposition], shape: tuple[int, int], dynamic: bool
+) -> None:
+    rows, columns = shape
+    others = (spread(rows, columns) + number for number in range(3))
+    check(both_ways, spread(columns, rows), *others, dynamic=dynamic, tolerance=1e-5)
+    assert "blocks" in reduced(transpositions)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_results_of_other_types_that_lie_both_ways(
+    check: Check, transpositions: list[Transposition], dtype: torch.dtype
+) -> None:
+    others = (spread(45, 100, dtype=dtype) for _ in range(3))
+    tolerance = 2.0**-6 if dtype == torch.bfloat16 else 1e-12
+    check(both_ways, spread(100, 45, dtype=dtype), *others, tolerance=tolerance)
+    assert "blocks" in reduced(transpositions)
+
+
+def test_rows_of_a_tile_that_reaches_beyond_the_end_are_computed_from_the_last_one(compiled: Any) -> None:
+    """Of 97 rows: otherwise Halide would take the number of rows that are left for unknown, and allocate accumulators
+    for each."""
+    x, y, w = spread(70, 97), spread(97, 70), spread(70)
+    found = compiled(lambda x, y, w: F.layer_norm(x.t() + y, [70], w, w), x, y, w)
+    assert "clamped=('x0',)" in found.code and "hl.min(x0, 96)" in found.code
+    assert "BoundExtent('sum_0_lanes', 'x0', 1)" in found.code
+    truth = F.layer_norm((x.t() + y).double(), [70], w.double(), w.double())
+    torch.testing.assert_close(found.results[0].double(), truth, rtol=1e-5, atol=1e-5)

@@ -492,6 +492,24 @@ def test_turned_tiles_beyond_the_end_are_refused(length: int, factor: int, legal
     assert legal or f"along x0, which is {length} long" in str(found)
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("clamped", [(), ("x0",)])
+def test_one_point_beyond_the_end_is_computed_only_of_loads_that_are_clamped(
+    clamped: tuple[str, ...], fixed: bool
+) -> None:
+    """Of 60 rows in pieces of 16 the last four are not there."""
+    value = Stage("value", Role.SHARED, LOOPS)
+    out = Stage("out", Role.OUTPUT, (Loop("x1", 255, "x1"), Loop("x0", 60, "x0", fixed)), ("value",))
+    steps: list[Step] = [
+        Split("out", "x0", "x0_o", "x0_s", 16),
+        Reorder("out", ("x1", "x0_s", "x0_o")),
+        ComputeAt("value", "out", "x0_s"),
+        BoundExtent("value", "x0", 1),
+    ]
+    found = refusal(StageGraph((value, out), ("x0",), clamped), steps)
+    assert (found is None) is bool(clamped), found
+
+
 @pytest.mark.parametrize(("factor", "legal"), [(16, False), (8, False), (4, True), (2, True)])
 def test_a_window_has_no_guarded_steps(factor: int, legal: bool) -> None:
     """Four points of `value` are needed at a time; with a guard Halide left some out."""

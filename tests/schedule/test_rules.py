@@ -605,6 +605,28 @@ def test_vectors_run_across_short_rows_that_are_worth_it(work: int, along: bool,
     assert any(isinstance(step, Vectorize) and step.var.startswith("x0") for step in schedule) is across
 
 
+def test_a_shared_value_of_a_tile_is_computed_for_this_tile() -> None:
+    """Vectors of a whole register would be computed for tiles of half of one."""
+    tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), Loop("x1", 1, "x1"), Loop("x0", 1, "x0"))
+    staged = Stage("staged", Role.STAGED_LOAD, tile)
+    value = Stage("value", Role.SHARED, loops(("x1", 64), ("x0", 64)), calls=("staged",))
+    outputs = (Stage(name, Role.OUTPUT, loops(("x1", 64), ("x0", 64)), calls=("value",)) for name in ("one", "two"))
+    graph = StageGraph((staged, value, *outputs), ("x0", "x1"))
+    steps = cpu_steps(graph, Mapping(transposition=Transposition("x1", "x0", 8)), Cpu(64), Choices())
+    assert [s.factor for s in steps if isinstance(s, Split) and s.func == "value"] == [8]
+
+
+def test_a_value_that_is_stored_lies_in_memory_as_its_vectors_do() -> None:
+    value = Stage("value", Role.SHARED, loops(("x1", 300), ("x0", 64)), contiguous={"x0": 76_800})
+    over = Loop("r_0$x", 300, "x1")
+    total = Stage("total", Role.REDUCTION, loops(("x0", 64)), calls=("value",), updates=(over,), operator="sum")
+    product = Stage("product", Role.OUTPUT, loops(("x0", 64), ("x1", 300)), calls=("value", "total"))
+    graph = StageGraph((value, total, product), ("x0",))
+    steps = steps_of(graph, 64)
+    check(graph, steps)
+    assert ReorderStorage("value", ("x0", "x1")) in steps
+
+
 @pytest.mark.parametrize(("row", "gathered", "width"), [(8, True, 8), (8, False, 16), (2, True, 16)])
 def test_rows_of_some_elements_that_are_gathered_are_vectors(row: int, gathered: bool, width: int) -> None:
     """One load takes a whole row, which vectors across rows would take element by element."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
+
+import sympy
 
 from halide_backend.codegen.algorithm import CPU_LIBRARY
 from halide_backend.codegen.axes import Axes, inner_first
@@ -23,9 +26,12 @@ from halide_backend.kernel_library.arguments import Output, Status, known
 from halide_backend.program.aliasing import replaces_operand
 from halide_backend.program.bfloat16_values import bfloat16_values
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
+from halide_backend.program.extents import is_multiple
+from halide_backend.program.index import expanded
 from halide_backend.program.loop_program import Apply, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.transposition import Transposition, is_turned
 from halide_backend.schedule.stage import Loop, Role
 
 
@@ -36,6 +42,13 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         super().__init__(program, mapping, Axes(program))
         self.transposition = mapping.transposition
         self.bfloat16 = bfloat16_values(program)
+
+    @property
+    def clamped(self) -> tuple[str, ...]:
+        turned = self.transposition
+        if turned is None or turned.reduced != "rows" or is_multiple(self.axes.extents[turned.across], turned.side):
+            return ()
+        return (turned.across,)
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -58,6 +71,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
                 raise Unsupported("scan-on-cpu", "a scan on a CPU, for which Inductor asks no backend")
             case Apply():
                 text = self._applied(value, value.attribute)
+            case Load():
+                text = self._in_rows(value_text(self.program, value, sorted(value.axes)))
             case _:
                 exact = exact_text(self.program, value, self.bfloat16) or product_text(self.program, value)
                 text = exact or value_text(self.program, value, sorted(value.axes))
@@ -74,21 +89,27 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         dtype = self.program.values[position].dtype
         return 32 if dtype in NARROW_FLOATS else ELEMENT[dtype][1]
 
+    def _in_rows(self, text: str) -> str:
+        """The text of a load, which reads the last row where tiles of rows reach beyond it."""
+        for axis in self.clamped:
+            last = index_text(expanded(sympy.sympify(self.axes.extents[axis]) - 1))
+            text = re.sub(rf"\b{axis}\b", f"hl.min({axis}, {last})", text)
+        return text
+
     def _transposed(self, position: int, value: Value, load: Load) -> str:
         """The element of a transposed operand, out of a tile that is turned in registers."""
         loops = self.axes.loops(value.axes)
         bits = ELEMENT[self.buffers[load.buffer].dtype][1]
         source = self.unique_name(load.buffer)
         self.func(source, Role.INLINE, loops, element_text(self.program, value, load), [position])
-        self.calls[position], text = self._turned(source, loops, bits)
+        assert self.transposition is not None
+        self.calls[position], text = self._turned(source, loops, bits, self.transposition)
         return text
 
-    def _turned(self, source: str, loops: Sequence[Loop], bits: int) -> tuple[str, str]:
+    def _turned(self, source: str, loops: Sequence[Loop], bits: int, turned: Transposition) -> tuple[str, str]:
         """The last of the Funcs that turn tiles of Func `source`, and the text of its element."""
-        assert self.transposition is not None
-        column, across = self.transposition.column, self.transposition.across
-        extents = index_text(self.axes.extents[column]), index_text(self.axes.extents[across])
-        tiles = turned_tiles(source, loops, self.transposition, extents, bits)
+        extents = index_text(self.axes.extents[turned.column]), index_text(self.axes.extents[turned.across])
+        tiles = turned_tiles(source, loops, turned, extents, bits)
         self.lines.append(tiles.line)
         self.stages += tiles.stages
         return tiles.last, tiles.element
@@ -151,11 +172,10 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         text = stored_text(dtype, self.reference(store.value), exact=store.value in self.bfloat16)
         loops = [self.axes.loop(name, name) for name in layout.variables]
         bits, roots, calls = ELEMENT[dtype][1], [store.value], list[str]()
-        turned = self.transposition
-        if turned is not None and turned.results and turned.column in layout.variables:
+        if (turned := self._turned_result(layout)) is not None:
             source = self.unique_name(f"{store.buffer}_value")
             self.func(source, Role.INLINE, loops, text, roots, bits=bits)
-            *calls, text = self._turned(source, loops, bits)
+            *calls, text = self._turned(source, loops, bits, turned)
             roots = []
         self.func(
             store.buffer,
@@ -169,6 +189,17 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             replaces=replaces_operand(store, self.program),
         )
         self._count_store(layout)
+
+    def _turned_result(self, layout: OutputLayout) -> Transposition | None:
+        """How the result that is stored with this layout is turned, None if it is not."""
+        turned = self.transposition
+        if turned is None or turned.column not in layout.variables:
+            return None
+        if turned.results:
+            return turned
+        if turned.reduced == "blocks" and is_turned(layout, turned.across, turned.column):
+            return replace(turned, column=turned.across, across=turned.column)
+        return None
 
     def status(self) -> tuple[Status, ...]:
         return (write_status(self),) if self.program.checks else ()

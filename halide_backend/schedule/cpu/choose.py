@@ -77,7 +77,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if kernel.contiguous not in over and stage.loops:
         return reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
     # Of outputs that are computed together in tiles Halide cannot prove that they need the same row.
-    in_tiles = kernel.transposition is not None
+    in_tiles = kernel.transposition is not None and not nest.single
     along, lanes = kernel.contiguous if kernel.contiguous in over else over[0], kernel.lanes(stage.bits)
     return reduce_in_lanes(
         stage,
@@ -89,4 +89,5 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         several=any(level is None or in_tiles or loop.axis not in kernel.graph.outer for loop in stage.loops),
         parallel=level is None and kernel.parallel,
         choices=kernel.choices,
+        single_point=nest.single_point,
     )

@@ -22,6 +22,12 @@ from halide_backend.schedule.cpu.kernel import (
     vectors,
 )
 from halide_backend.schedule.cpu.stored import is_kept
+from halide_backend.schedule.cpu.turned_operands import (
+    is_turned_result,
+    turned_in_blocks,
+    turned_operands,
+    turned_result,
+)
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
@@ -61,7 +67,11 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     # Outputs with other loops than each other's could not be computed together.
     few = [_few(kernel, stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
     few_vectors, few_rows = map(min, zip(*few))
+    turned = [stage for stage in kernel.outputs if is_turned_result(kernel, stage)]
     for stage in kernel.outputs:
+        if stage in turned:
+            steps += turned_result(kernel, stage, block, [f"{column}_b", *reversed(others)], tasks)
+            continue
         inner = [loop.name for loop in stage.loops if loop.axis not in outer]
         vector = vectors(stage.name, f"{column}_i", block, lanes)
         # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
@@ -91,6 +101,8 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         var = f"{column}_i_o"
         room = {axis: in_rows if [axis] == others[-1:] else 1 for axis in others} | {column: lanes * in_row}
     steps += [ComputeWith(stage.name, parent.name, var) for stage in kernel.outputs if stage is not parent]
+    if kernel.transposition is not None and turned_in_blocks(kernel):
+        steps += turned_operands(kernel, kernel.transposition, Level(parent.name, var), skip=turned)
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
     return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room)
 
@@ -120,6 +132,7 @@ def _streamed(kernel: CpuKernel, others: list[str]) -> bool:
     points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
     return (
         kernel.reduces
+        and not turned_in_blocks(kernel)
         and points == 1
         and all(stage.role is Role.REDUCTION and has_parts(kernel, stage) for stage in stages)
     )

@@ -81,6 +81,8 @@ def reduce_columns(
     width = column.extent * (beside.extent if beside else 1)
     wide = width >= lanes // 2
     along = f"{column.name}_{beside.name}" if beside else column.name
+    operands = kernel.transposition
+    tiles = wide and operands is not None and operands.reduced == "columns" and _reads_tiles(kernel, stage)
     for name, around in serial.items():
         if room and not column.fixed:
             # Without a fixed size, accumulators would be allocated for each block of columns.
@@ -98,8 +100,10 @@ def reduce_columns(
             steps += vector.steps
             if update is None:
                 continue
-            held = _held(kernel, stage, -(-width // lanes)) if name == reading else 1
-            turned = wide and name == reading and _reads_tiles(kernel, stage)
+            # An operand that lies across is read for as many of its lines as there are columns: all rows of a part of
+            # these first, which adjoin in each line.
+            held = _held(kernel, stage, -(-width // lanes)) if name == reading or (tiles and name == func) else 1
+            turned = tiles and name == reading
             if held > 1 or turned:
                 (inner, several), rows_read = vector.loops, loops_of[name]
                 together = f"{along}_u"

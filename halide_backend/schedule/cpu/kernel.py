@@ -11,7 +11,7 @@ from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import Parallel, Split, Step, Vectorize
+from halide_backend.schedule.steps import BoundExtent, Parallel, Split, Step, Vectorize
 
 #: Operations below which starting threads costs more than it saves (about 2.5 us of serial work).
 PARALLEL_WORK = 20_000
@@ -73,7 +73,8 @@ class Nest:
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
     `storage` is the loop of one task, where the level is a loop inside it. `room` are, by axis, the elements that the
     level computes at a time, if they are known whatever the sizes are. `across` is the axis of the outputs' vectors
-    if these are of rows with one result each.
+    if these are of rows with one result each. `single` is an axis of which the level computes one point at a time, also
+    beyond its end, where loads take the last one: of what is guarded, Halide takes the number of points for unknown.
     """
 
     steps: tuple[Step, ...]
@@ -83,6 +84,12 @@ class Nest:
     storage: Level | None = None
     room: Mapping[str, int] = field(default_factory=dict)
     across: str = ""
+    single: str = ""
+
+    def single_point(self, stage: Stage, funcs: Iterable[str]) -> list[Step]:
+        """Steps that compute one point along `single` of `funcs`: `stage` and the parts that make it up."""
+        along = [loop.name for loop in stage.loops if loop.axis == self.single]
+        return [BoundExtent(func, name, 1) for func in funcs for name in along]
 
 
 @dataclass(frozen=True)

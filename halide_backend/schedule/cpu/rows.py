@@ -68,7 +68,7 @@ def rows(kernel: CpuKernel) -> Nest:
         of_rows = f"{turned.across}_o"
         steps += turned_operands(kernel, turned, Level(parent.name, tasks.inner if tasks.axis == of_rows else of_rows))
         steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
-        return Nest(tuple(steps), level)
+        return Nest(tuple(steps), level, single=turned.across)
     innermost = tasks.axis == outer[-1]
     level = Level(parent.name, tasks.inner if innermost else outer[-1])
     storage = Level(parent.name, tasks.outer) if innermost and tasks.inner != tasks.outer else None

@@ -6,7 +6,16 @@ from halide_backend.schedule.cpu.kernel import PARALLEL_WORK, CpuKernel, Nest, h
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.materialise import SHORT_ROW
 from halide_backend.schedule.stage import Role, Stage
-from halide_backend.schedule.steps import BoundStorage, ComputeAt, ComputeRoot, Parallel, Reorder, Step, StoreAt
+from halide_backend.schedule.steps import (
+    BoundStorage,
+    ComputeAt,
+    ComputeRoot,
+    Parallel,
+    Reorder,
+    ReorderStorage,
+    Step,
+    StoreAt,
+)
 
 STORED = Knob("stored.stores", (False, True), "keep a value that several uses share, instead of computing it for each")
 
@@ -46,13 +55,19 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     # At the end of a loop fewer are computed; without a fixed size each vector would be allocated.
     unknown = [loop for loop in stage.loops if loop.axis in nest.room and not loop.fixed]
     steps += [BoundStorage(stage.name, loop.name, nest.room[loop.axis]) for loop in unknown]
+    steps += nest.single_point(stage, [stage.name])
     inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     loop = next(iter(columns or inner), None)
     if loop is not None and loop.extent >= 4:
-        vector = vectors(stage.name, loop.name, loop.extent, kernel.lanes(stage.bits))
+        turned, lanes = kernel.transposition, kernel.lanes(stage.bits)
+        if turned is not None and not turned.results and not turned.reduced:
+            lanes = min(lanes, turned.side)  # One tile is computed at a time.
+        vector = vectors(stage.name, loop.name, loop.extent, lanes)
         rest = [other.name for other in stage.loops if other is not loop]
         steps += [*vector.steps, Reorder(stage.name, (*vector.loops, *rest))]
+        if loop is not stage.loops[0]:
+            steps.append(ReorderStorage(stage.name, (loop.name, *rest)))
     return steps
 
 

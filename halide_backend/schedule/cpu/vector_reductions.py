@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Loop, Stage
@@ -69,15 +69,17 @@ def reduce_in_lanes(
     several: bool,
     parallel: bool,
     choices: Choices,
+    single_point: Callable[[Stage, Iterable[str]], list[Step]],
 ) -> list[Step]:
     """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`, without a loop if it is `short`.
 
     `at` is the (consumer, variable) inside which it is computed, None for before everything else; `row` is the loop of
     the reduction inside which each row is reduced by itself, if there are several of them there; `several` says that
     there is more than one result of it there; `parallel` shares the partial results of a long reduction among threads.
+    `single_point` gives the steps for its Funcs where they are computed for one row at a time (`Nest.single_point`).
     """
     found = _Lanes(stage, along, lanes, short, at, row, parallel, choices)
-    return [*found.steps, *found.storage] if several else found.steps
+    return [*found.steps, *(found.storage if several else []), *single_point(stage, found.funcs)]
 
 
 def lies_close(loop: Loop, bits: int) -> bool:
@@ -121,6 +123,11 @@ class _Lanes:
             return
         func, loop, others = self._chunks(stage.name, loop, others, parallel)
         self._accumulate(func, loop, others)
+
+    @property
+    def funcs(self) -> list[str]:
+        """The Funcs that make up the reduction."""
+        return list(self._dimensions)
 
     @property
     def storage(self) -> list[Step]:

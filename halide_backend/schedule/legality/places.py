@@ -202,17 +202,22 @@ def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
     needed = math.prod(loop.extent for loop in inside)
     if not around or needed not in {step.extent, *sides}:
         refuse(number, step, f"{needed} points are needed where it is computed", "compute it further inside")
-    _check_whole_tiles(nests, number, step, axis, max(sides, default=1))
+    tiles = nests.stages[step.func].role is Role.STAGED_LOAD
+    _check_whole_tiles(nests, number, step, axis, max(sides, default=1) if tiles else 0)
 
 
 def _check_whole_tiles(nests: Nests, number: int, step: BoundExtent, axis: str, side: int) -> None:
-    """Tiles of an axis that is one of whole tiles are read without a guard, so no loop may go beyond its end."""
-    if nests.on_gpu:
+    """Tiles of an axis that is one of whole tiles, of so many elements a `side`, are read without a guard, as is what
+    is no tile: no loop may go beyond its end."""
+    if nests.on_gpu or axis in nests.clamped:
         return
     for nest, _ in nests.around(nests.computed[step.func]):
         length = next((loop.extent for loop in nest.stage.loops if loop.axis == axis and loop.fixed), None)
-        steps = math.prod(loop.extent for loop in nest.loops if axis in loop.axes)
-        if length is not None and length % side == 0 and steps > length:
+        along = [loop for loop in nest.loops if axis in loop.axes]
+        steps = math.prod(loop.extent for loop in along)
+        if length is None and not side and any(loop.part for loop in along):
+            refuse(number, step, f"{nest.stage.name} may have more steps along {axis} than there are points")
+        if length is not None and (not side or length % side == 0) and steps > length:
             why = (
                 f"{nest.stage.name} has {steps} steps along {axis}, which is {length} long: tiles beyond are not there"
             )

@@ -11,7 +11,7 @@ from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Apply, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.operation_names import RECURRENCES
-from halide_backend.program.store_layout import output_layout
+from halide_backend.program.store_layout import OutputLayout, output_layout
 from halide_backend.program.strided_loads import lies_across, strided_loads
 from halide_backend.program.uses import sinks_of
 from halide_backend.schedule.device import Cpu
@@ -52,7 +52,9 @@ class Transposition:
     """Outputs that are adjacent along axis `column` from operands that are so along axis `across`, in square tiles of
     `side` x `side` elements. What is turned are operands, or the `results` of what is computed along `across`. The rows
     of an output's tile are `unrolled` or a loop. Operands of reductions are turned for what is `reduced`, "rows" along
-    `column`, `side` of them at a time, or "columns", which lie side by side along it."""
+    `column`, `side` of them at a time, or "columns", which lie side by side along it; "blocks" are columns whose turned
+    operands other loops need, too, or beside which results are stored along `across`: all of that is turned for a block
+    of columns at a time."""
 
     column: str
     across: str
@@ -140,16 +142,29 @@ def _of_reductions(
         for position, load in loads.items()
         if {column, across} <= program.values[position].axes and lies_across(load, column, across)
     )
+    kind = "rows" if across == outer else "columns"
     if across != outer:
         groups = tuples(program, device, choices)
-        turned = frozenset(position for position in turned if _is_for_one(program, position, groups))
+        if _stored_both_ways(program, across, column) or not all(_is_for_one(program, each, groups) for each in turned):
+            kind = "blocks"
     side = device.vector_bytes * 8 // max((32, *(_bits(program, position) for position in turned)))
-    if not turned or min(hints[column], hints[across]) < side:
+    if not (turned or kind == "blocks") or min(hints[column], hints[across]) < side:
         return nothing
     why = f"{len(turned)} operands lie across most others: element by element, they take longer than all of these"
     if not choices.flag(OPERANDS, True, why):
         return nothing
-    return Transposition(column, across, side, reduced="rows" if across == outer else "columns"), turned
+    return Transposition(column, across, side, reduced=kind), turned
+
+
+def _stored_both_ways(program: LoopProgram, across: str, column: str) -> bool:
+    """Whether one result is contiguous along axis `across` and another one along `column`, and both have both axes."""
+    layouts = [output_layout(store, program) for store in program.stores]
+    return all(any(is_turned(layout, *axes) for layout in layouts) for axes in ((across, column), (column, across)))
+
+
+def is_turned(layout: OutputLayout, across: str, column: str) -> bool:
+    """Whether an output of this layout is contiguous along `across`, and lies across memory along `column`."""
+    return layout.variables[:1] == (across,) and layout.dims[0][1] == 1 and column in layout.variables
 
 
 def _contiguous(program: LoopProgram) -> Counter[str]:
