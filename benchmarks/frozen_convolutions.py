@@ -2,10 +2,10 @@
 
     python benchmarks/frozen_convolutions.py [--threads 1] [--out results.json]
 
-Depthwise filters with padding behind the picture alone, and squeeze-and-excitation blocks, at the sizes of EfficientNet
-for 4 pictures of 128 x 128. C++ leaves both to calls of oneDNN. All take turns, this backend twice, as the control;
-outputs are compared with those of float64, and the generated code shows which form ran. Ratios are of medians; above 1
-this backend is faster.
+Depthwise filters with padding behind the picture alone, after a convolution of 1 x 1 or after a loop, and
+squeeze-and-excitation blocks, at the sizes of EfficientNet for 4 pictures of 128 x 128. C++ leaves both to calls of
+oneDNN. All take turns, this backend twice, as the control; outputs are compared with those of float64, and the
+generated code shows which form ran. Ratios are of medians; above 1 this backend is faster.
 """
 
 from __future__ import annotations
@@ -27,22 +27,27 @@ from halide_backend.bench.provenance import provenance
 from halide_backend.inspection.compiled import compile_for
 
 PICTURES = 4
-#: Channels, side, points of the filter's side, padding before and behind; strides are 2.
-FILTERS = ((96, 64, 3, 0, 1), (144, 32, 5, 1, 2), (240, 16, 3, 0, 1), (672, 8, 5, 1, 2))
+#: Channels before the convolution of 1 x 1, 0 for a loop instead; channels, side, points of the filter's side, padding
+#: before and behind. Strides are 2.
+FILTERS = (
+    *((16, 96, 64, 3, 0, 1), (24, 144, 32, 5, 1, 2), (40, 240, 16, 3, 0, 1), (112, 672, 8, 5, 1, 2)),
+    *((0, 96, 64, 3, 0, 1), (0, 144, 32, 5, 1, 2)),
+)
 #: Channels, fewer channels, side.
 BLOCKS = ((32, 8, 64), (96, 4, 32), (240, 10, 8), (672, 28, 8), (1152, 48, 4))
 BACKENDS = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
 
 
 class Filter(nn.Module):
-    def __init__(self, channels: int, side: int, points: int, before: int, behind: int) -> None:
+    def __init__(self, fewer: int, channels: int, side: int, points: int, before: int, behind: int) -> None:
         super().__init__()
-        self.shape = (PICTURES, channels, side, side)
+        self.shape = (PICTURES, fewer or channels, side, side)
+        self.first = nn.Sequential(nn.Conv2d(fewer, channels, 1), nn.SiLU()) if fewer else nn.ReLU()
         self.sides = (before, behind, before, behind)
         self.filter = nn.Conv2d(channels, channels, points, stride=2, groups=channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.silu(self.filter(F.pad(x.relu(), self.sides)))
+        return F.silu(self.filter(F.pad(self.first(x), self.sides)))
 
 
 class Block(nn.Module):

@@ -33,19 +33,16 @@ def fold_padding(graph: GraphModule) -> None:
     """Put what pads one side of a picture more than the other, for a depthwise filter, into the filter's weights.
 
     oneDNN's operator pads both sides alike. n zeros before the weights of an axis, and n more elements of padding on
-    both of its sides, give the same sums as n elements of padding behind it.
+    both of its sides, give the same sums as n elements of padding behind it. A picture that loops compute is padded on
+    the way (benchmarks/frozen_convolutions.py); one that a convolution made would be copied.
     """
-    for node in list(graph.graph.nodes):
-        padded = node.args[0] if node.op == "call_function" and node.args else None
-        if _calls(padded, _aten.constant_pad_nd.default) and _is_packed_convolution(graph, node):
-            _fold(graph, node, padded)
+    for padded in graph.graph.find_nodes(op="call_function", target=_aten.constant_pad_nd.default):
+        around = (padded.args[0], *padded.users)
+        if len(around) == 2 and all(_is_packed_convolution(graph, node) for node in around):
+            _fold(graph, padded, around[1])
 
 
-def _calls(node: Any, target: Any) -> bool:
-    return isinstance(node, Node) and node.target is target
-
-
-def _is_packed_convolution(graph: GraphModule, node: Node) -> bool:
+def _is_packed_convolution(graph: GraphModule, node: Any) -> bool:
     """Whether `node` has the arguments of oneDNN's operator, and a constant weight in a layout of oneDNN."""
     if len(node.args) < 7 or not (node.target is _CONVOLUTION or isinstance(node.target, functools.partial)):
         return False
@@ -56,13 +53,14 @@ def _is_packed_convolution(graph: GraphModule, node: Node) -> bool:
     return bool(getattr(graph, str(weight.target)).is_mkldnn)
 
 
-def _fold(graph: GraphModule, node: Node, padded: Any) -> None:
+def _fold(graph: GraphModule, padded: Any, node: Any) -> None:
     picture, sides, *fill = padded.args
     weight, bias, padding, stride, dilation, groups, *rest = node.args[1:]
     value = picture.meta["val"]
     dense: Tensor = getattr(graph, str(weight.target)).to_dense()
     is_depthwise = dense.dim() == 4 and dense.shape[1] == 1 and dense.shape[0] == groups == value.shape[1]
-    if len(sides) != 4 or min(sides) < 0 or fill not in ([], [0], [0.0]) or len(padded.users) > 1:
+    is_depthwise = is_depthwise and dense.dtype == torch.float32  # others were not measured
+    if node.args[0] is not padded or len(sides) != 4 or min(sides) < 0 or fill not in ([], [0], [0.0]):
         return
     if not is_depthwise or set(dilation) != {1} or not all(isinstance(size, int) for size in value.shape):
         return
