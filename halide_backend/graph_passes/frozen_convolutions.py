@@ -98,16 +98,17 @@ def compute_single_points() -> None:
     lowerings[_CONVOLUTION] = lower
 
 
-def _value(weight: Any) -> Tensor:
+def _constant(weight: Any) -> Tensor | None:
     from torch._inductor.virtualized import V
 
-    value: Tensor = V.graph.constants[weight.get_name()]
-    return value
+    return V.graph.constants.get(weight.get_name())
 
 
 def _is_single_point(x: Any, weight: Any, padding: Any, stride: Any, dilation: Any, groups: int) -> bool:
-    sizes, filters = x.get_size(), _value(weight)
-    if not all(getattr(size, "is_number", True) for size in sizes) or filters.dtype != torch.float32:
+    sizes, filters = x.get_size(), _constant(weight)
+    if filters is None or filters.dtype != torch.float32 or x.get_device().type != CPU.name:
+        return False
+    if not all(getattr(size, "is_number", True) for size in sizes):
         return False
     one_point = all(size == 1 for size in (*sizes[2:], *filters.shape[2:])) and not any(padding)
     return one_point and groups == 1 and int(sizes[0]) * filters.numel() <= _FEW_PRODUCTS
@@ -120,7 +121,7 @@ def _sums(x: Any, weight: Any, bias: Any, activation: str) -> Any:
     from torch.utils._mode_utils import no_dispatch
 
     with no_dispatch():
-        dense = _value(weight).to_dense().flatten(1)
+        dense = V.graph.constants[weight.get_name()].to_dense().flatten(1)
     filters, channels = dense.shape
     x.realize()  # each of its elements is read for all filters
     load, load_weight = x.make_loader(), V.graph.add_tensor_constant(dense).make_loader()
