@@ -145,7 +145,10 @@ def _of_reductions(
     kind = "rows" if across == outer else "columns"
     if across != outer:
         groups = tuples(program, device, choices)
-        if _stored_both_ways(program, across, column) or not all(_is_for_one(program, each, groups) for each in turned):
+        for_one = frozenset(each for each in turned if _is_for_one(program, each, groups))
+        if not _has_all_axes(program):  # what some of the columns share is computed before a block of them
+            turned = for_one
+        elif for_one != turned or _stored_both_ways(program, across, column):
             kind = "blocks"
     side = device.vector_bytes * 8 // max((32, *(_bits(program, position) for position in turned)))
     if not (turned or kind == "blocks") or min(hints[column], hints[across]) < side:
@@ -154,6 +157,12 @@ def _of_reductions(
     if not choices.flag(OPERANDS, True, why):
         return nothing
     return Transposition(column, across, side, reduced=kind), turned
+
+
+def _has_all_axes(program: LoopProgram) -> bool:
+    """Whether each reduction has a result for every point of the outer axes."""
+    outer = {axis.name for axis in program.outer}
+    return all(outer <= value.axes for value in program.values if isinstance(value.attribute, Reduction))
 
 
 def _stored_both_ways(program: LoopProgram, across: str, column: str) -> bool:
