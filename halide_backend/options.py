@@ -196,8 +196,8 @@ OPTIONS = (
         "kept_memory_mb",
         256,
         "Megabytes of freed memory that glibc keeps for a model's next call on a CPU instead of giving them back to "
-        "the system; one setting for the whole process, of which the largest holds. 0 leaves glibc's own, and so does "
-        "any environment variable for them, such as MALLOC_TRIM_THRESHOLD_.",
+        "the system, 2047 at most; one setting for the whole process, of which the largest holds. 0 leaves glibc's "
+        "own, and so does any environment variable for them, such as MALLOC_TRIM_THRESHOLD_.",
         minimum=0,
     ),
     Option(

@@ -124,9 +124,10 @@ def _threads() -> Check:
 
 def _freed_memory() -> Check:
     from halide_backend import config
-    from halide_backend.launch.freed_memory import decided_elsewhere
+    from halide_backend.launch.freed_memory import MOST_MB, decided_elsewhere
 
-    kept = f"up to {config.kept_memory_mb} MB are kept" if config.kept_memory_mb else "as glibc decides"
+    megabytes = min(config.kept_memory_mb, MOST_MB)
+    kept = f"up to {megabytes} MB are kept" if megabytes else "as glibc decides"
     return Check("freed memory", OK, decided_elsewhere() or kept)
 
 

@@ -14,10 +14,13 @@ import os
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 #: A freed block above the threshold of mmap goes back to the system at once, whatever is kept, and a block below it may
-#: leave a hole in the heap: an eighth lets seven blocks share what is kept. Of 256 MB that is the most that glibc
-#: chooses by itself (DEFAULT_MMAP_THRESHOLD_MAX, 32 MB), and the most that it accepted before 2.35.
+#: leave a hole in the heap: an eighth lets eight blocks share what is kept. Of 256 MB that is the most that glibc
+#: chooses by itself (DEFAULT_MMAP_THRESHOLD_MAX, 32 MB), and the most that its older versions accept.
 _BLOCKS = 8
 _LARGEST_BLOCK_ACCEPTED = 32 << 20
+
+#: Megabytes that can be kept at most: mallopt takes an int.
+MOST_MB = 2047
 
 #: Environment variables by which a user sets these thresholds (mallopt(3)).
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
@@ -38,7 +41,7 @@ def decided_elsewhere() -> str:
 
 
 def keep_freed_memory(megabytes: int) -> None:
-    """Let this process keep up to `megabytes` of the memory that it frees; 0 changes nothing.
+    """Let this process keep up to `megabytes` of the memory that it frees, `MOST_MB` at most; 0 changes nothing.
 
     The largest number so far holds: another model of the process may have asked for it. Nothing happens where the
     thresholds are `decided_elsewhere`.
@@ -48,8 +51,7 @@ def keep_freed_memory(megabytes: int) -> None:
         return
     _kept_mb = megabytes
     mallopt = ctypes.CDLL(None).mallopt
-    # It takes an int.
-    kept = min(megabytes << 20, 2**31 - 1)
+    kept = min(megabytes, MOST_MB) << 20
     mallopt(_TRIM_THRESHOLD, kept)
     if not mallopt(_MMAP_THRESHOLD, kept // _BLOCKS):
         mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK_ACCEPTED)
