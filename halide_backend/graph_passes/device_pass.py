@@ -18,7 +18,8 @@ from halide_backend.graph_passes.convolution_layouts import choose_convolution_l
 from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
 from halide_backend.graph_passes.dynamic_upsampling import rewrite_upsampling
 from halide_backend.graph_passes.embedding_gradients import add_up_tokens
-from halide_backend.graph_passes.frozen_convolutions import compute_single_points, fold_padding
+from halide_backend.graph_passes.frozen_convolutions import compute_single_points, fold_padding, pack_one_dimensional
+from halide_backend.graph_passes.frozen_layers import compile_frozen_layers
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.runs import repeat_runs
@@ -57,6 +58,8 @@ class DevicePass(CustomGraphModulePass):
             add_up_tokens(graph)
             choose_convolution_layouts(graph)
             fold_padding(graph)
+            pack_one_dimensional(graph)
+            compile_frozen_layers()
             compute_single_points()
             store_what_filters_read(graph)
             reduce_columns_first(graph, self._kind.name)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from halide_backend.device_type import CPU
+from halide_backend.graph_passes.new_node import new_node
 from halide_backend.selection import is_selected
 
 _aten = torch.ops.aten
@@ -27,6 +28,47 @@ _MORE_PRODUCTS = 2
 #: Products of a picture of one point up to which loops of this backend take less time than a call of oneDNN
 #: (benchmarks/frozen_convolutions.py).
 _FEW_PRODUCTS = 1 << 18
+
+
+def pack_one_dimensional(graph: GraphModule) -> None:
+    """Let oneDNN's operator compute filters along one dimension, as pictures of one row, with the layout of its own
+    that Inductor gives the weights of two dimensions alone (benchmarks/partitions.py).
+
+    Inductor's cache keeps no graph with such weights, and this pass does not run for a graph from there, so it is for
+    graphs that have a packed constant already.
+    """
+    constants = [node for node in graph.graph.nodes if node.op == "get_attr"]
+    if any(getattr(value, "is_mkldnn", False) for value in (getattr(graph, str(each.target)) for each in constants)):
+        for node in graph.graph.find_nodes(op="call_function", target=_aten.convolution.default):
+            _pack(graph, node)
+
+
+def _pack(graph: GraphModule, node: Any) -> None:
+    x, weight, bias, stride, padding, dilation, is_transposed, _, groups = node.args
+    value = x.meta["val"]
+    if is_transposed or weight.op != "get_attr" or (bias is not None and bias.op != "get_attr"):
+        return
+    filters = getattr(graph, str(weight.target))
+    is_static = all(isinstance(size, int) for size in value.shape)
+    if filters.dim() != 3 or filters.dtype != torch.float32 or not is_static or value.numel() == 0:
+        return
+    stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
+    name = f"{weight.target}_for_{node.name}"
+    pack = torch._C._nn.mkldnn_reorder_conv2d_weight
+    picture = [*value.shape[:2], 1, value.shape[2]]
+    rows = filters.detach().unsqueeze(2).to_mkldnn()
+    graph.register_buffer(name, pack(rows, padding, stride, dilation, groups, picture))
+    with graph.graph.inserting_before(node):
+        row = new_node(_aten.unsqueeze.default, x, 2)
+        packed = graph.graph.get_attr(name)
+        arguments: Any = (row, packed, bias, padding, stride, dilation, groups, "none", [], "")
+        filtered = graph.graph.call_function(_CONVOLUTION, arguments)
+        filtered.meta.update(node.meta, val=node.meta["val"].unsqueeze(2))
+        result = new_node(_aten.squeeze.dim, filtered, 2)
+    node.replace_all_uses_with(result)
+    graph.graph.erase_node(node)
+    if not weight.users:
+        graph.graph.erase_node(weight)
 
 
 def fold_padding(graph: GraphModule) -> None:
