@@ -53,13 +53,16 @@ class _WidePrinter(_HalidePrinter):
 
 
 def is_narrow(index: sympy.Expr) -> bool:
-    """Whether int32 holds it, as it holds extents: a coordinate, a size, a whole part of one, the least or the greatest
-    of such, and a small number more or less."""
+    """Whether int32 holds it, as it holds extents: a coordinate, a size, a whole part or a remainder of one, the least
+    or the greatest of such, and a small number more or less."""
     constant, rest = index.as_coeff_Add()
     if abs(constant) >= SMALL:
         return rest == 0 and bool(abs(constant) < 1 << 31)
-    if isinstance(rest, FloorDiv):
-        return rest.args[1].is_Integer and is_narrow(rest.args[0])
+    if isinstance(rest, FloorDiv | Mod):
+        # One size, which int32 holds: a product of several need not fit.
+        whole, part = rest.args
+        sized = isinstance(part, SizeSymbol) and bool(part.is_nonnegative and whole.is_nonnegative)
+        return (part.is_Integer or sized) and is_narrow(whole)
     if isinstance(rest, Max | Min):
         return all(map(is_narrow, rest.args))
     sized = isinstance(rest, SizeSymbol) and bool(rest.is_nonnegative)

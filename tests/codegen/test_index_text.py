@@ -23,10 +23,27 @@ NARROW = [
     N - 2,
     FloorDiv(N + 1, 2),
     FloorDiv(V, 3) - 1,
+    FloorDiv(N, M),
+    FloorDiv(FloorDiv(X, N), M) + 1,
+    Mod(FloorDiv(X, N), M),
     Min(FloorDiv(X + 1, 2) + 1, Max(N, Y)),
     sympy.Integer(9),
 ]
-WIDE = [X * N, X + Y, 2 * N, N * M, N + M, X + (1 << 20), K, FloorDiv(N, M), FloorDiv(X * N, 2), Min(X, N * M), -X]
+WIDE = [
+    X * N,
+    X + Y,
+    2 * N,
+    N * M,
+    N + M,
+    X + (1 << 20),
+    K,
+    FloorDiv(X, N * M),
+    Mod(X, N + M),
+    FloorDiv(X, K),
+    FloorDiv(X * N, 2),
+    Min(X, N * M),
+    -X,
+]
 
 
 @pytest.mark.parametrize("index", NARROW, ids=str)
@@ -64,6 +81,7 @@ def divided(operation: str) -> Any:
         FloorDiv(X, FloorDiv(N, 2)) * N + Mod(X, FloorDiv(N, 2)),
         N * FloorDiv(V, 3) + Mod(X, N),
         FloorDiv(N * X, M) + Mod(X * N, M),
+        FloorDiv(FloorDiv(X, M), N) + Mod(FloorDiv(X, M), N),
         Mod(X - 3, N) * N,
     ],
     ids=str,
