@@ -21,6 +21,9 @@ def composed(program: LoopProgram) -> LoopProgram:
 
 
 def _composed(program: LoopProgram, value: Value) -> Value:
+    if value.operation == "pow" and _is_two(program, value.operands[1]):
+        # A size squared, which the host computes then; of a power Halide leaves it the parts that it takes for cheap.
+        return replace(value, operation="mul", operands=value.operands[:1] * 2)
     if value.dtype != "float32":
         return value
     if value.operation == "log1p":
@@ -30,6 +33,14 @@ def _composed(program: LoopProgram, value: Value) -> Value:
     if value.operation == "tanh" and (operand := _of_softplus(program, value.operands[0])) is not None:
         return replace(value, operation="tanh_of_softplus", operands=(operand,))
     return value
+
+
+def _is_two(program: LoopProgram, position: int) -> bool:
+    """Whether a value is the number 2, or that of a size's power as float64."""
+    value = program.values[position]
+    if value.operation == "to_dtype" and value.dtype == "float64":
+        value = program.values[value.operands[0]]
+    return isinstance(value.attribute, Number) and value.dtype == "int64" and value.attribute.value == 2
 
 
 def _of_softplus(program: LoopProgram, position: int) -> int | None:
