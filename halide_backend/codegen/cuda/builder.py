@@ -106,9 +106,18 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         if number and (base := _number(self.program, value.operands[0])):
             return f"ops.power_of_number({base!r}, t{value.operands[1]})"
         loops = self.axes.loops(value.axes, group=position in self.reduced_by_group)
+        if value.operation == "where" and self.tiling.computed:
+            return self._chosen(value)
         # A constant is computed once, on the host.
         library = "ops.portable" if position in self.constants else "ops"
         return value_text(self.program, value, [loop.name for loop in loops], library=library)
+
+    def _chosen(self, value: Value) -> str:
+        """A choice, of which Halide does not know that it leaves out what threads reduce together: where it chooses
+        twice by one condition, it takes the negation of something that is no truth value."""
+        condition, *choices = value.operands
+        texts = [f"ops.opaque(t{each})" if each in self.reduced_by_group else f"t{each}" for each in choices]
+        return f"ops.where(t{condition}, {', '.join(texts)})"
 
     def _tile(self, position: int, value: Value) -> None:
         """Keep a transposed operand in shared memory, as it lies in memory, and convert it when it is read."""
