@@ -30,6 +30,10 @@ from halide_backend.program.strided_loads import transposed_axes
 #: is short of does not matter (permute_3102 of 7 heads: a tile of 32 elements would be empty to three quarters).
 _TILE, _MANY = 64, 1024
 
+#: The same of axes of which one is dynamic: with fewer, typically, half of the threads that store a tile store nothing,
+#: and more would rarely be whole tiles.
+_FILLED = 32
+
 #: Elements of an axis that no transpose is read along: they share a sector or two (see strided_loads.py).
 _NARROW = 8
 
@@ -77,9 +81,11 @@ def _stored_as_one(program: LoopProgram) -> LoopProgram:
     loads = [value.attribute for value in program.values if isinstance(value.attribute, Load)]
     joined: list[Axis] = []
     for name in order:
-        extent, count = axes[name].extent, math.prod(axis.hint for axis in joined)
+        count = math.prod(axis.hint for axis in joined)
         read_along = joined and any(is_contiguous(load.index, name) for load in loads)
-        if not isinstance(extent, int) or read_along or (joined and (count % _TILE == 0 or count >= _MANY)):
+        known = all(isinstance(axis.extent, int) for axis in (*joined, axes[name]))
+        enough = count % _TILE == 0 or count >= _MANY if known else count >= _FILLED
+        if read_along or (joined and enough):
             break
         joined.insert(0, axes[name])
     if len(joined) < 2:

@@ -31,14 +31,17 @@ from halide_backend.schedule.steps import (
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 ELEMENTS = Knob("shared_transposes.elements", (1, 2), "adjacent numbers of 16 bits that a thread stores at a time")
-SIDE = Knob("shared_transposes.side", (16, 32, 64), "steps of a tile along the axis that is written along")
+SIDE = Knob("shared_transposes.side", (8, 16, 32, 64), "steps of a tile along the axis that is written along")
 LINES = Knob("shared_transposes.lines", (32, 64), "elements of a tile along the axis that is read along")
-THREADS = Knob("shared_transposes.threads", (128, 256, 512), "threads of a block, which take some lines at a time")
+THREADS = Knob("shared_transposes.threads", (64, 128, 256, 512), "threads of a block, which take some lines at a time")
 
 #: Sides of the tile through which a block transposes. Where rows do not begin with a sector of memory, of so many
 #: bytes, fewer of them belong to two large tiles (measured on an H200: 4099 x 2001 floats 29 us, of small ones 40 us;
 #: but 8192 x 2048 floats 53 us, of 32 x 64 elements 50.5 us, of small ones 52 us). So many large tiles fill the GPU.
 _SMALL_SIDE, _LARGE_SIDE, _SECTOR, _ENOUGH_TILES = 32, 64, 32, 512
+
+#: The same along dynamic axes that are typically shorter, and end before another one that is read along.
+_NARROW_SIDES = (8, 16)
 
 #: Bytes of shared memory that large tiles may have.
 _SQUARE_BYTES = 40 << 10
@@ -81,6 +84,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, str]:
     """Side and lines of a tile of single elements, and why the side."""
     sizes, along = facts.transposed_bytes, axes[1]
+    if facts.is_dynamic(along) and facts.hints[along] <= _NARROW_SIDES[-1]:
+        side = next(side for side in _NARROW_SIDES if facts.hints[along] <= side)
+        return side, _LARGE_SIDE, "more would typically be beyond the end of the axis that is written along"
     stored = [ELEMENT[buffer.dtype][1] // 8 for buffer in facts.program.outputs]
     whole = all(facts.divides_bytes(_SECTOR, across, size) for size in sizes)
     # A small tile's side of 16-bit elements is two sectors, of which rows that begin within sectors fill one.
@@ -106,11 +112,12 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     tiling, parent = kernel.tiling, kernel.parent
     numbers = {loop.axis: loop.name for loop in parent.loops if not is_element(loop)}
     down, along = (numbers[axis] for axis in tiling.inner)
-    why = "each stores 8 elements of a tile of 32 x 64, or of many of 32 x 32"
+    why = "each stores 8 elements of a tile of 32 x 64, or of many smaller ones"
     size = tiling.side * tiling.lines
     # Of few tiles, which do not fill a GPU, more threads have fewer elements each.
     small = size <= _SMALL_SIDE**2 and parent.points >= _ENOUGH_TILES * _LARGE_SIDE**2
-    block, threads = "", kernel.choices.number(THREADS, 128 if small else 256, why)
+    threads = (64 if size < _SMALL_SIDE**2 else 128) if small else 256
+    block, threads = "", kernel.choices.number(THREADS, threads, why)
     for stage in kernel.outputs:
         block = _output(found, kernel, stage, down, along, threads)
         if stage is not parent:

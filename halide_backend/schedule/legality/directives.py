@@ -121,7 +121,12 @@ class Directives(Reader):
         if fixed and extent >= 1 << 31:
             refuse(self.number, each, f"a loop of {extent} steps is longer than 32 bits count")
         fused = NestLoop(each.fused, extent, axes, fixed, part=inner.part or outer.part)
-        self.nests.fused[each.func, each.fused] = axes
+        steps: dict[str, int] = {}
+        for loop in (inner, outer):
+            whole = dict.fromkeys(loop.axes, loop.extent)
+            for axis, count in self.nests.fused.get((each.func, loop.name), whole).items():
+                steps[axis] = steps.get(axis, 1) * count
+        self.nests.fused[each.func, each.fused] = steps
         nest.loops = [fused if loop is inner else loop for loop in nest.loops if loop is not outer]
 
     @take.register

@@ -73,7 +73,8 @@ class Nest:
 
 @dataclass
 class Nests:
-    """All nests of a kernel, its call graph, and where its Funcs lie; steps change it one after another."""
+    """All nests of a kernel, its call graph, and where its Funcs lie; steps change it one after another. Of a loop that
+    is fused, `fused` has how many it makes along each axis."""
 
     stages: dict[str, Stage]
     outer: tuple[str, ...]
@@ -82,7 +83,7 @@ class Nests:
     computed: dict[str, Place] = field(default_factory=dict)
     stored: dict[str, Place] = field(default_factory=dict)
     children: dict[str, Place] = field(default_factory=dict)
-    fused: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    fused: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     scheduled: set[str] = field(default_factory=set)
     shifted: dict[str, frozenset[str]] = field(default_factory=dict)
     specialized: set[str] = field(default_factory=set)

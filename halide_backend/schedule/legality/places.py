@@ -196,10 +196,15 @@ def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
     around = nests.around(place) if place is not None else []
     if any(axis in nests.shifted.get(nest.stage.name, ()) for nest, _ in around):
         refuse(number, step, "the last steps of the loop around it are shifted inwards: they need other points")
-    inside = [loop for nest, level in around for loop in nest.loops[:level] if axis in loop.axes and loop.extent > 1]
+    inside = [
+        nests.fused.get((nest.stage.name, loop.name), {}).get(axis, loop.extent)
+        for nest, level in around
+        for loop in nest.loops[:level]
+        if axis in loop.axes
+    ]
     # A tile's points are counted by dimensions of their own, and its number by this one.
     sides = {loop.extent for loop in nests.stages[step.func].loops if loop.axis not in nests.outer}
-    needed = math.prod(loop.extent for loop in inside)
+    needed = math.prod(steps for steps in inside if steps > 1)
     if not around or needed not in {step.extent, *sides}:
         refuse(number, step, f"{needed} points are needed where it is computed", "compute it further inside")
     tiles = nests.stages[step.func].role is Role.STAGED_LOAD

@@ -49,4 +49,4 @@ def _is_block(loop: NestLoop) -> bool:
 
 def _loses_bounds(nests: Nests, step: Fuse) -> bool:
     """Whether the fused loop runs along several axes that blocks share out."""
-    return len(nests.fused[step.func, step.fused] & set(nests.outer)) > 1
+    return len(nests.fused[step.func, step.fused].keys() & set(nests.outer)) > 1
