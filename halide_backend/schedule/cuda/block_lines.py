@@ -76,7 +76,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     unrolled = choices.number(UNROLL, 8, "that many loads are in flight; not tuned")
     number, why = _threads(chunks), f"about {_THREAD_VECTORS} vectors for each"
     if computed:
-        number, why = _patient_threads(chunks, number, unrolled), "they wait for loads the fewest times"
+        number, why = _patient_threads(facts, points, again, number, unrolled), "they wait for loads the fewest times"
     threads = choices.number(THREADS, number, why)
     exchanged = (len(facts.reductions) + len(positional)) * threads * 8
     fits = kept + exchanged <= SHARED_BYTES
@@ -92,10 +92,19 @@ def _threads(chunks: int) -> int:
     return min(max(wanted, _FEWEST_THREADS), _MOST_THREADS, -(-chunks // WARP) * WARP)
 
 
-def _patient_threads(points: int, most: int, unrolled: int) -> int:
-    """Threads of a line of computed length, of which an SM has many: those whose waits together are the fewest
-    (a mean over 56 x 56 points by 512 threads, 4 loads and 3 one by one, takes 69 us, Triton 55 on an H100)."""
-    numbers = [threads for threads in (512, 256, 128) if threads <= most] or [most]
+def _patient_threads(facts: Facts, points: int, again: int, most: int, unrolled: int) -> int:
+    """Threads of a line of computed length, of whose points `again` bytes are read several times.
+
+    The fewest whose waits together are the fewest (a mean over 56 x 56 points by 512 threads, 4 loads and 3 one by one,
+    takes 69 us, Triton 55 on an H100), of those that keep all SMs busy (softmax of 667 x 50257 floats 300 us with 128
+    threads, 197 us with 512) and whose lines the L1 cache of an SM holds, which is its shared memory, too (gradient of
+    an rms_norm of 4096 floats 115 us with 512 threads, 130 us with 256; of bfloat16 88 and 71 us).
+    """
+    device = facts.device
+    lines = math.prod(facts.hints[name] for name in facts.outer)
+    numbers = [threads for threads in (128, 256, 512) if threads <= most] or [most]
+    numbers = [n for n in numbers if lines * n >= device.sms * device.threads] or numbers[-1:]
+    numbers = [n for n in numbers if device.threads // n * points * again <= device.shared_bytes] or numbers[-1:]
 
     def together(threads: int) -> int:
         steps = -(-points // threads)
