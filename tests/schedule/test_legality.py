@@ -696,3 +696,28 @@ def test_a_tile_fits_into_shared_memory(lines: int, stored: int) -> None:
     else:
         assert found is not None and f"{stored} bytes of a" in found.what
         assert found.where == "step 6, ComputeAt('a', 'out', 'along')"
+
+
+@pytest.mark.parametrize("columns", [4, 8, 16])
+def test_a_fused_loop_needs_the_points_of_each_axis(columns: int) -> None:
+    """Threads of one dimension for `columns` x 32 elements of a tile of 8 x 32."""
+    tiling = Tiling(TilingKind.SHARED_TRANSPOSE, ("x0", "x1"), ("x0", "x1"), side=8, lines=32)
+    steps: list[Step] = [
+        Split("out", "x1", "along", "i", columns),
+        Split("out", "x0", "down", "y", 32),
+        Reorder("out", ("i", "y", "along", "down")),
+        Fuse("out", "i", "y", "thread"),
+        GpuThreads("out", ("thread",)),
+        GpuBlocks("out", ("along", "down")),
+        ComputeAt("a", "out", "along"),
+        BoundExtent("a", "x1", 8),
+        BoundExtent("a", "x0", 32),
+        StoreIn("a", "GPUShared"),
+        Fuse("a", "x0", "x1", "thread"),
+        GpuThreads("a", ("thread",)),
+    ]
+    found = refusal(TILE, steps, tiling)
+    if columns == 8:
+        assert found is None
+    else:
+        assert found is not None and f"{columns} points are needed where it is computed" in found.what
