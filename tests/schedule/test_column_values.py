@@ -85,6 +85,44 @@ def test_other_values_of_rows_are_not(other: LoopProgram) -> None:
     assert row_values(other) == frozenset()
 
 
+def groups(pixels: int, *, channels: int = 4) -> LoopProgram:
+    """x * x' * exp(y) + exp(z), for channels-last pictures x and x', weights y of their channels and biases z of the
+    groups of these; what is stored is adjacent along the pixels."""
+    axes = pixel, group, channel = Axis("x0", pixels, pixels), Axis("x1", 8, 8), Axis("x2", channels, channels)
+    values: list[Value] = []
+
+    def add(operation: str, operands: tuple[int, ...] = (), attribute: object = None) -> int:
+        values.append(Value.of(operation, "float32", operands, attribute, values))
+        return len(values) - 1
+
+    of_channel = channels * group.symbol + channel.symbol
+    whole = 8 * channels * pixel.symbol + of_channel
+    weight = add("exp", (add("load", (), Load("in_ptr2", of_channel)),))
+    bias = add("exp", (add("load", (), Load("in_ptr3", group.symbol)),))
+    matrix, other = (add("load", (), Load(name, whole)) for name in ("in_ptr0", "in_ptr1"))
+    result = add("add", (add("mul", (add("mul", (matrix, other)), weight)), bias))
+    sizes = {f"in_ptr{n}": extent for n, extent in enumerate((8 * channels * pixels,) * 2 + (8 * channels, 8))}
+    return LoopProgram(
+        inputs=tuple(Buffer(name, "float32", extent, place) for place, (name, extent) in enumerate(sizes.items())),
+        sizes=(),
+        outputs=(Buffer("out_ptr0", "float32", 8 * channels * pixels, 4),),
+        values=tuple(values),
+        stores=(Store("out_ptr0", of_channel * pixels + pixel.symbol, result, Nest(axes), None),),
+        checks=(),
+        outer=axes,
+    )
+
+
+def test_values_of_channels_and_of_groups_are_computed_once_for_all_pixels() -> None:
+    """Vectors run along the channels, although the results are not adjacent there."""
+    assert column_values(groups(512)) == {1}
+    assert row_values(groups(512)) == {3}
+
+
+def test_values_of_long_groups_are_computed_around_them() -> None:
+    assert row_values(groups(512, channels=80)) == frozenset()
+
+
 @pytest.mark.parametrize(("channels", "side"), [(48, 4), (30, 4), (48, 8), (7, 3)])
 def test_gates_and_statistics_of_small_images_are_eagers(channels: int, side: int) -> None:
     def gated(x: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.composed import COMPOSED
 from halide_backend.program.dtypes import NARROW_FLOATS
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 from halide_backend.program.operation_names import MATHEMATICS
 from halide_backend.program.store_layout import output_layout
+from halide_backend.program.strided_loads import strided_loads
 from halide_backend.program.uses import sinks_of, users_of
 
 #: Operations whose expressions are long and write their operands several times.
@@ -69,11 +71,13 @@ def column_values(program: LoopProgram) -> frozenset[int]:
     """Values of the columns of an output with a division or a function behind them, which its rows have in common: of a
     channels-last normalization the reciprocal of a standard deviation. As the loop over columns is the innermost one,
     LLVM computes them again for each row."""
-    columns = _columns(program)
+    order = _loops_of_vectors(program)
+    columns = _columns(program).union(order[-1:])
     hints = {axis.name: axis.hint for axis in program.axes}
     expensive: list[bool] = []
     for value in program.values:
-        own = value.operation in EXPENSIVE and not columns.isdisjoint(value.axes)
+        # Of a pointwise kernel the rows of a column's value may have something in common that is no column's.
+        own = value.operation in EXPENSIVE and (bool(order) or not columns.isdisjoint(value.axes))
         ends = isinstance(value.attribute, Load | Reduction)
         expensive.append(not ends and (own or any(expensive[operand] for operand in value.operands)))
     around = _axes_around(program)
@@ -84,15 +88,18 @@ def column_values(program: LoopProgram) -> frozenset[int]:
     return frozenset(
         position
         for position, value in enumerate(program.values)
-        if expensive[position] and any(rows(value.axes, axes) >= _ROWS for axes in around[position])
+        if expensive[position]
+        and not columns.isdisjoint(value.axes)
+        and any(rows(value.axes, axes) >= _ROWS for axes in around[position])
     )
 
 
 def row_values(program: LoopProgram) -> frozenset[int]:
     """Values of the rows of an output with a division or a function behind them, and nothing that is reduced, where the
     rows have few elements: the gates of the channels of small images. For each row they would be computed alone, which
-    takes as long as a vector of them."""
-    columns = _columns(program)
+    takes as long as a vector of them; and where other loops lie around those of the rows, again in each of their steps,
+    as the means of groups of a few adjacent channels for each pixel."""
+    columns, order = _columns(program), _loops_of_vectors(program)
     hints = {axis.name: axis.hint for axis in program.axes}
     reduced: list[bool] = []
     expensive: list[bool] = []
@@ -103,7 +110,13 @@ def row_values(program: LoopProgram) -> frozenset[int]:
 
     def short(own: frozenset[str], axes: frozenset[str]) -> bool:
         along = columns & (axes - own)
-        return own < axes and bool(along) and math.prod(hints[axis] for axis in along) <= SHORT_ROW
+        if not own < axes:
+            return False
+        if along and math.prod(hints[axis] for axis in along) <= SHORT_ROW:
+            return True
+        inside = order[max((place + 1 for place, axis in enumerate(order) if axis in own), default=0) :]
+        again = len(own) + len(inside) < len(order)
+        return again and 1 < math.prod(hints[axis] for axis in inside) <= SHORT_ROW
 
     around = _axes_around(program)
     return frozenset(
@@ -114,6 +127,20 @@ def row_values(program: LoopProgram) -> frozenset[int]:
         and math.prod(hints[axis] for axis in value.axes) >= _ROWS
         and any(short(value.axes, axes) for axes in around[position])
     )
+
+
+def _loops_of_vectors(program: LoopProgram) -> list[str]:
+    """The axes of a pointwise kernel in the order of its loops, the one that most large loads and stores are adjacent
+    along innermost; none if something is reduced, or read across what is stored."""
+    layouts = {store.buffer: output_layout(store, program) for store in program.stores}
+    if any(isinstance(value.attribute, Reduction) for value in program.values) or strided_loads(program, layouts):
+        return []
+    accesses = [(v.attribute.index, v.axes) for v in program.values if isinstance(v.attribute, Load)]
+    accesses += [(store.index, frozenset(axis.name for axis in store.nest.iteration)) for store in program.stores]
+    most, names = max(len(axes) for _, axes in accesses), [axis.name for axis in program.outer]
+    large = [index for index, axes in accesses if len(axes) == most]
+    column = max(names, key=lambda name: sum(is_contiguous(index, name) for index in large), default="")
+    return [*(name for name in names if name != column), column]
 
 
 def _columns(program: LoopProgram) -> set[str]:
