@@ -62,6 +62,11 @@ def place(position: hl.Expr, extent: hl.Expr | int) -> hl.Expr:
     return hl.unsafe_promise_clamped(position, 0, extent - 1)
 
 
+def from_bits(bits: hl.Expr, func: hl.Func) -> hl.Expr:
+    """The element of `func` that is held as `bits`."""
+    return hl.reinterpret(func.type(), bits)
+
+
 def transposed(
     name: str,
     func: hl.Func,
@@ -70,6 +75,7 @@ def transposed(
     across: hl.Var,
     extents: tuple[hl.Expr | int, hl.Expr | int],
     side: int,
+    as_bits: bool = False,
 ) -> list[hl.Func]:
     """Funcs `name`_0, `name`_1, ... of which the first reads `func` in tiles and the last holds the transposed tiles.
 
@@ -82,6 +88,9 @@ def transposed(
     Args:
         variables: arguments of `func`, among them `column` and `across`, whose `extents` these are in this order.
         side: elements of a side of a tile, a power of two.
+        as_bits: hold unsigned integers of the same bits (`from_bits` makes values of them), where the kernel has other
+            arrays on the stack. Halide gives an array of one type the memory of another one that is no longer needed,
+            and LLVM moves neither to registers where it does not see which place of one of them is read.
     """
     i, j = hl.Var("i"), hl.Var("j")
 
@@ -93,7 +102,8 @@ def transposed(
     places = {column.name(): inside(column, j, extents[0]), across.name(): inside(across, i, extents[1])}
     tile = hl.Func(f"{name}_0")
     coordinates = (i, j, *variables)
-    tile[coordinates] = func[tuple(places.get(each.name(), each) for each in variables)]
+    element = hl.Expr(func[tuple(places.get(each.name(), each) for each in variables)])
+    tile[coordinates] = hl.reinterpret(hl.UInt(func.type().bits()), element) if as_bits else element
     funcs, half = [tile], side // 2
     for number in range(1, side.bit_length()):
         shuffled = hl.Func(f"{name}_{number}")

@@ -109,7 +109,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     def _turned(self, source: str, loops: Sequence[Loop], bits: int, turned: Transposition) -> tuple[str, str]:
         """The last of the Funcs that turn tiles of Func `source`, and the text of its element."""
         extents = index_text(self.axes.extents[turned.column]), index_text(self.axes.extents[turned.across])
-        tiles = turned_tiles(source, loops, turned, extents, bits)
+        reduces = any(isinstance(value.attribute, Reduction) for value in self.program.values)
+        tiles = turned_tiles(source, loops, turned, extents, bits, beside_others=reduces)
         self.lines.append(tiles.line)
         self.stages += tiles.stages
         return tiles.last, tiles.element

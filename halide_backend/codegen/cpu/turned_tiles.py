@@ -20,18 +20,26 @@ class TurnedTiles:
 
 
 def turned_tiles(
-    source: str, loops: Sequence[Loop], transposition: Transposition, extents: tuple[str, str], bits: int
+    source: str,
+    loops: Sequence[Loop],
+    transposition: Transposition,
+    extents: tuple[str, str],
+    bits: int,
+    beside_others: bool,
 ) -> TurnedTiles:
     """The Funcs that turn what Func `source` holds, elements of `bits` bits.
 
     Args:
         loops: those of `source`, innermost first; its arguments have their names.
         extents: texts of the extents of the axes `column` and `across`.
+        beside_others: whether the kernel has other arrays on the stack, the accumulators of reductions.
     """
     column, across, side = transposition.column, transposition.across, transposition.side
     axes = [loop.name for loop in loops]
     names = [f"{source}_{number}" for number in range(side.bit_length())]
     arguments = f'"{source}", {source}, [{", ".join(axes)}], {column}, {across}, ({", ".join(extents)}), {side}'
+    if beside_others:
+        arguments += ", as_bits=True"
     tile = (Loop("i", side, "i"), Loop("j", side, "j"), *(replace(loop, extent=1) for loop in loops))
     stages = (
         Stage(name, Role.STAGED_LOAD, tile, calls=(needed,), bits=bits, work=0)
@@ -40,4 +48,7 @@ def turned_tiles(
     places = [f"{column} % {side}", f"{across} % {side}"]
     places += [f"{axis} // {side}" if axis in (column, across) else axis for axis in axes]
     line = f"{', '.join(names)} = memory.transposed({arguments})"
-    return TurnedTiles(line, tuple(stages), names[-1], f"hl.Expr({names[-1]}[{', '.join(places)}])")
+    element = f"hl.Expr({names[-1]}[{', '.join(places)}])"
+    if beside_others:
+        element = f"memory.from_bits({element}, {source})"
+    return TurnedTiles(line, tuple(stages), names[-1], element)
