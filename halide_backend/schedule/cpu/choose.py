@@ -25,7 +25,7 @@ from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Role, Stage, StageGraph
-from halide_backend.schedule.steps import ComputeRoot, Step
+from halide_backend.schedule.steps import ComputeRoot, RFactor, Step
 
 #: The loop nest of the outputs is the first rule's that applies; the last one always does.
 _RULES: tuple[Callable[[CpuKernel], Nest | None], ...] = (separate_nests, transposes, column_blocks, rows)
@@ -75,7 +75,9 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         return reduce_groups(kernel, stage, nest, group)
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     if kernel.contiguous not in over and stage.loops:
-        return reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
+        steps = reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
+        parts = [step.into for step in steps if isinstance(step, RFactor)]
+        return [*steps, *nest.single_point(stage, [stage.name, *parts])]
     # Of outputs that are computed together in tiles Halide cannot prove that they need the same row.
     in_tiles = kernel.transposition is not None and not nest.single
     along, lanes = kernel.contiguous if kernel.contiguous in over else over[0], kernel.lanes(stage.bits)

@@ -104,7 +104,8 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     if kernel.transposition is not None and turned_in_blocks(kernel):
         steps += turned_operands(kernel, kernel.transposition, Level(parent.name, var), skip=turned)
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
-    return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room)
+    single = kernel.single(tasks, others) if kernel.reduces else ()
+    return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room, single=single)
 
 
 def _lanes(kernel: CpuKernel, along: Loop) -> int:
@@ -188,6 +189,8 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
     if not shared:
         return Tasks(f"{column}_b")
     extent = loop_along(kernel.parent, shared).extent
+    if kernel.reduces and kernel.is_uncounted(shared):
+        return Tasks(shared)  # Several steps in a task would have a guard.
     return Tasks(shared, kernel.grain(extent, kernel.work // extent))
 
 

@@ -73,8 +73,9 @@ class Nest:
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
     `storage` is the loop of one task, where the level is a loop inside it. `room` are, by axis, the elements that the
     level computes at a time, if they are known whatever the sizes are. `across` is the axis of the outputs' vectors
-    if these are of rows with one result each. `single` is an axis of which the level computes one point at a time, also
-    beyond its end, where loads take the last one: of what is guarded, Halide takes the number of points for unknown.
+    if these are of rows with one result each. `single` are axes of which the level computes one point at a time, which
+    Halide does not see where outputs of computed length are computed together, or where there is a guard: it takes the
+    number of points for unknown. If there is one, so is the point beyond the end, where loads take the last one.
     """
 
     steps: tuple[Step, ...]
@@ -84,11 +85,11 @@ class Nest:
     storage: Level | None = None
     room: Mapping[str, int] = field(default_factory=dict)
     across: str = ""
-    single: str = ""
+    single: tuple[str, ...] = ()
 
     def single_point(self, stage: Stage, funcs: Iterable[str]) -> list[Step]:
         """Steps that compute one point along `single` of `funcs`: `stage` and the parts that make it up."""
-        along = [loop.name for loop in stage.loops if loop.axis == self.single]
+        along = [loop.name for loop in stage.loops if loop.axis in self.single]
         return [BoundExtent(func, name, 1) for func in funcs for name in along]
 
 
@@ -267,6 +268,16 @@ class CpuKernel:
         if self.reduces:
             pays, why = loop.extent >= 4 * width, f"accumulators of {width} columns, none of them behind a guard"
         return "ShiftInwards" if self.choices.flag(SHIFTED, pays, why) else Split.tail
+
+    def is_uncounted(self, axis: str) -> bool:
+        """Whether Halide does not see that a step along outer axis `axis` needs one point of what is computed in it:
+        the outputs' loops are fused, and of computed length."""
+        computed = (self.graph[name].role in (Role.REDUCTION, Role.SHARED) for name in self.inside)
+        return len(self.outputs) > 1 and not loop_along(self.parent, axis).fixed and any(computed)
+
+    def single(self, tasks: Tasks, axes: Iterable[str]) -> tuple[str, ...]:
+        """Those of the outer `axes` for which the nest says so (`Nest.single`): each of their loops is whole."""
+        return tuple(each for each in axes if self.is_uncounted(each) and (each != tasks.axis or tasks.grain == 1))
 
     def grain(self, extent: int, work: int) -> int:
         """Iterations of one task, in a loop of `extent` iterations of `work` operations: enough to be worth a call.

@@ -68,13 +68,13 @@ def rows(kernel: CpuKernel) -> Nest:
         of_rows = f"{turned.across}_o"
         steps += turned_operands(kernel, turned, Level(parent.name, tasks.inner if tasks.axis == of_rows else of_rows))
         steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
-        return Nest(tuple(steps), level, single=turned.across)
+        return Nest(tuple(steps), level, single=(turned.across,))
     innermost = tasks.axis == outer[-1]
     level = Level(parent.name, tasks.inner if innermost else outer[-1])
     storage = Level(parent.name, tasks.outer) if innermost and tasks.inner != tasks.outer else None
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in outer)
-    return Nest(tuple(steps), level, around, tasks.axis, storage)
+    return Nest(tuple(steps), level, around, tasks.axis, storage, single=kernel.single(tasks, outer))
 
 
 def _across(kernel: CpuKernel) -> str:
@@ -136,5 +136,7 @@ def _tasks(kernel: CpuKernel, work: int) -> Tasks:
     if chosen is None:
         chosen = max(outer, key=lambda axis: loop_along(parent, axis).extent)
     below = outer[outer.index(chosen) + 1 :]
+    if kernel.is_uncounted(chosen):
+        return Tasks(chosen)  # Several steps in a task would have a guard.
     inside = work * math.prod(loop_along(parent, axis).extent for axis in below)
     return Tasks(chosen, kernel.grain(loop_along(parent, chosen).extent, inside))

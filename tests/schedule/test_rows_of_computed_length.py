@@ -1,0 +1,72 @@
+"""Outputs that are computed together, for rows of which the number is known when the kernel is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from halide_backend.inspection.compiled import compile_for
+from halide_backend.schedule.cpu.choose import cpu_steps
+from halide_backend.schedule.device import Cpu
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.legality.check import check
+from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
+from halide_backend.schedule.steps import BoundExtent, Parallel, Step
+
+
+def sums_and_maxima(*, fixed: bool, several: bool = True) -> StageGraph:
+    """The sum of each of 4,000 rows, and its maximum."""
+    row, along = Loop("x0", 4000, "x0", fixed), Loop("r_0$x", 100, "x1", fixed)
+    stages: list[Stage] = []
+    for number, kind in enumerate(("sum", "max")[: 1 + several]):
+        rows = replace(along, name="x1")
+        operand = Stage(f"operand_{number}", Role.INLINE, (rows, row), contiguous={"x1": 1_600_000})
+        total = Stage(f"{kind}_0", Role.REDUCTION, (row,), (operand.name,), (along,), kind)
+        stages += [operand, total]
+        stages.append(Stage(f"out_ptr{number}", Role.OUTPUT, (row,), calls=(total.name,), contiguous={"x0": 16_000}))
+    return StageGraph(tuple(stages), ("x0",))
+
+
+def steps_of(graph: StageGraph) -> tuple[Step, ...]:
+    steps = cpu_steps(graph, Mapping(), Cpu(64), Choices())
+    check(graph, steps)
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        (sums_and_maxima(fixed=False), True),
+        (sums_and_maxima(fixed=True), False),
+        (sums_and_maxima(fixed=False, several=False), False),
+    ],
+    ids=["computed", "known", "one output"],
+)
+def test_each_step_computes_one_row_of_an_unknown_number(graph: StageGraph, said: bool) -> None:
+    steps = steps_of(graph)
+    single = {(step.func, step.var, step.extent) for step in steps if isinstance(step, BoundExtent)}
+    shared = {step.var for step in steps if isinstance(step, Parallel)}
+    assert (("sum_0_lanes", "x0", 1) in single) == said
+    assert ("x0" in shared) == said, "several rows in a task have a guard"
+
+
+def statistics(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    scale = torch.rsqrt(variance + 1e-5)
+    return (x - mean) * scale, mean, scale, x.amax(-1)
+
+
+def columns(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.sum(1), x.amax(1), x - x.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("function", [statistics, columns])
+def test_results_are_right_whatever_the_sizes_are(function: object) -> None:
+    compiled = compile_for("halide_backend", function, dynamic=True)
+    for sizes in ((40, 33, 50), (3, 2, 100), (7, 16, 16), (2, 5, 3), (41, 2, 17)):
+        x = torch.randn(sizes)
+        for got, wanted in zip(compiled.call(x), function(x.double()), strict=True):
+            torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)
