@@ -22,6 +22,7 @@ from halide_backend.graph_passes.frozen_convolutions import compute_single_point
 from halide_backend.graph_passes.frozen_layers import compile_frozen_layers
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
+from halide_backend.graph_passes.returned_views import store_before_views
 from halide_backend.graph_passes.runs import repeat_runs
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.sums_at_one_place import sum_at_one_place
@@ -63,6 +64,7 @@ class DevicePass(CustomGraphModulePass):
             compute_single_points()
             store_what_filters_read(graph)
             reduce_columns_first(graph, self._kind.name)
+            store_before_views(graph)
         else:
             leave_out_cuda_graphs(graph)
             choose_even_splits()
