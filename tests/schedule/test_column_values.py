@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import sympy
 import torch
 
 from halide_backend.inspection.compiled import compile_for
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
-from halide_backend.schedule.mapping.materialise import column_values, row_values
+from halide_backend.schedule.mapping.materialise import column_values, row_values, values_of_sums
 
 COLUMNS = Axis("x1", 40, 40)
 MANY = Axis("x1", 80, 80)
@@ -133,3 +134,43 @@ def test_gates_and_statistics_of_small_images_are_eagers(channels: int, side: in
     found = compile_for("halide_backend", gated).call(*arguments)
     for got, wanted in zip(found, gated(*(each.double() for each in arguments)), strict=True):
         torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def centred(columns: Axis, operation: str = "rsqrt") -> LoopProgram:
+    """x * operation(sum of x) for each row of x."""
+    row = Axis("x0", 64, 64)
+    index = columns.extent * row.symbol + columns.symbol
+    values: list[Value] = []
+
+    def add(operation: str, operands: tuple[int, ...] = (), attribute: object = None) -> int:
+        values.append(Value.of(operation, "float32", operands, attribute, values))
+        return len(values) - 1
+
+    matrix = add("load", (), Load("in_ptr0", index))
+    total = add("reduction", (matrix,), Reduction("sum", (columns,), None))
+    result = add("mul", (matrix, add(operation, (total,))))
+    return LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", 64 * columns.extent, 0),),
+        sizes=(),
+        outputs=(Buffer("out_ptr0", "float32", 64 * columns.extent, 1),),
+        values=tuple(values),
+        stores=(Store("out_ptr0", index, result, Nest((row, columns)), None),),
+        checks=(),
+        outer=(row,),
+    )
+
+
+COMPUTED = Axis("x1", sympy.Symbol("n0", integer=True, positive=True), 100)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (centred(COMPUTED), {2}),
+        (centred(COMPUTED, "neg"), set()),
+        (centred(Axis("x1", 100, 100)), set()),  # LLVM unrolls its loops, or there is one
+    ],
+    ids=["root", "negative", "known length"],
+)
+def test_what_rows_of_computed_length_are_reduced_to_goes_on_once(found: LoopProgram, wanted: set[int]) -> None:
+    assert values_of_sums(found) == wanted

@@ -49,14 +49,14 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     """Steps that compute `stage` at the level of `nest`, in vectors along memory."""
     assert nest.level is not None
     steps: list[Step] = [ComputeAt(stage.name, nest.level.parent, nest.level.var)]
-    if nest.storage and stage.role is Role.SHARED and not all(loop.fixed for loop in stage.loops):
+    inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
+    if nest.storage and inner and stage.role is Role.SHARED and not all(loop.fixed for loop in stage.loops):
         # What has no fixed size is no array on the stack: one allocation for all rows of a task.
         steps.append(StoreAt(stage.name, nest.storage.parent, nest.storage.var))
     # At the end of a loop fewer are computed; without a fixed size each vector would be allocated.
     unknown = [loop for loop in stage.loops if loop.axis in nest.room and not loop.fixed]
     steps += [BoundStorage(stage.name, loop.name, nest.room[loop.axis]) for loop in unknown]
     steps += nest.single_point(stage, [stage.name])
-    inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     loop = next(iter(columns or inner), None)
     if loop is not None and loop.extent >= 4:

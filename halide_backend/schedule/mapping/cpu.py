@@ -8,7 +8,13 @@ from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
-from halide_backend.schedule.mapping.materialise import column_values, repeated_operands, row_values, shared_values
+from halide_backend.schedule.mapping.materialise import (
+    column_values,
+    repeated_operands,
+    row_values,
+    shared_values,
+    values_of_sums,
+)
 from halide_backend.schedule.mapping.transposition import transposition
 from halide_backend.schedule.mapping.tuples import tuples
 from halide_backend.schedule.stage import Role
@@ -22,7 +28,7 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
     """
     preserved, snapshots = old_values(program)
     turned, staged = transposition(program, preserved | snapshots, device, choices)
-    shared = shared_values(program) | column_values(program) | row_values(program)
+    shared = shared_values(program) | column_values(program) | row_values(program) | values_of_sums(program)
     repeated = repeated_operands(program)
     functions = {value.operands[0] for value in program.values if isinstance(value.attribute, Apply)}
 

@@ -129,18 +129,45 @@ def row_values(program: LoopProgram) -> frozenset[int]:
     )
 
 
+def values_of_sums(program: LoopProgram) -> frozenset[int]:
+    """Values with a division or a function behind them that are made of what rows are reduced to, as a standard
+    deviation, where the length of the rows is computed. A loop over such a row is written several times, for vectors
+    that are whole and for others, and what is computed around it as often: one square root after another."""
+    column = _along_memory(program)
+    if all(isinstance(axis.extent, int) for axis in program.axes if axis.name == column):
+        return frozenset()
+    reduced: list[bool] = []
+    expensive: list[bool] = []
+    for value in program.values:
+        ends = isinstance(value.attribute, Load | Reduction)
+        reduced.append(isinstance(value.attribute, Reduction) or any(reduced[operand] for operand in value.operands))
+        behind = value.operation in EXPENSIVE or any(expensive[operand] for operand in value.operands)
+        expensive.append(not ends and behind and column not in value.axes)
+    around = _axes_around(program)
+    return frozenset(
+        position
+        for position, value in enumerate(program.values)
+        if expensive[position] and reduced[position] and value.axes and any(column in axes for axes in around[position])
+    )
+
+
 def _loops_of_vectors(program: LoopProgram) -> list[str]:
     """The axes of a pointwise kernel in the order of its loops, the one that most large loads and stores are adjacent
     along innermost; none if something is reduced, or read across what is stored."""
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     if any(isinstance(value.attribute, Reduction) for value in program.values) or strided_loads(program, layouts):
         return []
+    column, names = _along_memory(program), [axis.name for axis in program.outer]
+    return [*(name for name in names if name != column), column]
+
+
+def _along_memory(program: LoopProgram) -> str:
+    """The axis that most of the largest loads and stores are adjacent along."""
     accesses = [(v.attribute.index, v.axes) for v in program.values if isinstance(v.attribute, Load)]
     accesses += [(store.index, frozenset(axis.name for axis in store.nest.iteration)) for store in program.stores]
-    most, names = max(len(axes) for _, axes in accesses), [axis.name for axis in program.outer]
+    most, names = max(len(axes) for _, axes in accesses), [axis.name for axis in program.axes]
     large = [index for index, axes in accesses if len(axes) == most]
-    column = max(names, key=lambda name: sum(is_contiguous(index, name) for index in large), default="")
-    return [*(name for name in names if name != column), column]
+    return max(names, key=lambda name: sum(is_contiguous(index, name) for index in large), default="")
 
 
 def _columns(program: LoopProgram) -> set[str]:
