@@ -109,8 +109,9 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     def _turned(self, source: str, loops: Sequence[Loop], bits: int, turned: Transposition) -> tuple[str, str]:
         """The last of the Funcs that turn tiles of Func `source`, and the text of its element."""
         extents = index_text(self.axes.extents[turned.column]), index_text(self.axes.extents[turned.across])
-        reduces = any(isinstance(value.attribute, Reduction) for value in self.program.values)
-        tiles = turned_tiles(source, loops, turned, extents, bits, beside_others=reduces)
+        reduced = (v.attribute.axes for v in self.program.values if isinstance(v.attribute, Reduction))
+        computed = any(not isinstance(axis.extent, int) for axes in reduced for axis in axes)
+        tiles = turned_tiles(source, loops, turned, extents, bits, beside_others=computed)
         self.lines.append(tiles.line)
         self.stages += tiles.stages
         return tiles.last, tiles.element

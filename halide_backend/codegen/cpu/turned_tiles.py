@@ -32,7 +32,8 @@ def turned_tiles(
     Args:
         loops: those of `source`, innermost first; its arguments have their names.
         extents: texts of the extents of the axes `column` and `across`.
-        beside_others: whether the kernel has other arrays on the stack, the accumulators of reductions.
+        beside_others: whether the kernel has other arrays on the stack, of which it is not known what is read when: the
+            accumulators of reductions of computed length.
     """
     column, across, side = transposition.column, transposition.across, transposition.side
     axes = [loop.name for loop in loops]
