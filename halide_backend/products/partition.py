@@ -40,11 +40,14 @@ class Operand:
     stride: tuple[int, ...]
 
     def example(self, generator: torch.Generator) -> Tensor:
-        return torch.randn(math.prod(self.size), generator=generator).as_strided(self.size, self.stride)
+        elements = math.prod(self.size)
+        dense = torch.randn(elements, generator=generator, dtype=torch.float32, device="cpu")
+        return dense.as_strided(self.size, self.stride)
 
 
 class Partition:
     """Computes `layer` of `operands`; others are computed by ATen. Compiled for each number of threads that calls have.
+    Autocast is off in a call, as it is in generated code.
 
     Attributes:
         result: the layout of what it returns.
@@ -58,9 +61,9 @@ class Partition:
         self._operands = operands
         self._compiled: dict[int, Layer] = {}
         compiled, examples = self._compile()
-        with torch.no_grad():
+        with _plain():
             wanted, got = layer(*examples), compiled(*examples)
-        kinds = [node.kind() for node in compiled.graph_for(*examples).nodes()]
+            kinds = [node.kind() for node in compiled.graph_for(*examples).nodes()]
         if kinds != _WHOLE:
             raise ValueError(f"oneDNN Graph leaves parts to others: {kinds}")
         self.result = Operand(tuple(got.shape), got.stride())
@@ -77,13 +80,20 @@ class Partition:
     def _compile(self) -> tuple[Any, list[Tensor]]:
         generator = torch.Generator().manual_seed(0)
         examples = [each.example(generator) for each in self._operands]
-        with torch.no_grad(), _fusion(), warnings.catch_warnings():
+        with _plain(), _fusion(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             compiled = torch.jit.trace(self._layer, tuple(examples), check_trace=False)
             for _ in range(_RUNS):
                 compiled(*examples)
         self._compiled[torch.get_num_threads()] = compiled
         return compiled, examples
+
+
+@contextlib.contextmanager
+def _plain() -> Iterator[None]:
+    """Nothing of what the user computes in comes into the layer: its operators are those of the compiled graph."""
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        yield
 
 
 @contextlib.contextmanager

@@ -142,6 +142,28 @@ def test_calls_with_other_numbers_of_threads() -> None:
         torch.set_num_threads(threads)
 
 
+class FullPrecision(Layer):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)])
+def test_what_a_call_is_made_in_does_not_matter(mode: Any) -> None:
+    """TorchScript computes in bfloat16 where autocast is on; in generated code it is off."""
+    torch.manual_seed(1)
+    model, x = FullPrecision(ACTIVATIONS["silu"]).eval(), picture()
+    wanted = copy.deepcopy(model).double()(x.double())
+    with config.patch(freezing=True), torch.no_grad():
+        compiled = compile_for("halide_backend", model)
+        with mode:
+            results = [compiled(x) for _ in range(2)]
+    for got in results:
+        assert got.dtype == torch.float32
+        assert float((got - wanted).abs().max() / wanted.abs().max()) < BOUND
+    assert CALLS.findall(compiled.codes[0]) == ["convolution"]
+
+
 def test_c_plus_plus_wrappers_call_the_operator() -> None:
     torch.manual_seed(1)
     with config.patch(cpp_wrapper=True):

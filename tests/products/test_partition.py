@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -73,6 +78,35 @@ def test_state_of_torch_stays() -> None:
         assert torch.jit.onednn_fusion_enabled() == enabled
     torch.jit.enable_onednn_fusion(before)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda: torch.inference_mode(),
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda: torch.device("meta"),
+        lambda: default_dtype(torch.float64),
+    ],
+)
+def test_what_a_partition_is_made_in_does_not_matter(mode: Callable[[], AbstractContextManager[Any]]) -> None:
+    weight, bias = layer()
+    x = picture(2, 8, 6, 5)
+    with mode():
+        partition = Partition(lambda x: F.relu(F.conv2d(x, weight, bias)), (LAST,))
+    got, wanted = partition(x), F.relu(F.conv2d(x.double(), weight.double(), bias.double()))
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_generated_code_takes_a_partition_once() -> None:
