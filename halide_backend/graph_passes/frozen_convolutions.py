@@ -37,8 +37,9 @@ def pack_one_dimensional(graph: GraphModule) -> None:
     Inductor's cache keeps no graph with such weights, and this pass does not run for a graph from there, so it is for
     graphs that have a packed constant already.
     """
-    constants = [node for node in graph.graph.nodes if node.op == "get_attr"]
-    if any(getattr(value, "is_mkldnn", False) for value in (getattr(graph, str(each.target)) for each in constants)):
+    # Parameters of a graph for a package are attributes of submodules, by names with dots.
+    constants = (getattr(graph, str(each.target), None) for each in graph.graph.nodes if each.op == "get_attr")
+    if any(getattr(constant, "is_mkldnn", False) for constant in constants):
         for node in graph.graph.find_nodes(op="call_function", target=_aten.convolution.default):
             _pack(graph, node)
 
