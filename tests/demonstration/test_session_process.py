@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -97,4 +98,8 @@ def test_a_demo_that_is_ended_ends_its_session(monkeypatch: pytest.MonkeyPatch, 
 
 def children() -> set[int]:
     """Processes that this one started and has not waited for; a compile worker of another test may be among them."""
-    return {int(word) for task in Path("/proc/self/task").iterdir() for word in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
