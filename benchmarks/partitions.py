@@ -60,18 +60,19 @@ class Filter:
             weight.to_mkldnn(), padding, stride, dilation, groups, list(x.shape)
         )
         around = (packed, bias, padding, stride, dilation, groups)
+
+        def layer(x: Tensor, *added: Tensor) -> Tensor:
+            return ACTIVATIONS[self.activation](sum(added, F.conv2d(x, weight, bias, *self.geometry)))
+
         if not self.is_added:
             operator = operators._convolution_pointwise.default
-            layer = lambda x: ACTIVATIONS[self.activation](F.conv2d(x, weight, bias, *self.geometry))  # noqa: E731
             return (x,), lambda x: operator(x, *around, self.activation, [], ""), layer
         operator = operators._convolution_pointwise_.binary
         added = torch.randn_like(F.conv2d(x, weight, bias, *self.geometry))
         # In place, as in a network, where nothing else needs what is added.
         activation = None if self.activation == "none" else self.activation
         scratch, rest = added.clone(memory_format=torch.preserve_format), ("add", 1.0, activation, [], "")
-        in_place = lambda x, added: operator(scratch, x, *around, *rest)  # noqa: E731
-        sum = lambda x, added: ACTIVATIONS[self.activation](F.conv2d(x, weight, bias, *self.geometry) + added)  # noqa: E731
-        return (x, added), in_place, sum
+        return (x, added), lambda x, added: operator(scratch, x, *around, *rest), layer
 
 
 FILTERS = (

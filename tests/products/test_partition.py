@@ -116,5 +116,5 @@ def test_generated_code_takes_a_partition_once() -> None:
     assert len(keys) == 2
     for key in keys:
         assert take_partition(key) is partition
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="compile the model again"):
             take_partition(key)
