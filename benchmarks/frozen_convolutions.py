@@ -1,10 +1,10 @@
-"""Parts of frozen networks that `graph_passes/frozen_convolutions.py` rewrites, against Inductor's C++ backend.
+"""Parts of frozen networks that this backend computes by kernels of its own, against Inductor's C++ backend.
 
     python benchmarks/frozen_convolutions.py [--threads 1] [--out results.json]
 
-Depthwise filters with padding behind the picture alone, after a convolution of 1 x 1 or after a loop, and
-squeeze-and-excitation blocks, at the sizes of EfficientNet for 4 pictures of 128 x 128. C++ leaves both to calls of
-oneDNN. All take turns, this backend twice, as the control; outputs are compared with those of float64, and the
+Depthwise filters after a convolution of 1 x 1 and a SiLU, or after a loop, and squeeze-and-excitation blocks, at the
+sizes of EfficientNet for 4 pictures of 128 x 128, and filters of MobileNets and ConvNeXt. C++ leaves all to calls of
+oneDNN. They take turns, this backend twice, as the control; outputs are compared with those of float64, and the
 generated code shows which form ran. Ratios are of medians; above 1 this backend is faster.
 """
 
@@ -27,27 +27,45 @@ from halide_backend.bench.provenance import provenance
 from halide_backend.inspection.compiled import compile_for
 
 PICTURES = 4
-#: Channels before the convolution of 1 x 1, 0 for a loop instead; channels, side, points of the filter's side, padding
-#: before and behind. Strides are 2.
+#: Channels before the convolution of 1 x 1, 0 for a loop instead; channels, side, points of the filter's side, stride,
+#: padding before and behind, and the activation after the filter.
 FILTERS = (
-    *((16, 96, 64, 3, 0, 1), (24, 144, 32, 5, 1, 2), (40, 240, 16, 3, 0, 1), (112, 672, 8, 5, 1, 2)),
-    *((0, 96, 64, 3, 0, 1), (0, 144, 32, 5, 1, 2)),
+    (0, 32, 64, 3, 1, 1, 1, "silu"),
+    (16, 96, 64, 3, 2, 0, 1, "silu"),
+    (24, 144, 32, 5, 2, 1, 2, "silu"),
+    (40, 240, 16, 3, 2, 0, 1, "silu"),
+    (80, 480, 8, 3, 1, 1, 1, "silu"),
+    (112, 672, 8, 5, 1, 2, 2, "silu"),
+    (192, 1152, 4, 5, 1, 2, 2, "silu"),
+    (0, 144, 32, 5, 2, 1, 2, "silu"),
+    (0, 64, 112, 3, 2, 1, 1, "relu"),
+    (0, 72, 56, 5, 2, 2, 2, "relu"),
+    (0, 512, 14, 3, 1, 1, 1, "relu"),
+    (0, 96, 56, 7, 1, 3, 3, "none"),
+    (0, 384, 14, 7, 1, 3, 3, "none"),
 )
+AFTER = {"silu": F.silu, "relu": F.relu, "none": lambda x: x}
 #: Channels, fewer channels, side.
 BLOCKS = ((32, 8, 64), (96, 4, 32), (240, 10, 8), (672, 28, 8), (1152, 48, 4))
 BACKENDS = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
 
 
 class Filter(nn.Module):
-    def __init__(self, fewer: int, channels: int, side: int, points: int, before: int, behind: int) -> None:
+    def __init__(
+        self, fewer: int, channels: int, side: int, points: int, stride: int, before: int, behind: int, after: str
+    ) -> None:
         super().__init__()
         self.shape = (PICTURES, fewer or channels, side, side)
         self.first = nn.Sequential(nn.Conv2d(fewer, channels, 1), nn.SiLU()) if fewer else nn.ReLU()
-        self.sides = (before, behind, before, behind)
-        self.filter = nn.Conv2d(channels, channels, points, stride=2, groups=channels)
+        more = behind - before
+        self.sides = (0, more, 0, more)
+        self.filter = nn.Conv2d(channels, channels, points, stride=stride, padding=before, groups=channels)
+        self.after = AFTER[after]
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.silu(self.filter(F.pad(self.first(x), self.sides)))
+        padded = F.pad(self.first(x), self.sides) if any(self.sides) else self.first(x)
+        filtered: Tensor = self.after(self.filter(padded))
+        return filtered
 
 
 class Block(nn.Module):
@@ -63,8 +81,9 @@ class Block(nn.Module):
 
 def form(code: str) -> str:
     """How the generated code computes the part."""
-    if "with_padding_of" in code:
-        return "padding in weights"
+    if "= load_kernel('halide_depthwise" in code:
+        swish = ", which begins with a SiLU" if "before='swish'" in code else ""
+        return f"a depthwise kernel{swish}"
     calls = code.split("def call")[-1].count("mkldnn._convolution_pointwise.default(")
     return f"{calls} calls of oneDNN" if calls else "loops"
 

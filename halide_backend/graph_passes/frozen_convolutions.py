@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import GraphModule, Node
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from halide_backend.device_type import CPU
 from halide_backend.graph_passes.new_node import new_node
@@ -96,6 +97,17 @@ def _is_packed_convolution(graph: GraphModule, node: Any) -> bool:
     return bool(getattr(graph, str(weight.target)).is_mkldnn)
 
 
+#: By packed weights: columns of zeros on their left and right, and rows above and below, that are there for padding.
+_zeros = WeakTensorKeyDictionary()
+
+
+def zeros_for_padding(filters: Tensor) -> tuple[int, int, int, int]:
+    """Columns on the left and on the right of packed weights, and rows above and below them, that `fold_padding` put
+    there."""
+    found: tuple[int, int, int, int] = _zeros.get(filters, (0, 0, 0, 0))
+    return found
+
+
 def _fold(graph: GraphModule, padded: Any, node: Any) -> None:
     picture, sides, *fill = padded.args
     weight, bias, padding, stride, dilation, groups, *rest = node.args[1:]
@@ -108,14 +120,17 @@ def _fold(graph: GraphModule, padded: Any, node: Any) -> None:
     if not is_depthwise or set(dilation) != {1} or not all(isinstance(size, int) for size in value.shape):
         return
     left, right, top, bottom = sides
-    wide = F.pad(dense, [max(right - left, 0), max(left - right, 0), max(bottom - top, 0), max(top - bottom, 0)])
+    zeros = (max(right - left, 0), max(left - right, 0), max(bottom - top, 0), max(top - bottom, 0))
+    wide = F.pad(dense, zeros)
     if wide.numel() > _MORE_PRODUCTS * dense.numel():
         return
     padding, stride, dilation = (list(pair) * (2 // len(pair)) for pair in (padding, stride, dilation))
     both_sides = [padding[0] + max(top, bottom), padding[1] + max(left, right)]
     name = f"{weight.target}_with_padding_of_{node.name}"
     pack = torch._C._nn.mkldnn_reorder_conv2d_weight
-    graph.register_buffer(name, pack(wide.to_mkldnn(), both_sides, stride, dilation, groups, list(value.shape)))
+    filters = pack(wide.to_mkldnn(), both_sides, stride, dilation, groups, list(value.shape))
+    _zeros[filters] = zeros
+    graph.register_buffer(name, filters)
     with graph.graph.inserting_before(node):
         packed = graph.graph.get_attr(name)
     packed.meta.update(weight.meta)

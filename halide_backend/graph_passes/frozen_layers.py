@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from halide_backend.device_type import CPU
-from halide_backend.products.partition import Operand, Partition
+from halide_backend.graph_passes.frozen_depthwise import filter_each_channel
+from halide_backend.products.partition import Layer, Operand, Partition
 from halide_backend.selection import is_selected
 
 _log = logging.getLogger(__name__)
@@ -62,10 +63,18 @@ def _convolution(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
     if activate is None or filters is None or (bias is not None and offsets is None):
         return None
 
+    filtered = filter_each_channel(x, weight, filters, offsets, *geometry, activation) if _is_static(x) else None
+    if filtered is not None:
+        return filtered
+
     def onednn_convolution(x: Tensor) -> Tensor:
         return activate(_convolve(x, filters, offsets, *geometry))
 
-    return _partition(onednn_convolution, [x], weight, channels_last=True)
+    def without_swish(x: Tensor) -> Tensor:
+        return _convolve(x, filters, offsets, *geometry)
+
+    is_swish = activation == "swish"
+    return _partition(onednn_convolution, [x], weight, True, without_swish if is_swish else None)
 
 
 def _convolution_and_sum(x: Any, other: Any, weight: Any, bias: Any, *rest: Any) -> Any:
@@ -80,7 +89,7 @@ def _convolution_and_sum(x: Any, other: Any, weight: Any, bias: Any, *rest: Any)
     def onednn_convolution_add(x: Tensor, other: Tensor) -> Tensor:
         return activate(_convolve(x, filters, offsets, *geometry) + other)
 
-    return _partition(onednn_convolution_add, [x, other], weight, channels_last=True)
+    return _partition(onednn_convolution_add, [x, other], weight, True)
 
 
 def _linear(x: Any, weight: Any, bias: Any, activation: str, scalars: Any, algorithm: Any, layout: Any = None) -> Any:
@@ -94,7 +103,7 @@ def _linear(x: Any, weight: Any, bias: Any, activation: str, scalars: Any, algor
     def onednn_linear(x: Tensor) -> Tensor:
         return activate(F.linear(x, matrix, offsets))
 
-    return _partition(onednn_linear, [x], weight, channels_last=False)
+    return _partition(onednn_linear, [x], weight, False)
 
 
 def _convolve(x: Tensor, *arguments: Any) -> Tensor:
@@ -128,9 +137,13 @@ def _activation(name: str, scalars: Any, algorithm: Any) -> Callable[[Tensor], T
 
 
 def _constant(tensor: Any) -> Tensor | None:
+    from torch._inductor.ir import ConstantBuffer, StorageBox, TensorBox
     from torch._inductor.virtualized import V
 
-    found = None if tensor is None else V.graph.constants.get(tensor.get_name())
+    while isinstance(tensor, (TensorBox, StorageBox)):
+        tensor = tensor.data
+    # Inductor makes a loop of up to 8 numbers.
+    found = V.graph.constants.get(tensor.get_name()) if isinstance(tensor, ConstantBuffer) else None
     return None if found is None else found.detach()
 
 
@@ -153,7 +166,9 @@ def _elements(tensor: Any) -> int:
     return int(functools.reduce(lambda product, size: product * int(size), tensor.get_size(), 1))
 
 
-def _partition(layer: Any, operands: Sequence[Any], weight: Any, channels_last: bool) -> Any:
+def _partition(
+    layer: Layer, operands: Sequence[Any], weight: Any, channels_last: bool, without_swish: Layer | None = None
+) -> Any:
     """The call of a partition of `layer`, or None."""
     from torch._inductor.ir import ExternKernel, TensorBox
     from torch.utils._mode_utils import no_dispatch
@@ -174,4 +189,5 @@ def _partition(layer: Any, operands: Sequence[Any], weight: Any, channels_last: 
     except (RuntimeError, ValueError) as error:
         _log.debug("%s is torch's operator: %s", layer.__name__, error)
         return None
-    return TensorBox.create(PartitionCall(layer.__name__, partition, laid_out, weight.get_name()))
+    without = None if without_swish is None else functools.partial(Partition, without_swish, tuple(layouts))
+    return TensorBox.create(PartitionCall(layer.__name__, partition, laid_out, weight.get_name(), without))

@@ -73,12 +73,19 @@ ACTIVATIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"groups": 16, "bias": False}, {"stride": 2, "dilation": 2}])
+@pytest.mark.parametrize("options", [{}, {"groups": 4, "bias": False}, {"stride": 2, "dilation": 2}])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_convolution_and_its_activation_are_one_call(activation: str, options: dict[str, Any]) -> None:
     torch.manual_seed(1)
     (code,) = check(Layer(ACTIVATIONS[activation], **options), picture()).codes
     assert CALLS.findall(code) == ["convolution"] and not OPERATOR.search(code)
+
+
+def test_few_filters() -> None:
+    """Their bias is no constant: Inductor makes a loop of up to 8 numbers."""
+    torch.manual_seed(1)
+    (code,) = check(nn.Conv2d(16, 4, 3), picture()).codes
+    assert OPERATOR.findall(code) == ["convolution_pointwise"]
 
 
 def test_what_onednn_graph_does_not_have_is_the_operators() -> None:

@@ -25,7 +25,7 @@ from halide_backend.kernel_library.mathematics.chebyshev import (
     shifted_chebyshev_polynomial_w,
 )
 from halide_backend.kernel_library.mathematics.error_function import erf, erfc, erfcx
-from halide_backend.kernel_library.mathematics.exponential import exp, exp2, expm1, sigmoid
+from halide_backend.kernel_library.mathematics.exponential import exp, exp2, expm1, sigmoid, silu
 from halide_backend.kernel_library.mathematics.gamma import digamma, lgamma
 from halide_backend.kernel_library.mathematics.hyperbolic import cosh, sinh, tanh
 from halide_backend.kernel_library.mathematics.hypotenuse import hypot
@@ -116,6 +116,7 @@ __all__ = [
     "shifted_chebyshev_polynomial_v",
     "shifted_chebyshev_polynomial_w",
     "sigmoid",
+    "silu",
     "sin",
     "sinh",
     "spherical_bessel_j0",

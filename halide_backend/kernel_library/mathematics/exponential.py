@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, sigmoid.
+"""exp, exp2, expm1, sigmoid, silu.
 
 Cody-Waite reduction x = k ln2 + r, |r| <= ln2/2, with ln2 in two parts of which k times the first is exact; minimax
 polynomials by tests/kernel_library/mathematics/fits.py.
@@ -214,3 +214,23 @@ def sigmoid(x: hl.Expr) -> hl.Expr:
     d = e + 1
     y = hl.select(x < f.value(0), e, f.value(1)) / d
     return y - y * ((e - (d - 1)) * (f.value(24 / 17) - f.value(8 / 17) * d))
+
+
+def silu(x: hl.Expr) -> hl.Expr:
+    """x/(1 + exp(-x)). Below -88.4 exp(-x) is inf and the result 0: less than 4e-37 is left out.
+
+    In binary32 exp(-x) does without what `unscaled_exponential` keeps of the remainder: the sum and the quotient round
+    as much, and a filter's kernel that begins with a silu (benchmarks/depthwise.py) is 1.2 times as fast.
+    """
+    single = float_format(x) is BINARY32
+    lowest, highest = (-89.0, 87.0) if single else (-710.0, 708.0)
+    bounded = at_most(at_least(x, lowest), highest)
+    if not single:
+        k, y = unscaled_exponential(negate(bounded))
+        return x / (1 + y * power_of_two(k))
+    high, low = LN2_PARTS_32
+    whole, k = round_to_integer(bounded * hl.f32(-LOG2_E))
+    negative = (bounded + whole * hl.f32(high)) + whole * hl.f32(low)
+    signs = (1, -1, 1, -1, 1)
+    y = polynomial(negative, [*(sign * each for sign, each in zip(signs, EXP_32)), -1.0, 1.0])
+    return x / (1 + y * power_of_two(k))

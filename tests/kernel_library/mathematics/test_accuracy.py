@@ -69,6 +69,7 @@ BOUNDS = {
     "pow": Bound(0.51, 0.95, arity=2),
     "rsqrt": Bound(1.5, 1.5),
     "sigmoid": Bound(2.0, 2.0),
+    "silu": Bound(2.1, 2.0, floor=1e-29),
     "sin": Bound(1.6, 0.6),
     "sinh": Bound(1.7, 1.6),
     "sqrt": Bound(0.51, 0.51),

@@ -20,6 +20,8 @@ USUAL_PRECISION = 300
 def torch_function(name: str) -> Callable[..., torch.Tensor]:
     if name == "trigamma":
         return lambda x: torch.polygamma(1, x)
+    if name == "silu":
+        return torch.nn.functional.silu
     return getattr(torch, name, None) or getattr(torch.special, name)
 
 
@@ -157,6 +159,7 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "pow": _pow,
     "rsqrt": _rsqrt,
     "sigmoid": _bounded(lambda x: 1 / (1 + mp.exp(-x)), 2000),
+    "silu": lambda x: x / (1 + mp.exp(-x)),
     "sin": mp.sin,
     "sinh": _bounded(mp.sinh, 2000),
     "sqrt": _inside(mp.sqrt, 0, float("inf")),
@@ -186,6 +189,7 @@ LONG_DOUBLE: dict[str, Callable[..., npt.NDArray[np.longdouble]]] = {
     "pow": np.power,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
     "sin": np.sin,
     "sinh": np.sinh,
     "sqrt": np.sqrt,

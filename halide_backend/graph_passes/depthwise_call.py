@@ -1,0 +1,45 @@
+"""The call of a depthwise filter's kernel in Inductor's IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch._inductor.ir import ExternKernelOut, FixedLayout
+
+from halide_backend.device_type import CPU
+from halide_backend.graph_passes.unread_constants import leave_out_unread
+
+_NAME = "halide_depthwise"
+
+
+class DepthwiseCall(ExternKernelOut):
+    """The kernel of a text for `operands`: pictures, weights by row, column and channel, and a number for each channel.
+
+    `dims` are (extent, stride) pairs of the result, innermost, the channels, first. A constant that held the weights,
+    `replaced`, is not needed.
+    """
+
+    def __init__(self, text: str, operands: Sequence[Any], dims: Sequence[tuple[int, int]], replaced: str) -> None:
+        picture, (channel, *picture_dims, batch) = operands[0], dims
+        order = (batch, channel, *reversed(picture_dims))
+        size, stride = ([each[kind] for each in order] for kind in range(2))
+        super().__init__(
+            FixedLayout(picture.get_device(), picture.get_dtype(), size, stride), operands, python_kernel_name=_NAME
+        )
+        self._text = text
+        self._replaced = replaced
+
+    def codegen(self, wrapper: Any) -> None:
+        arity = len(self.inputs) + 1
+        pipelines = f"[\n    (r'''\n{self._text}''', {tuple(range(arity))}),\n]"
+        body = f"arity={arity}, device={CPU.name!r}, pipelines={pipelines})"
+        name = wrapper.src_to_kernel.get(body)
+        if name is None:
+            name = wrapper.src_to_kernel[body] = f"{_NAME}_{wrapper.next_kernel_suffix()}"
+            wrapper.add_import_once("from halide_backend.loading import load_kernel")
+            wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", gpu=False)
+        leave_out_unread(self._replaced)
+        self.codegen_comment(wrapper)
+        operands = [each.codegen_reference() for each in (*self.inputs, self)]
+        wrapper.writeline(f"{name}({', '.join(operands)})")
