@@ -3,9 +3,10 @@
     python benchmarks/frozen_convolutions.py [--threads 1] [--out results.json]
 
 Depthwise filters after a convolution of 1 x 1 and a SiLU, or after a loop, and squeeze-and-excitation blocks, at the
-sizes of EfficientNet for 4 pictures of 128 x 128, and filters of MobileNets and ConvNeXt. C++ leaves all to calls of
-oneDNN. They take turns, this backend twice, as the control; outputs are compared with those of float64, and the
-generated code shows which form ran. Ratios are of medians; above 1 this backend is faster.
+sizes of EfficientNet for 4 pictures of 128 x 128, filters of MobileNets and ConvNeXt, and convolutions that networks
+begin with. C++ leaves all to calls of oneDNN. They take turns, this backend twice, as the control; outputs are compared
+with those of float64, and the generated code shows which form ran. Ratios are of medians; above 1 this backend is
+faster.
 """
 
 from __future__ import annotations
@@ -45,6 +46,15 @@ FILTERS = (
     (0, 384, 14, 7, 1, 3, 3, "none"),
 )
 AFTER = {"silu": F.silu, "relu": F.relu, "none": lambda x: x}
+#: Filters, side of the picture of 3 channels, points of the filter's side, stride, padding before and behind, and the
+#: activation.
+FIRST = (
+    (64, 128, 7, 2, 3, 3, "relu"),
+    (32, 128, 3, 2, 0, 1, "silu"),
+    (96, 128, 4, 4, 0, 0, "none"),
+    (16, 224, 3, 2, 1, 1, "none"),
+    (64, 224, 3, 1, 1, 1, "relu"),
+)
 #: Channels, fewer channels, side.
 BLOCKS = ((32, 8, 64), (96, 4, 32), (240, 10, 8), (672, 28, 8), (1152, 48, 4))
 BACKENDS = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
@@ -68,6 +78,20 @@ class Filter(nn.Module):
         return filtered
 
 
+class First(nn.Module):
+    def __init__(self, filters: int, side: int, points: int, stride: int, before: int, behind: int, after: str) -> None:
+        super().__init__()
+        self.shape = (PICTURES, 3, side, side)
+        more = behind - before
+        self.sides = (0, more, 0, more)
+        self.filter = nn.Conv2d(3, filters, points, stride=stride, padding=before)
+        self.after = AFTER[after]
+
+    def forward(self, x: Tensor) -> Tensor:
+        filtered: Tensor = self.after(self.filter(F.pad(x, self.sides) if any(self.sides) else x))
+        return filtered
+
+
 class Block(nn.Module):
     def __init__(self, channels: int, fewer: int, side: int) -> None:
         super().__init__()
@@ -79,17 +103,23 @@ class Block(nn.Module):
         return x * self.outer(squeezed).sigmoid()
 
 
+PARTS: tuple[tuple[Any, Any], ...] = ((Filter, FILTERS), (First, FIRST), (Block, BLOCKS))
+
+
 def form(code: str) -> str:
     """How the generated code computes the part."""
     if "= load_kernel('halide_depthwise" in code:
         swish = ", which begins with a SiLU" if "before='swish'" in code else ""
         return f"a depthwise kernel{swish}"
+    if "= load_kernel('halide_convolution" in code:
+        return "a kernel"
     calls = code.split("def call")[-1].count("mkldnn._convolution_pointwise.default(")
     return f"{calls} calls of oneDNN" if calls else "loops"
 
 
-def trial(model: Filter | Block) -> dict[str, Any]:
-    x = torch.randn(model.shape).contiguous(memory_format=torch.channels_last)
+def trial(model: Filter | First | Block) -> dict[str, Any]:
+    layout = torch.contiguous_format if isinstance(model, First) else torch.channels_last
+    x = torch.randn(model.shape).contiguous(memory_format=layout)
     wanted = copy.deepcopy(model).double()(x.double())
     compiled = {side: compile_for(backend, model) for side, backend in BACKENDS.items()}
     errors = {side: float((each.call(x) - wanted).abs().max() / wanted.abs().max()) for side, each in compiled.items()}
@@ -115,7 +145,7 @@ def main() -> None:
     torch.manual_seed(0)
     trials = []
     with torch.no_grad(), config.patch(freezing=True):
-        for model in (*(Filter(*each) for each in FILTERS), *(Block(*each) for each in BLOCKS)):
+        for model in (kind(*each) for kind, sizes in PARTS for each in sizes):
             found = trial(model.eval())
             trials.append(found)
             ratios = {side: round(ratio, 3) for side, ratio in found["ratios"].items()}

@@ -23,6 +23,9 @@ from halide_backend.selection import is_selected
 _aten = torch.ops.aten
 _CONVOLUTION = torch.ops.mkldnn._convolution_pointwise.default
 
+#: Channels of a picture up to which its filters are a kernel of this backend.
+MOST_CHANNELS = 4
+
 #: How many times as many products a filter may have when its picture's padding is in its weights; 3 x 3 become 4 x 4.
 _MORE_PRODUCTS = 2
 
@@ -74,16 +77,18 @@ def _pack(graph: GraphModule, node: Any) -> None:
 
 
 def fold_padding(graph: GraphModule) -> None:
-    """Put what pads one side of a picture more than the other, for a depthwise filter, into the filter's weights.
+    """Put what pads one side of a picture more than the other, for a depthwise filter or for filters of few channels,
+    into the filters' weights.
 
     oneDNN's operator pads both sides alike. n zeros before the weights of an axis, and n more elements of padding on
-    both of its sides, give the same sums as n elements of padding behind it. A picture that loops compute is padded on
-    the way (benchmarks/frozen_convolutions.py); one that a convolution made would be copied.
+    both of its sides, give the same sums as n elements of padding behind it. This backend's kernels leave the zeros out
+    again (`zeros_for_padding`). A picture that loops compute is padded on the way; others would be copied.
     """
     for padded in graph.graph.find_nodes(op="call_function", target=_aten.constant_pad_nd.default):
-        around = (padded.args[0], *padded.users)
-        if len(around) == 2 and all(_is_packed_convolution(graph, node) for node in around):
-            _fold(graph, padded, around[1])
+        picture, users = padded.args[0], [*padded.users]
+        is_loop = not (picture.op == "placeholder" or _is_packed_convolution(graph, picture))
+        if len(users) == 1 and not is_loop and _is_packed_convolution(graph, users[0]):
+            _fold(graph, padded, users[0])
 
 
 def _is_packed_convolution(graph: GraphModule, node: Any) -> bool:
@@ -113,11 +118,13 @@ def _fold(graph: GraphModule, padded: Any, node: Any) -> None:
     weight, bias, padding, stride, dilation, groups, *rest = node.args[1:]
     value = picture.meta["val"]
     dense: Tensor = getattr(graph, str(weight.target)).to_dense()
-    is_depthwise = dense.dim() == 4 and dense.shape[1] == 1 and dense.shape[0] == groups == value.shape[1]
-    is_depthwise = is_depthwise and dense.dtype == torch.float32  # others were not measured
+    is_depthwise = dense.shape[0] == groups == value.shape[1]
+    has_kernel = dense.dim() == 4 and (is_depthwise or (groups == 1 and value.shape[1] <= MOST_CHANNELS))
     if node.args[0] is not padded or len(sides) != 4 or min(sides) < 0 or fill not in ([], [0], [0.0]):
         return
-    if not is_depthwise or set(dilation) != {1} or not all(isinstance(size, int) for size in value.shape):
+    if not has_kernel or dense.dtype != torch.float32 or set(dilation) != {1}:
+        return
+    if not all(isinstance(size, int) for size in value.shape):
         return
     left, right, top, bottom = sides
     zeros = (max(right - left, 0), max(left - right, 0), max(bottom - top, 0), max(top - bottom, 0))

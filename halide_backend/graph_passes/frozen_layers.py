@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from halide_backend.device_type import CPU
-from halide_backend.graph_passes.frozen_depthwise import filter_each_channel
+from halide_backend.graph_passes.frozen_filters import filter_pictures
 from halide_backend.products.partition import Layer, Operand, Partition
 from halide_backend.selection import is_selected
 
@@ -63,7 +63,8 @@ def _convolution(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
     if activate is None or filters is None or (bias is not None and offsets is None):
         return None
 
-    filtered = filter_each_channel(x, weight, filters, offsets, *geometry, activation) if _is_static(x) else None
+    is_known = _is_static(x) and _elements(x)
+    filtered = filter_pictures(x, weight, filters, offsets, *geometry, activation) if is_known else None
     if filtered is not None:
         return filtered
 

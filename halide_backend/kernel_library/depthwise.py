@@ -7,15 +7,9 @@ from dataclasses import dataclass
 
 import halide as hl
 
-from halide_backend.kernel_library import mathematics, memory
+from halide_backend.kernel_library import memory
+from halide_backend.kernel_library.activations import ACTIVATIONS
 from halide_backend.kernel_library.arguments import Input
-
-#: By oneDNN's names.
-ACTIVATIONS: dict[str, Callable[[hl.Expr], hl.Expr]] = {
-    "none": lambda value: value,
-    "relu": lambda value: hl.max(value, hl.f32(0)),
-    "swish": mathematics.silu,
-}
 
 
 @dataclass(frozen=True)
@@ -47,12 +41,7 @@ class Depthwise:
     def out_dims(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of the result, innermost first."""
         row = self.columns * self.channels
-        return (
-            (self.channels, 1),
-            (self.columns, self.channels),
-            (self.rows, row),
-            (self.batch, row * self.rows),
-        )
+        return ((self.channels, 1), (self.columns, self.channels), (self.rows, row), (self.batch, row * self.rows))
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from halide_backend.codegen.cpu.blocks_of_rows import rows_of_a_block
 from halide_backend.kernel_library.depthwise import Depthwise, Tiles
 
 #: Columns whose sums are in registers: the filter's weights and what is read need others.
 _COLUMNS = 8
 
-#: Tasks for each thread, so that none waits long for the last one; rows of a task at least, of which each has some
-#: rows of the picture to activate again.
-_TASKS, _FEWEST_ROWS = 2, 4
-
 _TEMPLATE = """\
 from halide_backend.kernel_library.arguments import Input, Output
+from halide_backend.codegen.cpu.blocks_of_rows import rows_of_a_block
 from halide_backend.kernel_library.depthwise import Depthwise, Tiles, filter_channels
 
 WORK = {work!r}
@@ -33,8 +31,7 @@ def pipeline():
 
 def tiles(work: Depthwise, lanes: int, threads: int) -> Tiles:
     """How the result is tiled for vectors of `lanes` channels and as many threads."""
-    blocks = min(-(-_TASKS * threads // work.batch), max(work.rows // _FEWEST_ROWS, 1)) if threads > 1 else 1
-    return Tiles(lanes, min(_COLUMNS, work.columns), -(-work.rows // blocks))
+    return Tiles(lanes, min(_COLUMNS, work.columns), rows_of_a_block(work.rows, work.batch, threads))
 
 
 def depthwise_text(work: Depthwise, tiles: Tiles) -> str:

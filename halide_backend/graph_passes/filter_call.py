@@ -1,4 +1,4 @@
-"""The call of a depthwise filter's kernel in Inductor's IR."""
+"""The call of a convolution's kernel in Inductor's IR."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from torch._inductor.ir import ExternKernelOut, FixedLayout
 from halide_backend.device_type import CPU
 from halide_backend.graph_passes.unread_constants import leave_out_unread
 
-_NAME = "halide_depthwise"
 
-
-class DepthwiseCall(ExternKernelOut):
-    """The kernel of a text for `operands`: pictures, weights by row, column and channel, and a number for each channel.
+class FilterCall(ExternKernelOut):
+    """The kernel of `text`, named by its `kind`, for `operands`: pictures, weights, and a number for each channel.
 
     `dims` are (extent, stride) pairs of the result, innermost, the channels, first. A constant that held the weights,
     `replaced`, is not needed.
     """
 
-    def __init__(self, text: str, operands: Sequence[Any], dims: Sequence[tuple[int, int]], replaced: str) -> None:
+    def __init__(
+        self, kind: str, text: str, operands: Sequence[Any], dims: Sequence[tuple[int, int]], replaced: str
+    ) -> None:
         picture, (channel, *picture_dims, batch) = operands[0], dims
         order = (batch, channel, *reversed(picture_dims))
         size, stride = ([each[kind] for each in order] for kind in range(2))
         super().__init__(
-            FixedLayout(picture.get_device(), picture.get_dtype(), size, stride), operands, python_kernel_name=_NAME
+            FixedLayout(picture.get_device(), picture.get_dtype(), size, stride), operands, python_kernel_name=kind
         )
+        self._kind = kind
         self._text = text
         self._replaced = replaced
 
@@ -36,7 +37,7 @@ class DepthwiseCall(ExternKernelOut):
         body = f"arity={arity}, device={CPU.name!r}, pipelines={pipelines})"
         name = wrapper.src_to_kernel.get(body)
         if name is None:
-            name = wrapper.src_to_kernel[body] = f"{_NAME}_{wrapper.next_kernel_suffix()}"
+            name = wrapper.src_to_kernel[body] = f"{self._kind}_{wrapper.next_kernel_suffix()}"
             wrapper.add_import_once("from halide_backend.loading import load_kernel")
             wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", gpu=False)
         leave_out_unread(self._replaced)

@@ -1,4 +1,4 @@
-"""Depthwise filters of frozen graphs as kernels of this backend: values against float64, and which code ran."""
+"""Convolutions of frozen graphs as kernels of this backend: values against float64, and which code ran."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from torch._inductor import config
 from halide_backend import config as own_config
 from halide_backend.inspection.compiled import Compiled, compile_for
 
-KERNEL = re.compile(r"^ +halide_depthwise_\d+\(", re.MULTILINE)
+KERNEL = re.compile(r"^ +halide_(?:depthwise|convolution)_\d+\(", re.MULTILINE)
 #: Calls of convolutions that oneDNN compiled, or of torch's operator.
 LAYERS = re.compile(r"= (?:onednn_convolution_\w+\(|torch\.ops\.mkldnn\._convolution_pointwise)")
+#: Every call of a kernel of this backend.
+CALLS = re.compile(r"^ +(halide_\w+)\(", re.MULTILINE)
 BOUND = 2e-6
 
 
@@ -142,6 +144,100 @@ def test_a_swish_before_a_filter_of_a_layer_that_is_torchs_operator(monkeypatch:
     layer = nn.Sequential(nn.Conv2d(24, 48, 1), nn.SiLU())
     (code,) = check(Filter(48, layer, padding=1), picture(24), kernels=1, layers=1).codes
     assert "before='swish'" in code and "'swish'" not in code.split("def call")[1]
+
+
+class First(nn.Module):
+    """A convolution of what `before` makes of pictures, and an activation."""
+
+    def __init__(self, channels: int, filters: int, before: Any = None, after: Any = None, **options: Any) -> None:
+        super().__init__()
+        self.before, self.after = before or (lambda x: x), after or nn.Identity()
+        self.filter = nn.Conv2d(channels, filters, **{"kernel_size": 3, **options})
+
+    def forward(self, x: Tensor) -> Tensor:
+        filtered: Tensor = self.after(self.filter(self.before(x)))
+        return filtered
+
+
+FIRST: dict[str, dict[str, Any]] = {
+    "7 x 7 in steps": {"kernel_size": 7, "stride": 2, "padding": 3},
+    "patches": {"kernel_size": 4, "stride": 4},
+    "same": {"padding": 1, "bias": False},
+    "unlike sides": {"kernel_size": (5, 2), "stride": (1, 3), "padding": (2, 0)},
+    "more padding than filter": {"kernel_size": 2, "padding": 3},
+}
+
+
+@pytest.mark.parametrize("after", ACTIVATIONS)
+@pytest.mark.parametrize("case", FIRST)
+def test_a_convolution_of_few_channels_is_one_kernel(case: str, after: str) -> None:
+    torch.manual_seed(1)
+    check(First(3, 32, after=ACTIVATIONS[after], **FIRST[case]), picture(3), kernels=1)
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+@pytest.mark.parametrize("filters", [16, 24, 48, 64, 96, 131])
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_numbers_of_filters(channels: int, filters: int, target: str, has_target: Callable[[str], bool]) -> None:
+    if not has_target(target):
+        pytest.skip(f"no {target} here")
+    torch.manual_seed(1)
+    with own_config.patch(target=target):
+        check(First(channels, filters, padding=1), picture(channels), kernels=1)
+
+
+LAYOUTS: dict[str, Any] = {
+    "every other column": lambda x: x[..., ::2],
+    "some channels": lambda x: x[:, 1:],
+    "turned": lambda x: x.transpose(2, 3),
+    "computed": lambda x: x.sin() * 2,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pictures_are_read_where_they_lie(layout: str) -> None:
+    torch.manual_seed(1)
+    channels = LAYOUTS[layout](picture(4)).shape[1]
+    (code,) = check(First(channels, 32, before=LAYOUTS[layout]), picture(4), kernels=1).codes
+    calls = CALLS.findall(code)
+    assert calls[0].startswith("halide_convolution") == (layout != "computed")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_of_rows_of_a_first_convolution(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        torch.manual_seed(1)
+        compiled = check(First(3, 32, padding=1), picture(3, 29, 9, 1), 1)
+    finally:
+        torch.set_num_threads(before)
+    rows = [int(each) for each in re.findall(r"TILES = Tiles\(.*rows=(\d+)", compiled.codes[0])]
+    assert len(rows) == 1 and (rows[0] == 29) == (threads == 1)
+
+
+def test_pictures_in_channels_last_are_read_so() -> None:
+    torch.manual_seed(1)
+    x = picture(3).contiguous(memory_format=torch.channels_last)
+    (code,) = check(First(3, 32), x, kernels=1).codes
+    assert CALLS.findall(code)[0].startswith("halide_convolution") and "strides=(1020, 1, 60, 3)" in code
+
+
+def test_padding_of_pictures_on_one_side_is_no_kernel() -> None:
+    torch.manual_seed(1)
+    (code,) = check(First(3, 32, lambda x: F.pad(x, (0, 1, 0, 1)), stride=2), picture(3), kernels=1).codes
+    assert CALLS.findall(code)[0].startswith("halide_convolution") and "down=3, across=3" in code
+
+
+@pytest.mark.parametrize("options", [{"kernel_size": 16, "stride": 16}, {"dilation": 2}])
+def test_other_first_convolutions_are_the_librarys(options: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    check(First(3, 32, **options), picture(3, 32, 32), kernels=0, layers=1)
+
+
+def test_more_channels_are_the_librarys() -> None:
+    torch.manual_seed(1)
+    check(First(5, 32), picture(5), kernels=0, layers=1)
 
 
 class Padded(Filter):

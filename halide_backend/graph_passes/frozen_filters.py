@@ -1,0 +1,195 @@
+"""Convolutions of frozen graphs whose weights Inductor packed for oneDNN, and which kernels of this backend compute:
+depthwise filters, and those of pictures with few channels (docs/design/products.md).
+
+A swish that oneDNN would compute with the layer before a depthwise filter is computed by the filter's kernel as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from halide_backend.codegen.cpu import depthwise_text, first_convolution_text
+from halide_backend.device_type import CPU
+from halide_backend.graph_passes.filter_call import FilterCall
+from halide_backend.graph_passes.frozen_convolutions import MOST_CHANNELS, zeros_for_padding
+from halide_backend.graph_passes.partition_call import PartitionCall
+from halide_backend.kernel_library.activations import ACTIVATIONS
+from halide_backend.kernel_library.depthwise import Depthwise
+from halide_backend.kernel_library.first_convolution import FirstConvolution
+
+#: Weights of a channel, and of a row of filters in all channels, up to which there is a kernel: it has an instruction
+#: for each of them and each column of a tile.
+_MOST_WEIGHTS, _MOST_OF_A_ROW = 81, 32
+
+#: Elements from which an index is no int32, which is what the kernels compute.
+_TOO_FAR = 2**31
+
+#: By oneDNN's name.
+_SWISH = "swish"
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """What both kinds of filters have in common; `weights` are (filters, channels, down, across)."""
+
+    weights: Tensor
+    stride: tuple[int, int]
+    above: int
+    left: int
+    rows: int
+    columns: int
+    groups: int
+
+
+def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None, *rest: Any) -> Any:
+    """The call of a kernel for filters of `x`, or None if there is no kernel for them.
+
+    `weights` are what the constant `packed` holds; `rest` is padding, stride, dilation, groups and the activation, as
+    oneDNN's operator has them.
+    """
+    from torch._inductor.virtualized import V
+    from torch.utils._mode_utils import no_dispatch
+
+    *geometry, after = rest
+    if x.get_dtype() != torch.float32 or len(x.get_size()) != 4 or after not in ACTIVATIONS:
+        return None
+    with no_dispatch():
+        found = _geometry(x, weights, zeros_for_padding(V.graph.constants[packed.get_name()]), *geometry)
+        offsets = torch.zeros(len(weights)) if offsets is None else offsets
+    batch, channels, height, width = map(int, x.get_size())
+    elements = batch * max(channels * height * width, len(weights) * found.rows * found.columns)
+    if set(geometry[2]) != {1} or elements >= _TOO_FAR or len(weights) < _lanes():
+        return None
+    if found.groups == len(weights) == channels:
+        return _depthwise(x, packed, found, offsets, after)
+    return _first(x, packed, found, offsets, after) if found.groups == 1 else None
+
+
+def _geometry(
+    x: Any, weights: Tensor, zeros: Sequence[int], padding: Any, stride: Any, dilation: Any, groups: int
+) -> _Geometry:
+    """`zeros` are columns on the left and on the right of the weights, and rows above and below, for padding alone."""
+    (above, left), (down, across) = ([*pair] * (2 // len(pair)) for pair in (padding, stride))
+    _, _, height, width = map(int, x.get_size())
+    rows, columns = weights.shape[2:]
+    before_column, behind_column, before_row, behind_row = zeros
+    return _Geometry(
+        weights[:, :, before_row : rows - behind_row, before_column : columns - behind_column],
+        (down, across),
+        above - before_row,
+        left - before_column,
+        (height + 2 * above - rows) // down + 1,
+        (width + 2 * left - columns) // across + 1,
+        groups,
+    )
+
+
+def _depthwise(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -> Any:
+    from torch._inductor.ir import ExternKernel
+    from torch.utils._mode_utils import no_dispatch
+
+    batch, channels, height, width = map(int, x.get_size())
+    down, across = found.weights.shape[2:]
+    if found.weights.shape[1] != 1 or down * across > _MOST_WEIGHTS:
+        return None
+    work = Depthwise(
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        rows=found.rows,
+        columns=found.columns,
+        down=down,
+        across=across,
+        stride=found.stride,
+        above=found.above,
+        left=found.left,
+        before="none",
+        after=after,
+    )
+    picture = ExternKernel.require_stride_order(ExternKernel.realize_input(x), [3, 0, 2, 1])
+    if _takes_swish(picture):
+        work = dataclasses.replace(work, before=_SWISH)
+    text = depthwise_text.depthwise_text(work, depthwise_text.tiles(work, _lanes(), torch.get_num_threads()))
+    with no_dispatch():
+        taps = found.weights[:, 0].permute(1, 2, 0).contiguous()
+    return _call("halide_depthwise", text, picture, (taps, offsets), work.out_dims, packed)
+
+
+def _first(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -> Any:
+    from torch._inductor.ir import ExternKernel
+    from torch.utils._mode_utils import no_dispatch
+
+    batch, channels, height, width = map(int, x.get_size())
+    down, across = found.weights.shape[2:]
+    if channels > MOST_CHANNELS or channels * across > _MOST_OF_A_ROW:
+        return None
+    picture = ExternKernel.realize_input(x)
+    picture.freeze_layout()
+    of_batch, of_channel, of_row, of_column = map(int, picture.get_stride())
+    work = FirstConvolution(
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        strides=(of_batch, of_channel, of_row, of_column),
+        filters=len(found.weights),
+        rows=found.rows,
+        columns=found.columns,
+        down=down,
+        across=across,
+        stride=found.stride,
+        above=found.above,
+        left=found.left,
+        after=after,
+    )
+    text = first_convolution_text.first_convolution_text(
+        work, first_convolution_text.tiles(work, _lanes(), torch.get_num_threads())
+    )
+    with no_dispatch():
+        taps = found.weights.permute(2, 3, 1, 0).contiguous()
+    return _call("halide_convolution", text, picture, (taps, offsets), work.out_dims, packed)
+
+
+def _call(
+    kind: str, text: str, picture: Any, constants: Sequence[Tensor], dims: Sequence[tuple[int, int]], packed: Any
+) -> Any:
+    from torch._inductor.ir import ExternKernel, TensorBox
+    from torch._inductor.virtualized import V
+
+    operands = [picture, *(ExternKernel.realize_input(V.graph.add_tensor_constant(each)) for each in constants)]
+    return TensorBox.create(FilterCall(kind, text, operands, dims, packed.get_name()))
+
+
+def _takes_swish(picture: Any) -> bool:
+    """Whether `picture` is made by a layer for this filter alone, with a swish that the layer now leaves out."""
+    from torch._inductor.ir import MultiOutput, StorageBox, TensorBox
+    from torch._inductor.mkldnn_ir import ConvolutionUnary
+    from torch._inductor.virtualized import V
+
+    made = V.graph.current_node.args[0]
+    if len(made.users) != 1 or len(made.args) < 7:
+        return False
+    layer = picture
+    while isinstance(layer, (TensorBox, StorageBox)):
+        layer = layer.data
+    if isinstance(layer, PartitionCall):
+        return layer.leave_out_swish()
+    if not (isinstance(layer, MultiOutput) and isinstance(layer.inputs[0], ConvolutionUnary)):
+        return False
+    *geometry, activation, _, _ = layer.inputs[0].constant_args
+    if activation == _SWISH:
+        layer.inputs[0].constant_args = [*geometry, "none", [], ""]
+    return bool(activation == _SWISH)
+
+
+def _lanes() -> int:
+    from halide_backend.pipeline import current_target
+
+    return current_target(CPU.name).vector_bytes // 4
