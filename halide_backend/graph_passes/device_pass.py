@@ -20,6 +20,7 @@ from halide_backend.graph_passes.dynamic_upsampling import rewrite_upsampling
 from halide_backend.graph_passes.embedding_gradients import add_up_tokens
 from halide_backend.graph_passes.frozen_convolutions import compute_single_points, fold_padding, pack_one_dimensional
 from halide_backend.graph_passes.frozen_layers import compile_frozen_layers
+from halide_backend.graph_passes.joined_scatters import join_scatters
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.returned_views import store_before_views
@@ -70,6 +71,7 @@ class DevicePass(CustomGraphModulePass):
             choose_even_splits()
             accumulate_in_float32(graph)
             sum_at_one_place(graph)
+            join_scatters(graph)
             split_arg_reductions(graph)
             reduce_in_two_steps(graph, self._kind.name)
 

@@ -46,7 +46,8 @@ class Tiling:
     it has `side` chunks of that axis, and walks along the scanned one in rounds, in each of which a thread has `lines`
     adjacent points. The last outer axis of REGISTERS is padded to a multiple of `side` lines, those of a warp, if that
     is not 0. Moments are reduced `unroll` points at a time. A THREAD has `lines` points along the outer axis `across`,
-    if there is one: it computes once where they lie along the others.
+    if there is one: it computes once where they lie along the others. That of a scatter is the innermost, and has no
+    others.
     """
 
     kind: TilingKind

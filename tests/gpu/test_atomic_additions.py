@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._inductor.utils import run_and_get_code
 
@@ -110,4 +111,25 @@ def test_masked_sums_round_once(native: Native, dtype: torch.dtype) -> None:
     found = added(masked, into, mask[:, None], index, values)
     wanted = into.double().index_add(0, index, values.double() * mask[:, None])
     torch.testing.assert_close(found, wanted.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-4)
+    assert native() >= 1
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["first", "last"])
+@pytest.mark.parametrize(
+    ("mode", "factor"), [("bilinear", 2.0), ("bilinear", 0.5), ("bilinear", 3.0), ("bicubic", 2.0)]
+)
+def test_the_gradient_of_an_interpolation_is_one_scatter(
+    native: Native, mode: str, factor: float, layout: torch.memory_format
+) -> None:
+    def gradient(x: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = torch.func.vjp(lambda x: F.interpolate(x, scale_factor=factor, mode=mode), x)[1](y)[0]
+        return found
+
+    x = torch.randn(3, 8, 26, 38, device="cuda").to(memory_format=layout)
+    y = torch.randn_like(F.interpolate(x, scale_factor=factor, mode=mode))
+    torch._dynamo.reset()
+    found, (code,) = run_and_get_code(torch.compile(gradient, dynamic=False), x, y)
+    assert code.count("memory.added(") == 1
+    wanted = gradient(x.double(), y.double()).float()
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert native() >= 1

@@ -28,6 +28,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "nearest": lambda x: F.interpolate(x, scale_factor=2, mode="nearest") * 2,
     "nearest by three": lambda x: F.interpolate(x.relu(), scale_factor=(3.0, 1.0), mode="nearest"),
     "nearest to a size": lambda x: F.interpolate(x, size=(x.shape[2] * 2, x.shape[3] * 4), mode="nearest") + 1,
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear") * 2,
+    "bicubic": lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic") * 2,
     "zero padding": lambda x: F.pad(x, (1, 2, 3, 1)) * 2,
     "reflected": lambda x: F.pad(x, (2, 2, 1, 3), mode="reflect") + 1,
     "replicated": lambda x: F.pad(x, (2, 1, 1, 3), mode="replicate").exp(),

@@ -50,7 +50,10 @@ def write_scatter(
     pairs = ", ".join(f"(0, {extent})" for extent in (*extents, index_text(blocks)))
     number = f"{region}_n"
     within = f"{region}[1]*{tiling.threads} + {region}[2]"
-    if store.mode == "atomic_add" and layout.variables[:1] != tuple(names[-1:]) and tiling.unroll > 1:
+    if tiling.across:
+        # A thread adds an element to several places: it loads it once.
+        within = f"{region}[2]*{tiling.unroll} + {region}[1]"
+    elif store.mode == "atomic_add" and layout.variables[:1] != tuple(names[-1:]) and tiling.unroll > 1:
         # Neighbours often add to one place: two of them are one thread's, so that a warp's places are more.
         within = f"({region}[1] // 2*{tiling.threads} + {region}[2])*2 + {region}[1] % 2"
     builder.lines += [

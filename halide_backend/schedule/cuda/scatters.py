@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from halide_backend.program.access import ADDED_AT_ONCE
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import values_of
+from halide_backend.program.index import axes_of, values_of
+from halide_backend.program.loop_program import Load, Store
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.pointwise import BLOCK, ENOUGH_WAVES, parts_of_a_thread
 from halide_backend.schedule.cuda.rule import Rule
@@ -30,6 +31,9 @@ PARTITION = Knob(
     "scatters.partition", (False, True), "blocks that lie within the output have code of their own, without a guard"
 )
 
+#: Points of an axis that each thread walks along, and those of one along which it does so twice.
+_MOST_OWN, _FEW = 16, 4
+
 #: Threads of a block that stores single elements, and adds none.
 _STORING_BLOCK = 512
 
@@ -46,20 +50,41 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         elements = choices.number(ELEMENTS, rule, "as many as one instruction adds, and divide the axis")
         choices.require(ELEMENTS, elements <= most, f"no instruction adds more than {most} numbers of {buffer.dtype}")
         choices.require(ELEMENTS, facts.divides(elements, along), f"{elements} elements do not divide the axis")
-    points = math.prod(facts.hints[name] for name in facts.outer) // elements
-    adds = store.mode == "atomic_add"
-    waves = ENOUGH_WAVES if adds else 1
-    rule = parts_of_a_thread(points, elements * ELEMENT[buffer.dtype][1] // 8, facts.device, waves=waves)
-    why = "as of pointwise kernels: blocks that store little are as slow to start"
-    if not any(facts.program.values[position].axes for position in values_of(store.index)):
-        rule, why = 1, "to LLVM two additions to one known place are stores, of which the first has no effect"
-    parts = choices.number(PARTS, rule, why)
+    own, adds = _own_axis(facts, along), store.mode == "atomic_add"
+    lines = facts.hints[own] if own else 0
+    parts = choices.number(PARTS, *_parts(facts, store, elements, lines))
+    choices.require(PARTS, not own or parts % lines == 0, f"a thread has all {lines} points of {own}")
     if adds or parts == 1:
         threads = choices.number(THREADS, BLOCK, "as of pointwise kernels")
     else:
         threads = choices.number(THREADS, _STORING_BLOCK, "large blocks are few, which store and are done")
     cut = replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
-    return replace(cut, threads=threads, unroll=parts)
+    return replace(cut, threads=threads, unroll=parts, across=own, lines=lines)
+
+
+def _parts(facts: Facts, store: Store, elements: int, lines: int) -> tuple[int, str]:
+    """The iterations of a thread, of `lines` points along an axis of its own if that is not 0, and why."""
+    (buffer,), adds = facts.program.outputs, store.mode == "atomic_add"
+    if lines:
+        if lines <= _FEW and facts.layouts[store.buffer].variables[0] not in facts.outer:
+            return 2 * lines, "two elements, since neighbours often add to one place, and all that is done to them"
+        return lines, "all that is done to an element"
+    if not any(facts.program.values[position].axes for position in values_of(store.index)):
+        return 1, "to LLVM two additions to one known place are stores, of which the first has no effect"
+    points = math.prod(facts.hints[name] for name in facts.outer) // elements
+    stored = elements * ELEMENT[buffer.dtype][1] // 8
+    parts = parts_of_a_thread(points, stored, facts.device, waves=ENOUGH_WAVES if adds else 1)
+    return parts, "as of pointwise kernels: blocks that store little are as slow to start"
+
+
+def _own_axis(facts: Facts, along: str) -> str:
+    """The innermost axis, if it has few points and nothing is loaded or adjacent along it: that of several scatters of
+    one element, all of which a thread does. Else ""."""
+    name = facts.outer[-1] if facts.outer else along
+    loads = [value.attribute for value in facts.program.values if isinstance(value.attribute, Load)]
+    loaded = frozenset().union(*(axes_of(load.index) for load in loads))
+    few = name in facts.extents and not facts.is_dynamic(name) and 1 < facts.hints[name] <= _MOST_OWN
+    return name if few and name != along and name not in loaded else ""
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:

@@ -11,6 +11,7 @@ from kernel_values import CudaKernel, check_values
 from torch import Tensor
 
 from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.errors import IllegalPlan
 from halide_backend.schedule.device import device_of
 
 
@@ -69,3 +70,27 @@ def test_a_thread_adds_once_to_one_known_place(needs_intrinsics: None) -> None:
     program = programs_of(add_rows, (torch.zeros(3, 256), torch.zeros(1 << 15, 256)))[-1]
     kernel = CudaKernel(plan_kernel(program, device_of(TARGET)).text)
     assert len(re.findall(r"red\.\S*add", kernel.code)) == 1
+
+
+def add_to_several(into: Tensor, x: Tensor) -> Tensor:
+    """Each element, multiplied, to four places, as an interpolation's gradient is added."""
+    number = torch.arange(4)
+    places = torch.arange(x.shape[0])[:, None] * (number + 1) % into.shape[0]
+    values = torch.where(number == 0, x[:, None] - 1, torch.where(number == 1, x[:, None] * 3, x[:, None] * number))
+    return into.index_put((places,), values, accumulate=True)
+
+
+@pytest.mark.parametrize("elements", [512, 999])
+def test_a_thread_loads_once_what_it_adds_to_several_places(elements: int, needs_intrinsics: None) -> None:
+    x = torch.randint(-50, 50, (elements,)).float()
+    kernels = check_values(add_to_several, torch.zeros(13), x)
+    (kernel,) = (each for each in kernels if "memory.added(" in each.text)
+    adds, loads = (len(re.findall(pattern, kernel.code)) for pattern in (r"red\.\S*add", r"ld\.global"))
+    assert loads in (2, 4)  # two elements of a thread, again where the last block is not full
+    assert 4 * loads - 1 <= adds <= 4 * loads  # of one of which the compiler has joined both versions
+
+
+def test_a_thread_has_all_of_what_is_added_from_an_element(needs_intrinsics: None) -> None:
+    program = programs_of(add_to_several, (torch.zeros(13), torch.zeros(512)))[-1]
+    with pytest.raises(IllegalPlan, match="all 4 points"):
+        plan_kernel(program, device_of(TARGET), {"scatters.steps": 2})
