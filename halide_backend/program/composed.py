@@ -26,6 +26,10 @@ def _composed(program: LoopProgram, value: Value) -> Value:
         return replace(value, operation="mul", operands=value.operands[:1] * 2)
     if value.dtype != "float32":
         return value
+    if value.operation == "reciprocal":
+        root = program.values[value.operands[0]]
+        if root.operation == "sqrt" and root.dtype == "float32":
+            return replace(value, operation="rsqrt", operands=root.operands)
     if value.operation == "log1p":
         exponential = program.values[value.operands[0]]
         if exponential.operation == "exp" and exponential.dtype == "float32":

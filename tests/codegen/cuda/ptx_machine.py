@@ -293,6 +293,8 @@ class _Block:
                 return np.log2(a)
             case "sqrt", [a]:
                 return np.sqrt(a)
+            case "rsqrt", [a]:
+                return (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype)
             case "rcp", [a]:
                 return (1 / a).astype(a.dtype)
             case "bfe", [a, begin, length] if kind[0] == "s":

@@ -133,3 +133,14 @@ def test_roots_and_reciprocals_into_16_bits(needs_intrinsics: None) -> None:
     assert "rough_sqrt(" in kernel.text and "rough_reciprocal(" in kernel.text
     wanted = (1 / (x.double().sqrt() + 0.5)).bfloat16()
     torch.testing.assert_close(found, wanted, rtol=2**-8, atol=0, equal_nan=True)
+
+
+def test_reciprocal_of_a_root(needs_intrinsics: None) -> None:
+    """Of the variances of a batch norm: one instruction, not some thirty with two branches."""
+    x = torch.from_numpy(np.exp(np.random.default_rng(0).uniform(-80, 80, 30_000)).astype(np.float32))
+    found, kernel = computed(lambda x: torch.sqrt(x).reciprocal(), x)
+    assert "rsqrt.approx" in kernel.code and "sqrt.rn" not in kernel.code
+    assert float(errors(found, x.double().sqrt().reciprocal()).max()) < 2.5
+    special = torch.tensor([0.0, -0.0, np.inf, -1.0, np.nan])
+    found, _ = computed(lambda x: torch.sqrt(x).reciprocal(), special)
+    torch.testing.assert_close(found, torch.sqrt(special).reciprocal(), equal_nan=True, rtol=0, atol=0)
