@@ -38,8 +38,9 @@ def warp_of_lines(facts: Facts, line: Tiling, threads: int) -> int:
 
 
 def _cut_axis(facts: Facts, line: Tiling) -> str:
-    """The outer axis along which blocks have several lines, if its extent is static: that which comes first in the
-    memory of the largest output."""
+    """The outer axis along which blocks have several lines, if it is the only one or all extents are static: that which
+    comes first in the memory of the largest output."""
     largest = max(facts.layouts.values(), key=lambda layout: math.prod(facts.hints[n] for n in layout.variables))
     axis = next((name for name in largest.variables if name in line.outer), "")
-    return "" if not axis or any(facts.is_dynamic(name) for name in line.outer) else axis
+    known = len(line.outer) == 1 or not any(facts.is_dynamic(name) for name in line.outer)
+    return axis if known else ""

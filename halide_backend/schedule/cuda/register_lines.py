@@ -78,8 +78,11 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     line = facts.line
     if line is None or is_computed(facts, line) or not are_lines(facts, line):
         return None
-    if points_of(facts, line) < WARP and not fits_grid([facts.hints[name] for name in line.outer]):
+    points = points_of(facts, line)
+    if points < WARP and not fits_grid([facts.hints[name] for name in line.outer]):
         return None  # A thread for each line fuses the outer loops.
+    if points < WARP // 2 and not facts.stored_bytes(line) and not warp_of_lines(facts, line, WARP // 2):
+        return None  # Each would have a warp, most of whose lanes have nothing.
     elements, reason = _adjacent(facts, line)
     tiling, _ = _tiling(facts, line, elements)
     if _excess(facts, tiling):
