@@ -150,6 +150,11 @@ KERNEL_CODES: dict[str, Code] = {
         "A check (of an index, a divisor, an assertion) in a CUDA kernel runs over loops that nothing else runs over."
     ),
     "reductions-over-different-axes": Code("Reductions of one CUDA kernel run over different axes.", _APART),
+    "reduction-stored-along-part": Code(
+        "A CUDA kernel would store for each channel of a group, say, what it reduces over the group's channels and "
+        "pixels: each thread would reduce a group on its own.",
+        _APART,
+    ),
     "reduction-stored-across-memory": Code(
         "A CUDA kernel would reduce along an axis that is not contiguous in the operand, but in the output.", _APART
     ),

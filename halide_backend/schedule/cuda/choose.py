@@ -104,7 +104,8 @@ def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
     across memory store along what they reduce would go to as many places as there are threads.
 
     Raises:
-        Unsupported: it reduces lines of several kinds, stores across the memory that it reduces, or fits no tiling.
+        Unsupported: it reduces lines of several kinds, stores across the memory that it reduces or along a part of a
+            line, or fits no tiling.
     """
     reductions = [value.attribute for value in program.values if isinstance(value.attribute, Reduction)]
     kinds = {frozenset(axis.name for axis in reduction.axes) for reduction in reductions}
@@ -114,6 +115,8 @@ def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
     rule, tiling = _first_rule(facts, Choices())
     if rule is column_reductions.RULE and (stored := column_reductions.stored_across(facts, tiling)):
         raise Unsupported("reduction-stored-across-memory", f"{stored} is contiguous along what the kernel reduces")
+    if rule is column_reductions.RULE and (stored := column_reductions.stored_along_part(facts, tiling)):
+        raise Unsupported("reduction-stored-along-part", f"{stored} is stored along a part of what the kernel reduces")
     return tiling
 
 

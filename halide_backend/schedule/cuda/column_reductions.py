@@ -96,6 +96,18 @@ def stored_across(facts: Facts, tiling: Tiling) -> str:
     return next((name for name, axes in layouts if axes and axes[0] in tiling.inner), "")
 
 
+def stored_along_part(facts: Facts, tiling: Tiling) -> str:
+    """An output along other axes than those that threads reduce, each a long line of memory on its own, which thread
+    groups would share if it were not for that output; "" if none."""
+    points = math.prod(facts.hints[name] for name in tiling.inner)
+    if points < _LONG or contiguous_axis(facts.program, tiling.inner) not in tiling.inner:
+        return ""
+    reduced = {axis.name for reduction in facts.reductions for axis in reduction.axes}
+    stores = ((store.buffer, {axis.name for axis in store.nest.iteration}) for store in facts.program.stores)
+    parts = ((name, axes.intersection(tiling.inner)) for name, axes in stores)
+    return next((name for name, axes in parts if axes and axes != reduced), "")
+
+
 def stored_by_few(facts: Facts, tiling: Tiling) -> str:
     """An output that threads store one point after another along what each has reduced on its own, too few of them for
     a GPU; "" if none. A kernel without the reduction has a thread for each point. Typical extents tell too little."""
