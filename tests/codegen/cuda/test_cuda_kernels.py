@@ -371,7 +371,9 @@ def test_roots_and_reciprocals_have_no_branch_where_16_bits_are_left(compiled_pt
 
     rounded = compiled_ptx(lambda x, v: scaled(x, v).to(x.dtype), *(rand(1024, dtype=torch.bfloat16),) * 2)
     assert (rounded.count(r"sqrt\.rn"), rounded.count(r"rcp\.rn"), rounded.count(r"sqrt\.approx\.f32")) == (0, 0, 8)
-    shown = compiled_ptx(scaled, rand(1024), rand(1024))
+    joint = compiled_ptx(scaled, rand(1024), rand(1024))
+    assert (joint.count(r"rsqrt\.approx\.f32"), joint.count(r"sqrt\.rn|rcp\.rn")) == (4, 0)
+    shown = compiled_ptx(lambda x, v: x * (1 / (v + 2)) + (v + 1).sqrt(), rand(1024), rand(1024))
     assert (shown.count(r"sqrt\.rn"), shown.count(r"rcp\.rn")) == (4, 4)
     assert shown.count(r"sqrt\.approx|div\.full") == 0
     steps = compiled_ptx(lambda v: torch.floor(v.sqrt()), rand(1024, dtype=torch.bfloat16))
