@@ -5,8 +5,10 @@ loads element by element: four instructions for each. Mostly those elements lie 
 first and the last of them. Where the index is one number plus constants, that is known; otherwise it is found out when
 the kernel runs: once for all vectors whose indices differ by one number, as those of several rows, and outside of the
 loop if that is all that changes there. If so, two halves of a vector are loaded, from the first element on and up to
-the last one, and their elements permuted; if not, the elements are loaded one by one, as before. Every value is the
-same, and nothing is read but what lies between two elements that are loaded anyway.
+the last one, and their elements permuted. If not, the ends may be other elements, as at the edge of a reflected row,
+whose indices fall and rise: the least and the greatest index are then looked for. If these are far from each other, the
+elements are loaded one by one, as before. Every value is the same, and nothing is read but what lies between two
+elements that are loaded anyway.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ _FEWEST = 4
 
 class _Order(NamedTuple):
     """How far the elements of a gather are from each other, or of several that are alike: found out once, behind line
-    `place`, where the indices `distances` are known. If it is `shared`, the permutations are, too."""
+    `place`, where the indices `distances` are known. If it is `shared`, the permutations are, too. What is loaded ends
+    with the first and the last element if it is `rising`, otherwise with the least and the greatest index.
+    """
 
     name: str
     place: int
@@ -58,12 +62,15 @@ class _Order(NamedTuple):
     bits: int
     index_type: str
     shared: bool
+    rising: bool = True
 
     @property
     def forms(self) -> list[tuple[str, int]]:
-        """The names of what can be loaded, and elements of a piece: two halves of a vector, or two vectors."""
-        two = _PERMUTATIONS[self.bits, self.lanes].two
-        return [("half", self.lanes // 2), *([("whole", self.lanes)] if two else [])]
+        """The names of what can be loaded, and elements of a piece: two halves of a vector, two whole ones, or two
+        quarters."""
+        two, quarter = _PERMUTATIONS[self.bits, self.lanes].two, self.lanes // 4
+        quarters = [("quarter", quarter)] if quarter >= _FEWEST else []
+        return [("half", self.lanes // 2), *([("whole", self.lanes)] if two else []), *quarters]
 
 
 def with_near_gathers(ir: str, target: Target) -> str:
@@ -180,9 +187,13 @@ def _between(order: _Order) -> list[str]:
     """The lines that find out which pieces hold all elements, and if they are shared, where there each of them is."""
     lanes, index, n = order.lanes, order.index_type, f"%{order.name}"
     indices = f"<{lanes} x {index}>"
+    if order.rising:
+        begin, last = (f"extractelement {indices} {order.distances}, i64 {lane}" for lane in (0, lanes - 1))
+    else:
+        begin, last = (f"call {index} {_end(end, order)}({indices} {order.distances})" for end in ("min", "max"))
     found = [
-        f"  {n}.begin = extractelement {indices} {order.distances}, i64 0",
-        f"  {n}.last = extractelement {indices} {order.distances}, i64 {lanes - 1}",
+        f"  {n}.begin = {begin}",
+        f"  {n}.last = {last}",
         f"  {n}.span = sub {index} {n}.last, {n}.begin",
         *_splat(f"{n}.begins", f"{n}.begin", lanes, index),
         *_splat(f"{n}.spans", f"{n}.span", lanes, index),
@@ -220,32 +231,38 @@ def _permutation(order: _Order, form: str, piece: int) -> list[str]:
 
 def _found(gather: Gather, name: str, order: _Order) -> list[str]:
     """The lines that load a gather with elements as near as `order` says: the blocks `name`."""
-    lanes, index, n = gather.lanes, gather.index_type, f"%{name}"
-    first = f"%{order.name}.begin"
+    n, last = f"%{name}", gather.lanes - 1
     lines: list[str] = []
-    for number, (operator, one) in enumerate(gather.shifts):
-        lines.append(f"  {n}.shift{number} = {operator} {index} {first}, {one}")
-        first = f"{n}.shift{number}"
-    forms = [(f"{name}.{form}", form, piece) for form, piece in order.forms]
-    for block, form, piece in forms:
-        lines += [
-            f"  br i1 %{order.name}.{form}.near, label %{block}, label %{block}.else",
-            "",
-            f"{block}:",
-            *([] if order.shared else _permutation(order, form, piece)),
-            *_pieces(gather, block, first, piece, f"%{order.name}.{form}"),
-            f"  br label {n}.rest",
-            "",
-            f"{block}.else:",
-        ]
-    values = ", ".join(f"[ %{block}.value, %{block} ]" for block, _, _ in forms)
+    sources: list[str] = []
+    falling = order._replace(name=f"{name}.any", shared=False, rising=False)
+    for attempt in (order, falling):
+        prefix = name if attempt is order else falling.name
+        lines += [] if attempt is order else _between(falling)
+        first = f"%{attempt.name}.begin"
+        for number, (operator, one) in enumerate(gather.shifts):
+            lines.append(f"  %{prefix}.shift{number} = {operator} {gather.index_type} {first}, {one}")
+            first = f"%{prefix}.shift{number}"
+        for form, piece in attempt.forms:
+            block = f"{prefix}.{form}"
+            lines += [
+                f"  br i1 %{attempt.name}.{form}.near, label %{block}, label %{block}.else",
+                "",
+                f"{block}:",
+                *([] if attempt.shared else _permutation(attempt, form, piece)),
+                *_pieces(gather, block, first, piece, f"%{attempt.name}.{form}"),
+                f"  br label {n}.rest",
+                "",
+                f"{block}.else:",
+            ]
+            sources.append(f"[ %{block}.value, %{block} ]")
+    sources.append(f"[ {n}.v{last}, %{block}.else ]")
     return [
         *lines,
         *_one_by_one(gather, name),
         f"  br label {n}.rest",
         "",
         f"{name}.rest:",
-        f"  {gather.result} = phi <{lanes} x {gather.type}> {values}, [ {n}.v{lanes - 1}, %{forms[-1][0]}.else ]",
+        f"  {gather.result} = phi <{gather.lanes} x {gather.type}> {', '.join(sources)}",
     ]
 
 
@@ -256,7 +273,7 @@ def _pieces(gather: Gather, block: str, first: str, piece: int, order: str) -> l
     words, permutation = f"<{lanes} x i{bits}>", _PERMUTATIONS[bits, lanes]
     low, high = f"<{piece} x {type_}> {f}.low", f"<{piece} x {type_}> {f}.high"
     if piece < lanes:
-        side_by_side = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        side_by_side = ", ".join(f"i32 {lane}" if lane < 2 * piece else "i32 poison" for lane in range(lanes))
         operands = [
             f"  {f}.both = shufflevector {low}, {high}, <{lanes} x i32> <{side_by_side}>",
             f"  {f}.words = bitcast <{lanes} x {type_}> {f}.both to {words}",
@@ -301,7 +318,14 @@ def _splat(result: str, value: str, lanes: int, type_: str) -> list[str]:
 def _declarations(gather: Gather) -> list[str]:
     words, permutation = f"<{gather.lanes} x i{gather.bits}>", _PERMUTATIONS[gather.bits, gather.lanes]
     two = [f"declare {words} {permutation.two}({words}, {words}, {words})"] if permutation.two else []
-    return [f"declare {words} {permutation.one}({words}, {words})", *two]
+    index, vector = gather.index_type, f"<{gather.lanes} x {gather.index_type}>"
+    ends = [f"declare {index} {_end(end, gather)}({vector})" for end in ("min", "max")]
+    return [f"declare {words} {permutation.one}({words}, {words})", *two, *ends]
+
+
+def _end(end: str, of: Gather | _Order) -> str:
+    """LLVM's function for the least, or the greatest, of the indices."""
+    return f"@llvm.vector.reduce.s{end}.v{of.lanes}{of.index_type}"
 
 
 def _from_ends(line: str, ends: Mapping[str, str]) -> str:

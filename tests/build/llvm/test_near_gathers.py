@@ -109,6 +109,18 @@ def test_elements_are_the_same_near_and_far(type_: str, lanes: int, index: str) 
     np.testing.assert_array_equal(run(rewritten, memory, indices.astype(NUMPY[index])), memory[indices])
 
 
+@needs_avx512
+@pytest.mark.parametrize(("type_", "lanes"), [("float", 16), ("i16", 16), ("i16", 32)])
+def test_elements_in_any_order_are_permuted(type_: str, lanes: int) -> None:
+    """Those of a reflected row fall and rise, those of one that is enlarged three times are a third of a vector."""
+    steps, memory = np.arange(lanes), np.arange(40 * lanes).astype(NUMPY[type_])
+    near = np.array([steps // 3, steps // 4, np.abs(steps - 3), lanes - np.abs(steps - 3), steps[::-1], steps ^ 1])
+    rewritten = with_near_gathers(gather(type_, lanes, "i32", loaded_indices(lanes, "i32")), HOST)
+    alone = rewritten.replace(f"[ %near0.v{lanes - 1}, ", "[ zeroinitializer, ")
+    assert alone != rewritten
+    np.testing.assert_array_equal(run(alone, memory, near.astype(np.int32)), memory[near])
+
+
 @pytest.mark.parametrize(("type_", "lanes"), [("i16", 8), ("float", 4), ("float", 16), ("double", 8), ("i32", 32)])
 def test_known_distances_need_no_branch(type_: str, lanes: int) -> None:
     memory = np.arange(40 * lanes).astype(NUMPY[type_])
@@ -148,7 +160,7 @@ def test_distances_that_stay_are_found_out_before_the_loop(type_: str, lanes: in
     )
     rewritten = with_near_gathers(ir, HOST)
     before, loop = rewritten.split("\nloop:")
-    assert before.count("icmp ugt") == 1 and "icmp ugt" not in loop
+    assert before.count("near0.outside =") == 1 and "near0.outside =" not in loop
     for order in orders(lanes):
         rows = order + (40 if operator == "sub" else 2) + np.arange(8)[:, None] * (3 if operator == "add" else -3)
         distances = np.tile(rows[0], (len(rows), 1)).astype(NUMPY[index])
@@ -167,7 +179,9 @@ def test_vectors_with_the_same_distances_are_looked_at_once() -> None:
     both = f"{body}{moved}{other.replace('%indices', '%moved')}  %sum = fsub <16 x float> %b{last[1:]}, {last}\n"
     ir = ir.replace(body, both).replace(f"store <16 x float> {last}", "store <16 x float> %sum")
     rewritten = with_near_gathers(ir, HOST)
-    assert rewritten.count("icmp ugt") == 1 and rewritten.count(" = call <16 x i32> @llvm.x86.avx512.permvar") == 2
+    # Each has halves and quarters of a vector, from the first element on and from the least one.
+    assert rewritten.count("near0.outside =") == 1
+    assert rewritten.count(" = call <16 x i32> @llvm.x86.avx512.permvar") == 8
     np.testing.assert_array_equal(run(rewritten, memory, indices.astype(np.int32)), np.full(indices.shape, 7.0))
 
 
