@@ -20,6 +20,9 @@ _FUNCTIONS = (FloorDiv, Max, Min, Mod, Select, sympy.Abs)
 #: gather, and need a second and a third copy of the loop.
 _LEAST_STEPS, _LEAST_SHARE = 32, 0.5
 
+#: Elements side by side that read the same one in an image that is enlarged, or in the gradient of pooling.
+_LARGEST_STEP = 4
+
 
 def with_main_pieces(program: LoopProgram, along: str) -> LoopProgram:
     """`program` with the linear piece of each index that is one during most of the loop along axis `along`, or during
@@ -63,7 +66,9 @@ def main_piece(index: sympy.Expr, axis: Axis, typical: Mapping[sympy.Symbol, int
         linear = expanded(index.xreplace({function: search.linear(function) for function in functions}))
     except _NoPieceError:
         return None
-    if abs(linear.coeff(axis.symbol)) != 1:
+    quotients = [part for part in linear.atoms(FloorDiv) if axis.symbol in part.free_symbols]
+    slope = linear.coeff(quotients[0] if len(quotients) == 1 else axis.symbol)
+    if abs(slope) != 1 or linear == index or len(quotients) > 1:
         return None
     first = max([0, *map(search.number, search.lowest)])
     last = min([axis.hint - 1, *map(search.number, search.highest)])
@@ -90,6 +95,8 @@ class _Search:
 
     def __init__(self, axis: AxisSymbol, at: Mapping[sympy.Symbol, int]) -> None:
         self._axis, self._at = axis, dict(at)
+        # Where all sizes are known, so are the elements of each vector.
+        self._keeps_steps = len(at) > 1
         self.lowest: set[sympy.Expr] = set()
         self.highest: set[sympy.Expr] = set()
 
@@ -117,6 +124,8 @@ class _Search:
                 whole, part = arguments
                 if self._axis in part.free_symbols:
                     raise _NoPieceError
+                if isinstance(expression, FloorDiv) and self._is_step(whole, part):
+                    return FloorDiv(whole, part)
                 quotient = self.number(whole) // self.number(part)
                 rest = self._holds(expanded(whole - quotient * part))
                 self._holds(expanded(part - 1 - rest))
@@ -140,8 +149,38 @@ class _Search:
         self._holds(expanded(-difference if holds else difference - 1))
         return holds
 
+    def _is_step(self, whole: sympy.Expr, part: sympy.Expr) -> bool:
+        """Whether `part` elements side by side have the same quotient, each such number of them another one."""
+        rest = expanded(whole - self._axis)
+        return self._keeps_steps and part.is_Integer and part <= _LARGEST_STEP and self._axis not in rest.free_symbols
+
+    def _step_holds(self, expression: sympy.Expr, steps: list[FloorDiv]) -> None:
+        """The same as `_holds` of an expression with `steps`."""
+        signs = [expression.coeff(step) for step in steps]
+        rest = expanded(expression - sum(sign * step for sign, step in zip(signs, steps)))
+        parts = {step.args[1] for step in steps}
+        offsets = [expanded(step.args[0] - self._axis) for step in steps]
+        if self._axis in rest.free_symbols or len(parts) > 1:
+            raise _NoPieceError
+        (part,) = parts
+        if signs == [1]:
+            self.lowest.add(expanded(-part * rest - offsets[0]))
+        elif signs == [-1]:
+            self.highest.add(expanded(part * rest + part - 1 - offsets[0]))
+        elif set(signs) == {1, -1} and len(signs) == 2 and all(each.is_Integer for each in offsets):
+            # How far two such quotients are apart repeats itself.
+            least = min(sum(s * ((x + o) // part) for s, o in zip(signs, offsets)) for x in range(int(part)))
+            if not (least + rest).is_nonnegative:
+                raise _NoPieceError
+        else:
+            raise _NoPieceError
+
     def _holds(self, expression: sympy.Expr) -> sympy.Expr:
         """Collect where `expression`, which is not negative at the point, is not."""
+        steps = [each for each in expression.atoms(FloorDiv) if self._axis in each.free_symbols]
+        if steps:
+            self._step_holds(expression, steps)
+            return expression
         slope = expression.coeff(self._axis)
         rest = expanded(expression - slope * self._axis)
         if self._axis in rest.free_symbols or abs(slope) > 1 or not slope.is_Integer:

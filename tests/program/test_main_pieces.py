@@ -28,6 +28,9 @@ INDICES: dict[str, tuple[sympy.Expr, int, int]] = {
     "wrapped": (Y * N + Select(X - 2 < 0, X - 2 + N, Select(X - 2 >= N, X - 2 - N, X - 2)), 4, 4),
     "flipped and rolled": (Y * N + Mod(N - 1 - X + 5, N), 0, 5),
     "outer function": (Mod(Y + 1, N) * N + Abs(X - 2), 0, 2),
+    "enlarged, its begin": (Y * N + Max(0, FloorDiv(X - 1, 2)), 0, 1),
+    "enlarged, its end": (Y * N + Min(FloorDiv(X + N, 2), N - 2), 0, 2),
+    "gradient of pooling": (Y * N + Min(FloorDiv(X, 2) + 1, Min(2 * N, FloorDiv(X + 1, 2) + 1) - 1), 0, 0),
 }
 
 
@@ -63,6 +66,10 @@ def test_pieces_hold_for_all_sizes(index: sympy.Expr, more: int, others: int) ->
         Abs(2 * X - 5),
         Y * N + X,
         Min(X, SizeSymbol("n1", nonnegative=True)),
+        Max(FloorDiv(X, 2), FloorDiv(X, 3)),
+        Max(FloorDiv(X + N, 2), FloorDiv(X + 200, 2)),
+        FloorDiv(Max(0, X - 1), 2) + FloorDiv(Max(0, X - 2), 2),
+        FloorDiv(Max(0, X - 1), 5),
     ],
     ids=str,
 )
@@ -119,3 +126,22 @@ def test_masked_loads_have_no_piece_that_leads_out_of_range() -> None:
         masked += [load for value, load in loads if any(program.values[o].dtype == "bool" for o in value.operands)]
     assert masked and any(load.index.has(Mod) for load in masked)
     assert all(load.main is None or load.main.steps == load.inside for load in masked)
+
+
+@pytest.mark.parametrize("function", [F.avg_pool1d, F.max_pool1d])
+def test_gradients_of_pooling(function: Callable[..., Tensor]) -> None:
+    def gradient(x: Tensor, g: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(function(x, 3, 2, 1), x, g)[0]
+
+    torch._dynamo.reset()
+    halide_backend.reset_stats()
+    compiled = torch.compile(gradient, backend="halide_backend", dynamic=True)
+    with inductor_config.patch(force_disable_caches=True):
+        for columns in (201, 200, 64, 47, 17, 6, 3):
+            generator = torch.Generator().manual_seed(columns)
+            x, g = torch.randn(7, columns, generator=generator), torch.randn(7, (columns + 1) // 2, generator=generator)
+            torch.testing.assert_close(compiled(x, g), gradient(x, g))
+    assert halide_backend.stats()["delegated_kernels"] == 0
+    if function is F.avg_pool1d:
+        assert any("hl.select((x1 >= 0)" in record.text for record in halide_backend.records())
