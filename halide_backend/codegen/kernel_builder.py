@@ -65,7 +65,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
         self.lines += [f"{size.name} = memory.size(ARGUMENTS[{k}])" for k, size in enumerate(sizes, len(inputs))]
         self.lines += self.axes.definitions()
         self.lines += [f"{b.name} = memory.{self.source(b)}(ARGUMENTS[{k}])" for k, b in enumerate(program.inputs)]
-        outputs = [self.output(store) for store in program.stores]
+        outputs = self.outputs()
         return Algorithm(
             outputs=(*outputs, *self.status()),
             inputs=(*inputs, *sizes),
@@ -109,6 +109,10 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
         self, kinds: Sequence[str], operands: Sequence[str], loops: Sequence[Loop], value: Value
     ) -> tuple[list[str], str]:
         """The same of several Funcs `operands`, which have `loops`, to values with the axes of `value`."""
+
+    def outputs(self) -> list[Output]:
+        """Write the Funcs of all stores; returns the kernel's arguments."""
+        return [self.output(store) for store in self.program.stores]
 
     @abstractmethod
     def output(self, store: Store) -> Output:

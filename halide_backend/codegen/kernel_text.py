@@ -60,7 +60,7 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
     """Put both halves into one module, which imports what it calls from the package `algorithm.library`; with what says
     which steps are legal, so that a worker refuses others in an edited text."""
     on_cpu = algorithm.library == CPU_LIBRARY
-    outputs = [getattr(output, "name", "status") for output in algorithm.outputs]
+    outputs = [stage.name for stage in algorithm.stages.outputs]
     return _TEMPLATE.format(
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),
         library=algorithm.library,

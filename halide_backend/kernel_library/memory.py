@@ -24,15 +24,20 @@ def target(
     func: hl.Func,
     variables: Sequence[hl.Var],
     dims: Sequence[tuple[hl.Expr | int, hl.Expr | int]],
+    element: int = 0,
 ) -> None:
-    """Give output `func` the (extent, stride) pairs of its tensor, in elements, innermost dimension first.
+    """Give output `func`, or the `element` of a Tuple, the (extent, stride) pairs of its tensor, in elements, innermost
+    dimension first.
 
     With these constraints the kernel never looks at the sizes in the buffer that it is called with.
     """
-    buffer = func.output_buffer()
+    buffer = func.output_buffers()[element]
     for dimension, ((extent, stride), variable) in enumerate(zip(dims, variables)):
-        func.bound(variable, 0, extent)
-        buffer.dim(dimension).set_bounds(0, extent).set_stride(stride)
+        buffer.dim(dimension).set_stride(stride)
+        if element == 0:
+            # Halide gives all elements the bounds of the first.
+            func.bound(variable, 0, extent)
+            buffer.dim(dimension).set_bounds(0, extent)
 
 
 def quotient(whole: hl.Expr, part: hl.Expr) -> hl.Expr:

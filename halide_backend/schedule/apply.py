@@ -100,7 +100,7 @@ class _Application:
         if tail is hl.TailStrategy.ShiftInwards:
             output, tail = self.funcs[each.func], hl.TailStrategy.GuardWithIf
             dimension = [var.name() for var in output.args()].index(each.old)
-            extent = output.output_buffer().parameter().extent_constraint(dimension)
+            extent = output.output_buffers()[0].parameter().extent_constraint(dimension)
             self.shifted[each.func] = output.specialize(extent >= each.factor)
             self.shifted[each.func].split(*_loops(each), each.factor, hl.TailStrategy.ShiftInwards)
         for definition in definitions:

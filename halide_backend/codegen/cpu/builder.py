@@ -156,22 +156,51 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
 
     # -- outputs -----------------------------------------------------------------------------------------------
 
+    def outputs(self) -> list[Output]:
+        if not self.mapping.joined:
+            return super().outputs()
+        stores = self.program.stores
+        name, layout = stores[0].buffer, self.layouts[stores[0].buffer]
+        elements = [self._element(store) for store in stores]
+        self.func(
+            name,
+            Role.OUTPUT,
+            [self.axes.loop(variable, variable) for variable in layout.variables],
+            f"hl.Tuple([{', '.join(elements)}])",
+            [store.value for store in stores],
+            bits=max(ELEMENT[self.buffers[store.buffer].dtype][1] for store in stores),
+            replaces=any(replaces_operand(store, self.program) for store in stores),
+        )
+        for store in stores:
+            self._count_store(self.layouts[store.buffer])
+        return [self._target(store, name, number) for number, store in enumerate(stores)]
+
     def output(self, store: Store) -> Output:
         layout = self.layouts[store.buffer]
-        dtype = self.buffers[store.buffer].dtype
         if layout.scattered:
-            write_scatter(self, store, layout, dtype, self._bits(store.value))
+            write_scatter(self, store, layout, self.buffers[store.buffer].dtype, self._bits(store.value))
         else:
-            self._plain_store(store, layout, dtype)
+            self._plain_store(store, layout)
+        return self._target(store, store.buffer)
+
+    def _target(self, store: Store, func: str, element: int = 0) -> Output:
+        """Write where the `element` of Func `func`, the result that is stored, lies; returns the kernel's argument."""
+        layout = self.layouts[store.buffer]
         variables = ", ".join(layout.variables)
         shape = ", ".join(f"({index_text(e)}, {self._stride(s)})" for e, s in layout.dims)
-        self.lines.append(f"memory.target({store.buffer}, [{variables}], [{shape}])")
+        which = f", {element}" if element else ""
+        self.lines.append(f"memory.target({func}, [{variables}], [{shape}]{which})")
         dims = tuple((known(extent), known(stride)) for extent, stride in layout.dims)
-        return Output(store.buffer, dtype, dims, layout.offset)
+        return Output(store.buffer, self.buffers[store.buffer].dtype, dims, layout.offset)
 
-    def _plain_store(self, store: Store, layout: OutputLayout, dtype: str) -> None:
+    def _element(self, store: Store) -> str:
+        """Text of what is stored."""
+        dtype = self.buffers[store.buffer].dtype
+        return stored_text(dtype, self.reference(store.value), exact=store.value in self.bfloat16)
+
+    def _plain_store(self, store: Store, layout: OutputLayout) -> None:
         """The output as it is computed, or in turned tiles."""
-        text = stored_text(dtype, self.reference(store.value), exact=store.value in self.bfloat16)
+        text, dtype = self._element(store), self.buffers[store.buffer].dtype
         loops = [self.axes.loop(name, name) for name in layout.variables]
         bits, roots, calls = ELEMENT[dtype][1], [store.value], list[str]()
         if (turned := self._turned_result(layout)) is not None:

@@ -47,6 +47,8 @@ def check_mapping(program: LoopProgram, device: Device, mapping: Mapping, knobs:
         _refuse("transposition", f"it is not the one of this program, {rules.transposition}", "choose it by knobs")
     if mapping.tuples != rules.tuples:
         _refuse("tuples", f"they are not those of this program, {rules.tuples}", "choose them by knobs")
+    if mapping.joined != rules.joined:
+        _refuse("joined", f"of this program it is {rules.joined}", "choose it by knobs")
     if isinstance(device, Cpu):
         return
     if extra := set(mapping.divisions) - set(rules.divisions):

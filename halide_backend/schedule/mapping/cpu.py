@@ -7,6 +7,7 @@ from halide_backend.program.loop_program import Apply, LoopProgram, Reduction
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.joined import joined
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.materialise import (
     column_values,
@@ -50,4 +51,5 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
 
     roles = ((position, role(position)) for position in range(len(program.values)))
     funcs = tuple((position, found) for position, found in roles if found is not None)
-    return Mapping(funcs, transposition=turned, tuples=tuples(program, device, choices))
+    groups = tuples(program, device, choices)
+    return Mapping(funcs, transposition=turned, tuples=groups, joined=turned is None and joined(program, choices))

@@ -18,10 +18,10 @@ class Mapping:
 
     `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
     use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `transposition` is how a CPU
-    turns transposed operands, if there are any, `tuples` are the positions of reductions that share a Func.
-    `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its
-    quotients (`division.py`), `registers` how many registers a thread may have (`registers.py`), `rule` the name of the
-    rule for CUDA that made the tiling and chooses the steps.
+    turns transposed operands, if there are any, `tuples` are the positions of reductions that share a Func, `joined` is
+    whether all results share one. `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as PTX spells it,
+    `divisions` the forms of its quotients (`division.py`), `registers` how many registers a thread may have
+    (`registers.py`), `rule` the name of the rule for CUDA that made the tiling and chooses the steps.
     """
 
     funcs: tuple[tuple[int, Role], ...] = ()
@@ -32,6 +32,7 @@ class Mapping:
     rule: str = ""
     transposition: Transposition | None = None
     tuples: tuple[tuple[int, ...], ...] = ()
+    joined: bool = False
 
     @property
     def roles(self) -> dict[int, Role]:
@@ -45,6 +46,8 @@ class Mapping:
             found["transposition"] = asdict(self.transposition)
         if self.tuples:
             found["tuples"] = [list(group) for group in self.tuples]
+        if self.joined:
+            found["joined"] = True
         if self.tiling is not None:
             found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
             found["rule"] = self.rule
@@ -68,7 +71,8 @@ class Mapping:
             tuples = tuple(tuple(map(int, group)) for group in document.get("tuples", ()))
             if tiling is None:
                 turned = document.get("transposition")
-                return Mapping(funcs, transposition=Transposition(**turned) if turned else None, tuples=tuples)
+                turning = Transposition(**turned) if turned else None
+                return Mapping(funcs, transposition=turning, tuples=tuples, joined=bool(document.get("joined")))
             return Mapping(
                 funcs, _tiling(tiling), document["loads"], divisions, registers, document["rule"], tuples=tuples
             )

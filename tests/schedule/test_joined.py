@@ -1,0 +1,94 @@
+"""Several results that are elements of one Func, so that rows of computed length have loops in two versions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from halide_backend.build.target import Target
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.errors import IllegalPlan
+from halide_backend.inspection.compiled import compile_for
+from halide_backend.program.index import SizeSymbol
+from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Size, Store, Value
+from halide_backend.schedule.device import device_of
+from halide_backend.schedule.knobs import Choices
+from halide_backend.schedule.mapping.joined import joined
+from halide_backend.schedule.mapping.mapping import Mapping
+
+
+def halves(extent: int | SizeSymbol, *, steps: tuple[int, int] = (1, 1), mutated: bool = False) -> LoopProgram:
+    """The negated first elements of pairs, and the second ones, stored that many elements apart."""
+    axis = Axis("x0", extent, 300)
+    sizes = () if isinstance(extent, int) else (Size(extent.name, extent, hint=300),)
+    values: list[Value] = []
+    for number in (0, 1):
+        load = Load("in_ptr0", 2 * axis.symbol + number)
+        values.append(Value.of("load", "float32", (), load, values))
+        values.append(Value.of("neg", "float32", (len(values) - 1,), None, values))
+    names = ("out_ptr0", "out_ptr1")
+    return LoopProgram(
+        inputs=(Buffer("in_ptr0", "float32", 2 * extent, 0),),
+        outputs=tuple(
+            Buffer(name, "float32", s * extent, k + 1, mutated) for k, (name, s) in enumerate(zip(names, steps))
+        ),
+        values=tuple(values),
+        stores=tuple(
+            Store(name, s * axis.symbol, 2 * k + 1, Nest((axis,))) for k, (name, s) in enumerate(zip(names, steps))
+        ),
+        checks=(),
+        outer=(axis,),
+        sizes=sizes,
+    )
+
+
+def test_results_with_the_same_loops_of_computed_length_are() -> None:
+    length = SizeSymbol("n0", nonnegative=True)
+    assert joined(halves(length), Choices())
+    assert joined(halves(length, steps=(1, 2)), Choices())
+    assert not joined(halves(300), Choices())
+    assert joined(halves(300), Choices({"results.joined": True}))
+    assert not joined(halves(length, mutated=True), Choices({"results.joined": True}))
+    alone = replace(halves(length), stores=halves(length).stores[:1])
+    assert not joined(alone, Choices())
+
+
+def test_a_scatter_is_not() -> None:
+    program = halves(SizeSymbol("n0", nonnegative=True))
+    added = replace(program.stores[1], mode="atomic_add")
+    assert not joined(replace(program, stores=(program.stores[0], added)), Choices({"results.joined": True}))
+
+
+def test_a_plan_says_so_and_no_other_does() -> None:
+    device, program = device_of(Target.host()), halves(SizeSymbol("n0", nonnegative=True))
+    planned = plan_kernel(program, device)
+    assert "hl.Tuple([" in planned.text and "ShiftInwards" in planned.text
+    assert Mapping.from_json(planned.plan.mapping.to_json()) == planned.plan.mapping
+    other = replace(planned.plan, mapping=replace(planned.plan.mapping, joined=False))
+    with pytest.raises(IllegalPlan, match="joined"):
+        plan_kernel(program, device, plan=other)
+
+
+def pooled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True)
+
+
+def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x[..., ::2] * 2, x[..., ::2] > 0, (x[..., ::2] * 3).to(torch.int64)
+
+
+def rows(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.amax(-1), x.sum(-1), x.amin(-1)
+
+
+@pytest.mark.parametrize("function", [pooled, parts, rows], ids=lambda f: f.__name__)
+def test_values_are_eagers_for_sizes_with_and_without_a_whole_vector(function: object) -> None:
+    compiled = compile_for("halide_backend", function, dynamic=True)  # type: ignore[arg-type]
+    for side in (64, 30, 33, 34, 6, 4, 128):
+        x = torch.randn(2, 3, side, side + 2).round()
+        for found, wanted in zip(compiled(x), function(x)):  # type: ignore[operator]
+            torch.testing.assert_close(found, wanted)
+    assert any("hl.Tuple([" in code for code in compiled.codes)
+    assert not compiled.delegated and set(compiled.kernels()) == {"halide_backend"}
