@@ -25,6 +25,7 @@ from halide_backend.build.target import Target
 _SOURCE = re.compile(r'%("[^"]*"|[-\w.$]+) \]')
 _NAME = re.compile(NAME)
 _NUMBERED = re.compile(r"%(\d+)\b")
+_DECLARED = re.compile(r"^declare [^@\n]*@([\w.]+)\(", re.MULTILINE)
 _NUMBERED_LABEL = re.compile(r"^(\d+):", re.MULTILINE)
 
 
@@ -78,6 +79,7 @@ def with_near_gathers(ir: str, target: Target) -> str:
     if "insertelement" not in ir:
         return ir
     declarations: set[str] = set()
+    declared = set(_DECLARED.findall(ir))
     number = 0
 
     def in_function(function: re.Match[str]) -> str:
@@ -115,7 +117,9 @@ def with_near_gathers(ir: str, target: Target) -> str:
         return "\n".join(_without_unused([_from_ends(line, ends) for line in written], parts))
 
     rewritten = FUNCTION.sub(in_function, ir)
-    return "\n".join([rewritten, *sorted(declarations), ""]) if declarations else rewritten
+    # Halide declares what it calls itself, with attributes.
+    missing = sorted(each for each in declarations if not declared.intersection(_DECLARED.findall(each)))
+    return "\n".join([rewritten, *missing, ""]) if missing else rewritten
 
 
 def _is_permuted(gather: Gather, target: Target) -> bool:

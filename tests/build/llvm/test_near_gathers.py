@@ -186,6 +186,15 @@ def test_vectors_with_the_same_distances_are_looked_at_once() -> None:
 
 
 @needs_avx512
+def test_what_is_declared_already_is_not_declared_again() -> None:
+    declaration = "declare i32 @llvm.vector.reduce.smax.v16i32(<16 x i32>) #1"
+    ir = f"{gather('float', 16, 'i32', loaded_indices(16, 'i32'))}\n{declaration}\nattributes #1 = {{ nounwind }}\n"
+    rewritten = with_near_gathers(ir, HOST)
+    llvm.parse_assembly(rewritten).verify()
+    assert rewritten.count("declare i32 @llvm.vector.reduce.smax") == 1
+
+
+@needs_avx512
 def test_nothing_outside_of_the_elements_is_read() -> None:
     # The elements lie at the end of a page behind which there is none, and at the begin of one.
     lanes, page = 16, 4096
