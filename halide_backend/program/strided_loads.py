@@ -82,6 +82,6 @@ def _along(value: Value, load: Load, inner: str, extents: Mapping[str, int]) -> 
 
 
 def _stride(index: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr:
-    """Elements from one point along an axis to the next, but for jumps where one of several lines ends."""
-    lines = (term for term in index.atoms(Mod) if term.args[0] == symbol)
+    """Elements from one point along an axis to the next, but for jumps where one of several long lines ends."""
+    lines = (m for m in index.atoms(Mod) if m.args[0] == symbol and not (m.args[1].is_Integer and m.args[1] < _TILE))
     return index.coeff(symbol) + sum(index.coeff(term) for term in lines)

@@ -206,7 +206,9 @@ class CpuKernel:
         for stage in self.graph.stages:
             for axis, size in stage.contiguous.items():
                 votes[axis] = votes.get(axis, 0) + size
-        return max(votes, key=lambda axis: votes[axis]) if votes else ""
+        # Of axes with as many votes, as an unfolded picture has, the longest: a vector along taps of a filter is short.
+        extents = {loop.axis: loop.extent for stage in self.graph.stages for loop in (*stage.loops, *stage.updates)}
+        return max(votes, key=lambda axis: (votes[axis], extents[axis])) if votes else ""
 
     @cached_property
     def short_rows(self) -> bool:
