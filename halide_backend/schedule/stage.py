@@ -81,7 +81,7 @@ class Stage:
     that the memory accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in
     all, `runs` those where steps along a second axis are as long as all of a first one, by both, `cases` whether a load
     has an index that needs no clamp, or is another one, at some steps of loops, `gathered` the axes along which a load
-    is contiguous whose index is data.
+    is contiguous whose index is data, `values` how many an output is a Tuple of.
     """
 
     name: str
@@ -103,6 +103,7 @@ class Stage:
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
     cases: bool = False
     gathered: tuple[str, ...] = ()
+    values: int = 1
 
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""

@@ -71,6 +71,16 @@ def test_a_plan_says_so_and_no_other_does() -> None:
         plan_kernel(program, device, plan=other)
 
 
+def test_long_formulas_of_several_results_leave_each_one_register_for_a_value() -> None:
+    program, device = halves(SizeSymbol("n0", nonnegative=True)), device_of(Target.named("avx512"))
+    loads = [value for value in program.values if value.operation == "load"]
+    values = [loads[0], Value.of("sin", "float32", (0,), None, loads), loads[1]]
+    values.append(Value.of("cos", "float32", (2,), None, values))
+    planned = plan_kernel(replace(program, values=tuple(values)), device)
+    assert planned.plan.mapping.joined
+    assert {c.key: c.setting for c in planned.plan.choices}["vectors.bytes"] == device.vector_bytes
+
+
 def pooled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return torch.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True)
 

@@ -170,6 +170,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             [store.value for store in stores],
             bits=max(ELEMENT[self.buffers[store.buffer].dtype][1] for store in stores),
             replaces=any(replaces_operand(store, self.program) for store in stores),
+            values=len(stores),
         )
         for store in stores:
             self._count_store(self.layouts[store.buffer])

@@ -112,8 +112,10 @@ class CpuKernel:
 
     @cached_property
     def _work_of_long_chains(self) -> int:
-        """The operations of a point of the one output if nothing but computing takes time, and it is long, else 0."""
+        """The operations of a point of the one result if nothing but computing takes time, and it is long, else 0."""
         if self.reduces or self.transposition is not None or len(self.outputs) != 1 or not self.outputs[0].loops:
+            return 0
+        if self.outputs[0].values > 1:
             return 0
         if self.device.vector_registers < MANY_REGISTERS or any(
             each.gathers or each.cases for each in self.graph.stages
