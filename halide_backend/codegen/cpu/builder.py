@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar
 
 import sympy
@@ -46,9 +47,21 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     @property
     def clamped(self) -> tuple[str, ...]:
         turned = self.transposition
-        if turned is None or turned.reduced != "rows" or is_multiple(self.axes.extents[turned.across], turned.side):
+        if turned is None:
+            return tuple(sorted(self._columns_of_functions))
+        if turned.reduced != "rows" or is_multiple(self.axes.extents[turned.across], turned.side):
             return ()
         return (turned.across,)
+
+    @cached_property
+    def _columns_of_functions(self) -> frozenset[str]:
+        """The innermost axes of values that are read at other rows, if they are of computed length: such rows are
+        stored, and whole vectors of them, without a guard in the last one."""
+        values = self.program.values
+        applied = [(value, value.attribute) for value in values if isinstance(value.attribute, Apply)]
+        moved = {axis for _, application in applied for axis, _ in application.at}
+        columns = {name for value, _ in applied for name in inner_first(values[value.operands[0]].axes)[:1]}
+        return frozenset(axis for axis in columns - moved if not isinstance(self.axes.extents[axis], int))
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -90,10 +103,11 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         return 32 if dtype in NARROW_FLOATS else ELEMENT[dtype][1]
 
     def _in_rows(self, text: str) -> str:
-        """The text of a load, which reads the last row where tiles of rows reach beyond it."""
+        """The text of a load, which reads what lies at the end of an axis where tiles or vectors reach beyond it."""
         for axis in self.clamped:
             last = index_text(expanded(sympy.sympify(self.axes.extents[axis]) - 1))
-            text = re.sub(rf"\b{axis}\b", f"hl.min({axis}, {last})", text)
+            place = axis if self.transposition else f"hl.likely({axis})"
+            text = re.sub(rf"\b{axis}\b", f"hl.min({place}, {last})", text)
         return text
 
     def _transposed(self, position: int, value: Value, load: Load) -> str:

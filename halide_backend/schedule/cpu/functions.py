@@ -38,7 +38,9 @@ def function(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     rest = [loop for loop in stage.loops if loop is not column]
     if column is not None:
         lanes = kernel.lanes(stage.bits)
-        vector = vectors(stage.name, column.name, column.extent, lanes)
+        # Beyond the end of a row its last element is computed once more, where loads read no further.
+        tail = "RoundUp" if column.axis in kernel.graph.clamped else Split.tail
+        vector = vectors(stage.name, column.name, column.extent, lanes, tail=tail)
         why = "places to gather from, and weights, in registers"
         count = min(kernel.choices.number(VECTORS, _VECTORS, why, at=stage.name), -(-column.extent // lanes))
         inner, outer = vector.loops

@@ -88,6 +88,8 @@ class Directives(Reader):
     def _round_up(self, each: step.Split, nest: Nest, old: NestLoop) -> None:
         if nest.stage.role not in _PLAIN or nest.update is not None or old.reduces:
             refuse(self.number, each, "what the user sees, or an update, would be computed beyond its end")
+        if old.axes <= set(self.nests.clamped) and not old.part:
+            return
         if old.part or not old.fixed or old.extent % each.factor or self.nests.has_more(each.func):
             cure = "RoundUp is for whole loops whose number of steps the factor divides"
             refuse(self.number, each, "what the Func reads beyond its end may be outside of memory", cure)
