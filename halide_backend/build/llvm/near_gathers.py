@@ -70,7 +70,7 @@ class _Order(NamedTuple):
         """The names of what can be loaded, and elements of a piece: two halves of a vector, two whole ones, or two
         quarters."""
         two, quarter = _PERMUTATIONS[self.bits, self.lanes].two, self.lanes // 4
-        quarters = [("quarter", quarter)] if quarter >= _FEWEST else []
+        quarters = [("quarter", quarter)] if quarter > 1 else []
         return [("half", self.lanes // 2), *([("whole", self.lanes)] if two else []), *quarters]
 
 
@@ -205,6 +205,8 @@ def _between(order: _Order) -> list[str]:
         f"  {n}.outside = icmp ugt {indices} {n}.from, {n}.spans",
         f"  {n}.bits = bitcast <{lanes} x i1> {n}.outside to i{lanes}",
         f"  {n}.between = icmp eq i{lanes} {n}.bits, 0",
+        f"  {n}.rises = icmp sge {index} {n}.span, 0",
+        f"  {n}.known = and i1 {n}.between, {n}.rises",
     ]
     for form, piece in order.forms:
         f = f"{n}.{form}"
@@ -241,7 +243,10 @@ def _found(gather: Gather, name: str, order: _Order) -> list[str]:
     falling = order._replace(name=f"{name}.any", shared=False, rising=False)
     for attempt in (order, falling):
         prefix = name if attempt is order else falling.name
-        lines += [] if attempt is order else _between(falling)
+        if attempt is falling:
+            # Between the first and the last element, but too far from each other, they are no nearer in another order.
+            condition = f"i1 %{order.name}.known, label {n}.far, label %{falling.name}"
+            lines += [f"  br {condition}", "", f"{falling.name}:", *_between(falling)]
         first = f"%{attempt.name}.begin"
         for number, (operator, one) in enumerate(gather.shifts):
             lines.append(f"  %{prefix}.shift{number} = {operator} {gather.index_type} {first}, {one}")
@@ -259,9 +264,12 @@ def _found(gather: Gather, name: str, order: _Order) -> list[str]:
                 f"{block}.else:",
             ]
             sources.append(f"[ %{block}.value, %{block} ]")
-    sources.append(f"[ {n}.v{last}, %{block}.else ]")
+    sources.append(f"[ {n}.v{last}, {n}.far ]")
     return [
         *lines,
+        f"  br label {n}.far",
+        "",
+        f"{name}.far:",
         *_one_by_one(gather, name),
         f"  br label {n}.rest",
         "",

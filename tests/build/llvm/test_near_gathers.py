@@ -110,7 +110,7 @@ def test_elements_are_the_same_near_and_far(type_: str, lanes: int, index: str) 
 
 
 @needs_avx512
-@pytest.mark.parametrize(("type_", "lanes"), [("float", 16), ("i16", 16), ("i16", 32)])
+@pytest.mark.parametrize(("type_", "lanes"), [("float", 8), ("float", 16), ("i16", 16), ("i16", 32)])
 def test_elements_in_any_order_are_permuted(type_: str, lanes: int) -> None:
     """Those of a reflected row fall and rise, those of one that is enlarged three times are a third of a vector."""
     steps, memory = np.arange(lanes), np.arange(40 * lanes).astype(NUMPY[type_])
