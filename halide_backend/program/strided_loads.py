@@ -15,6 +15,9 @@ from halide_backend.program.store_layout import OutputLayout, output_layout
 #: Below this extent a strided load stays in one cache line or two; copying it into a tile would not pay.
 _TILE = 8
 
+#: Elements of a line below which what is adjacent is no line: two or three pixels side by side.
+_LINE = 4
+
 
 def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> dict[int, str]:
     """Loads that run along another axis of memory than the store they feed, one of those in `layouts`: the transposed
@@ -83,5 +86,5 @@ def _along(value: Value, load: Load, inner: str, extents: Mapping[str, int]) -> 
 
 def _stride(index: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr:
     """Elements from one point along an axis to the next, but for jumps where one of several long lines ends."""
-    lines = (m for m in index.atoms(Mod) if m.args[0] == symbol and not (m.args[1].is_Integer and m.args[1] < _TILE))
+    lines = (m for m in index.atoms(Mod) if m.args[0] == symbol and not (m.args[1].is_Integer and m.args[1] < _LINE))
     return index.coeff(symbol) + sum(index.coeff(term) for term in lines)
