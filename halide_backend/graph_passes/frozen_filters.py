@@ -133,6 +133,8 @@ def _first(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -
     picture = ExternKernel.realize_input(x)
     picture.freeze_layout()
     of_batch, of_channel, of_row, of_column = map(int, picture.get_stride())
+    if batch * of_batch + channels * of_channel + height * of_row + width * of_column >= _TOO_FAR:
+        return None
     work = FirstConvolution(
         batch=batch,
         channels=channels,

@@ -240,6 +240,19 @@ def test_more_channels_are_the_librarys() -> None:
     check(First(5, 32), picture(5), kernels=0, layers=1)
 
 
+def test_indices_that_are_no_int32_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a picture that has few elements itself, but lies in a large tensor."""
+    from halide_backend.graph_passes import frozen_filters
+
+    x = picture(3)
+    monkeypatch.setattr(frozen_filters, "_TOO_FAR", 20_000)
+    torch.manual_seed(1)
+    model = First(3, 16, before=lambda x: x[..., ::4], kernel_size=1)
+    check(model, x, kernels=1)
+    monkeypatch.setattr(frozen_filters, "_TOO_FAR", 3_000)
+    check(model, x, kernels=0, layers=1)
+
+
 class Padded(Filter):
     """The picture is padded before the filter, more on one side."""
 
