@@ -13,6 +13,7 @@ from torch import Tensor
 import halide_backend
 from halide_backend import pipeline
 from halide_backend.codegen.cpu import builder
+from halide_backend.schedule.mapping import cpu
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import BoundStorage, Split
 
@@ -95,6 +96,39 @@ def test_no_operand_is_overwritten_and_read_again(
     assert bool(shifted(plans)) is not known
 
 
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several outputs are Funcs of their own, as those of unlike axes are."""
+    monkeypatch.setattr(cpu, "joined", lambda program, choices: False)
+
+
+def test_outputs_of_one_func_begin_earlier(plans: list[Plan]) -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x[..., ::2] * x[..., 1::2], x[..., ::2] - x[..., 1::2]
+
+    compiled = torch.compile(both, dynamic=True)
+    for width in WIDTHS:
+        x = torch.randn(3, 7, width)
+        for found, expected in zip(compiled(x), both(x)):
+            torch.testing.assert_close(found, expected)
+    assert shifted(plans)
+
+
+def test_outputs_of_one_func_overwrite_no_operand() -> None:
+    """Nothing else needs the product, and Inductor would store one of the results in its place."""
+
+    def function(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        product = a @ b
+        return product.exp().erf().exp().erf() + c, product.sin().exp() - c
+
+    compiled = torch.compile(function, dynamic=True)
+    for width in WIDTHS:
+        a, b, c = torch.randn(21, 5), torch.randn(5, width), torch.randn(21, 1)
+        for found, expected in zip(compiled(a, b, c), function(a, b, c)):
+            torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.usefixtures("apart")
 def test_outputs_that_are_computed_together_share_guarded_loops(plans: list[Plan]) -> None:
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
         return x[..., ::2] * x[..., 1::2], x[..., ::2] - x[..., 1::2]
@@ -125,6 +159,7 @@ def test_columns_of_all_widths(plans: list[Plan], function: Callable[[Tensor], T
     assert "out_ptr0" in shifted(plans)
 
 
+@pytest.mark.usefixtures("apart")
 def test_accumulators_of_outputs_together_are_on_the_stack(plans: list[Plan]) -> None:
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
         return x.sum(1), x.exp().amax(1)
