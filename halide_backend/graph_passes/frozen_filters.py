@@ -2,6 +2,7 @@
 depthwise filters, and those of pictures with few channels (docs/design/products.md).
 
 A swish that oneDNN would compute with the layer before a depthwise filter is computed by the filter's kernel as well.
+Halide is imported when there is such a convolution: what only rewrites graphs does without it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from halide_backend.codegen.cpu import depthwise_text, first_convolution_text
 from halide_backend.device_type import CPU
 from halide_backend.graph_passes.filter_call import FilterCall
 from halide_backend.graph_passes.frozen_convolutions import MOST_CHANNELS, zeros_for_padding
 from halide_backend.graph_passes.partition_call import PartitionCall
-from halide_backend.kernel_library.activations import ACTIVATIONS
-from halide_backend.kernel_library.depthwise import Depthwise
-from halide_backend.kernel_library.first_convolution import FirstConvolution
 
 #: Weights of a channel, and of a row of filters in all channels, up to which there is a kernel: it has an instruction
 #: for each of them and each column of a tile.
@@ -55,6 +52,8 @@ def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None
     """
     from torch._inductor.virtualized import V
     from torch.utils._mode_utils import no_dispatch
+
+    from halide_backend.kernel_library.activations import ACTIVATIONS
 
     *geometry, after = rest
     if x.get_dtype() != torch.float32 or len(x.get_size()) != 4 or after not in ACTIVATIONS:
@@ -94,6 +93,9 @@ def _depthwise(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: st
     from torch._inductor.ir import ExternKernel
     from torch.utils._mode_utils import no_dispatch
 
+    from halide_backend.codegen.cpu.depthwise_text import depthwise_text, tiles
+    from halide_backend.kernel_library.depthwise import Depthwise
+
     batch, channels, height, width = map(int, x.get_size())
     down, across = found.weights.shape[2:]
     if found.weights.shape[1] != 1 or down * across > _MOST_WEIGHTS:
@@ -116,7 +118,7 @@ def _depthwise(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: st
     picture = ExternKernel.require_stride_order(ExternKernel.realize_input(x), [3, 0, 2, 1])
     if _takes_swish(picture):
         work = dataclasses.replace(work, before=_SWISH)
-    text = depthwise_text.depthwise_text(work, depthwise_text.tiles(work, _lanes(), torch.get_num_threads()))
+    text = depthwise_text(work, tiles(work, _lanes(), torch.get_num_threads()))
     with no_dispatch():
         taps = found.weights[:, 0].permute(1, 2, 0).contiguous()
     return _call("halide_depthwise", text, picture, (taps, offsets), work.out_dims, packed)
@@ -125,6 +127,9 @@ def _depthwise(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: st
 def _first(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -> Any:
     from torch._inductor.ir import ExternKernel
     from torch.utils._mode_utils import no_dispatch
+
+    from halide_backend.codegen.cpu.first_convolution_text import first_convolution_text, tiles
+    from halide_backend.kernel_library.first_convolution import FirstConvolution
 
     batch, channels, height, width = map(int, x.get_size())
     down, across = found.weights.shape[2:]
@@ -151,9 +156,7 @@ def _first(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -
         left=found.left,
         after=after,
     )
-    text = first_convolution_text.first_convolution_text(
-        work, first_convolution_text.tiles(work, _lanes(), torch.get_num_threads())
-    )
+    text = first_convolution_text(work, tiles(work, _lanes(), torch.get_num_threads()))
     with no_dispatch():
         taps = found.weights.permute(2, 3, 1, 0).contiguous()
     return _call("halide_convolution", text, picture, (taps, offsets), work.out_dims, packed)

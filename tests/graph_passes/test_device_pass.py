@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,3 +117,9 @@ def test_keys_change_with_the_choice_of_libraries(monkeypatch: pytest.MonkeyPatc
         seen.append(passes.uuid())
         assert len(set(seen)) == 3
         assert passes.uuid() == seen[-1]
+
+
+def test_rewriting_graphs_imports_no_halide() -> None:
+    """A process that loads kernels which are stored needs no compiler."""
+    program = "import sys, halide_backend.graph_passes.device_pass; sys.exit('halide' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
