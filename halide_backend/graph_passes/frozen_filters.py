@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from halide_backend.device_type import CPU
 from halide_backend.graph_passes.filter_call import FilterCall
 from halide_backend.graph_passes.frozen_convolutions import MOST_CHANNELS, zeros_for_padding
 from halide_backend.graph_passes.partition_call import PartitionCall
+from halide_backend.kernel_library.window import Window
 
 #: Weights of a channel, and of a row of filters in all channels, up to which there is a kernel: it has an instruction
 #: for each of them and each column of a tile.
@@ -29,19 +29,6 @@ _TOO_FAR = 2**31
 
 #: By oneDNN's name.
 _SWISH = "swish"
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """What both kinds of filters have in common; `weights` are (filters, channels, down, across)."""
-
-    weights: Tensor
-    stride: tuple[int, int]
-    above: int
-    left: int
-    rows: int
-    columns: int
-    groups: int
 
 
 def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None, *rest: Any) -> Any:
@@ -59,37 +46,40 @@ def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None
     if x.get_dtype() != torch.float32 or len(x.get_size()) != 4 or after not in ACTIVATIONS:
         return None
     with no_dispatch():
-        found = _geometry(x, weights, zeros_for_padding(V.graph.constants[packed.get_name()]), *geometry)
+        zeros = zeros_for_padding(V.graph.constants[packed.get_name()])
+        window, taps = _window(x, weights, zeros, *geometry[:2])
         offsets = torch.zeros(len(weights)) if offsets is None else offsets
     batch, channels, height, width = map(int, x.get_size())
-    elements = batch * max(channels * height * width, len(weights) * found.rows * found.columns)
-    if set(geometry[2]) != {1} or elements >= _TOO_FAR or len(weights) < _lanes():
+    elements = batch * max(channels * height * width, len(weights) * window.rows * window.columns)
+    *_, dilation, groups = geometry
+    if set(dilation) != {1} or elements >= _TOO_FAR or len(weights) < _lanes():
         return None
-    if found.groups == len(weights) == channels:
-        return _depthwise(x, packed, found, offsets, after)
-    return _first(x, packed, found, offsets, after) if found.groups == 1 else None
+    if groups == len(weights) == channels:
+        return _depthwise(x, packed, window, taps, offsets, after)
+    return _first(x, packed, window, taps, offsets, after) if groups == 1 else None
 
 
-def _geometry(
-    x: Any, weights: Tensor, zeros: Sequence[int], padding: Any, stride: Any, dilation: Any, groups: int
-) -> _Geometry:
-    """`zeros` are columns on the left and on the right of the weights, and rows above and below, for padding alone."""
+def _window(x: Any, weights: Tensor, zeros: Sequence[int], padding: Any, stride: Any) -> tuple[Window, Tensor]:
+    """The window of `weights`, (filters, channels, down, across), and those of them that are not for padding alone:
+    `zeros` are columns on their left and on their right, and rows above and below, that are."""
     (above, left), (down, across) = ([*pair] * (2 // len(pair)) for pair in (padding, stride))
     _, _, height, width = map(int, x.get_size())
     rows, columns = weights.shape[2:]
     before_column, behind_column, before_row, behind_row = zeros
-    return _Geometry(
-        weights[:, :, before_row : rows - behind_row, before_column : columns - behind_column],
-        (down, across),
-        above - before_row,
-        left - before_column,
-        (height + 2 * above - rows) // down + 1,
-        (width + 2 * left - columns) // across + 1,
-        groups,
+    taps = weights[:, :, before_row : rows - behind_row, before_column : columns - behind_column]
+    window = Window(
+        rows=(height + 2 * above - rows) // down + 1,
+        columns=(width + 2 * left - columns) // across + 1,
+        down=taps.shape[2],
+        across=taps.shape[3],
+        stride=(down, across),
+        above=above - before_row,
+        left=left - before_column,
     )
+    return window, taps
 
 
-def _depthwise(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -> Any:
+def _depthwise(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor, after: str) -> Any:
     from torch._inductor.ir import ExternKernel
     from torch.utils._mode_utils import no_dispatch
 
@@ -97,21 +87,14 @@ def _depthwise(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: st
     from halide_backend.kernel_library.depthwise import Depthwise
 
     batch, channels, height, width = map(int, x.get_size())
-    down, across = found.weights.shape[2:]
-    if found.weights.shape[1] != 1 or down * across > _MOST_WEIGHTS:
+    if weights.shape[1] != 1 or window.down * window.across > _MOST_WEIGHTS:
         return None
     work = Depthwise(
         batch=batch,
         channels=channels,
         height=height,
         width=width,
-        rows=found.rows,
-        columns=found.columns,
-        down=down,
-        across=across,
-        stride=found.stride,
-        above=found.above,
-        left=found.left,
+        window=window,
         before="none",
         after=after,
     )
@@ -120,11 +103,11 @@ def _depthwise(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: st
         work = dataclasses.replace(work, before=_SWISH)
     text = depthwise_text(work, tiles(work, _lanes(), torch.get_num_threads()))
     with no_dispatch():
-        taps = found.weights[:, 0].permute(1, 2, 0).contiguous()
+        taps = weights[:, 0].permute(1, 2, 0).contiguous()
     return _call("halide_depthwise", text, picture, (taps, offsets), work.out_dims, packed)
 
 
-def _first(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -> Any:
+def _first(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor, after: str) -> Any:
     from torch._inductor.ir import ExternKernel
     from torch.utils._mode_utils import no_dispatch
 
@@ -132,8 +115,7 @@ def _first(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -
     from halide_backend.kernel_library.first_convolution import FirstConvolution
 
     batch, channels, height, width = map(int, x.get_size())
-    down, across = found.weights.shape[2:]
-    if channels > MOST_CHANNELS or channels * across > _MOST_OF_A_ROW:
+    if channels > MOST_CHANNELS or channels * window.across > _MOST_OF_A_ROW:
         return None
     picture = ExternKernel.realize_input(x)
     picture.freeze_layout()
@@ -146,19 +128,13 @@ def _first(x: Any, packed: Any, found: _Geometry, offsets: Tensor, after: str) -
         height=height,
         width=width,
         strides=(of_batch, of_channel, of_row, of_column),
-        filters=len(found.weights),
-        rows=found.rows,
-        columns=found.columns,
-        down=down,
-        across=across,
-        stride=found.stride,
-        above=found.above,
-        left=found.left,
+        filters=len(weights),
+        window=window,
         after=after,
     )
     text = first_convolution_text(work, tiles(work, _lanes(), torch.get_num_threads()))
     with no_dispatch():
-        taps = found.weights.permute(2, 3, 1, 0).contiguous()
+        taps = weights.permute(2, 3, 1, 0).contiguous()
     return _call("halide_convolution", text, picture, (taps, offsets), work.out_dims, packed)
 
 

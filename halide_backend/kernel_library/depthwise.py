@@ -10,6 +10,7 @@ import halide as hl
 from halide_backend.kernel_library import memory
 from halide_backend.kernel_library.activations import ACTIVATIONS
 from halide_backend.kernel_library.arguments import Input
+from halide_backend.kernel_library.window import Window
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,6 @@ class Depthwise:
 
     Attributes:
         batch, channels, height, width: of the pictures.
-        rows, columns: of the result. down, across: size of the filter. stride: (down, across).
-        above, left: rows and columns of zeros before the picture's; behind it there are as many as are read.
         before, after: activations, names of `ACTIVATIONS`.
     """
 
@@ -27,21 +26,16 @@ class Depthwise:
     channels: int
     height: int
     width: int
-    rows: int
-    columns: int
-    down: int
-    across: int
-    stride: tuple[int, int]
-    above: int
-    left: int
+    window: Window
     before: str
     after: str
 
     @property
     def out_dims(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of the result, innermost first."""
-        row = self.columns * self.channels
-        return ((self.channels, 1), (self.columns, self.channels), (self.rows, row), (self.batch, row * self.rows))
+        rows, columns, together = self.window.rows, self.window.columns, self.channels
+        row = columns * together
+        return ((together, 1), (columns, together), (rows, row), (self.batch, row * rows))
 
 
 @dataclass(frozen=True)
@@ -67,14 +61,14 @@ def filter_channels(
     result needs them first, into memory of as many rows as the filter has, rounded up to a power of two.
     """
     inputs = [memory.source(each) for each in arguments]
-    picture, weights, offsets = inputs
+    (picture, weights, offsets), window = inputs, work.window
     c, x, y, n = (hl.Var(name) for name in ("c", "x", "y", "n"))
 
     def pixel(row: hl.Expr, column: hl.Expr) -> hl.Expr:
         return picture[((n * work.height + row) * work.width + column) * work.channels + c]
 
-    tap, sums = hl.RDom([(0, work.across), (0, work.down)], "tap"), hl.Func("sums")
-    row, column = y * work.stride[0] + tap.y - work.above, x * work.stride[1] + tap.x - work.left
+    tap, sums = hl.RDom([(0, window.across), (0, window.down)], "tap"), hl.Func("sums")
+    row, column = y * window.stride[0] + tap.y - window.above, x * window.stride[1] + tap.x - window.left
     tap.where((row >= 0) & (row < work.height))
     row = hl.clamp(row, 0, work.height - 1)
     activated, domains = _activated(work, pixel, (c, x, y, n))
@@ -82,9 +76,9 @@ def filter_channels(
         inside = hl.likely(column >= 0) & hl.likely(column < work.width)
         read = hl.select(inside, pixel(row, hl.clamp(column, 0, work.width - 1)), hl.f32(0))
     else:
-        read = activated[c, column + work.left, row, n]
+        read = activated[c, column + window.left, row, n]
     sums[c, x, y, n] = offsets[c]
-    sums[c, x, y, n] += read * weights[(tap.y * work.across + tap.x) * work.channels + c]
+    sums[c, x, y, n] += read * weights[(tap.y * window.across + tap.x) * work.channels + c]
 
     out = hl.Func("out")
     out[c, x, y, n] = ACTIVATIONS[work.after](sums[c, x, y, n])
@@ -98,7 +92,7 @@ def filter_channels(
     sums.compute_at(out, tile).vectorize(c).unroll(x)
     sums.update(0).reorder(c, x, tap.x, tap.y).vectorize(c).unroll(x).unroll(tap.x).unroll(tap.y)
     if work.before != "none":
-        rows = 1 << (work.down - 1).bit_length()
+        rows = 1 << (window.down - 1).bit_length()
         activated.compute_at(out, y).store_at(out, block).fold_storage(y, rows)
         for number, domain in enumerate(domains):
             stage = activated.update(number).split(c, vector, c, tiles.lanes, hl.TailStrategy.Predicate)
@@ -110,14 +104,14 @@ def _activated(
     work: Depthwise, pixel: Callable[[hl.Expr, hl.Expr], hl.Expr], variables: tuple[hl.Var, ...]
 ) -> tuple[hl.Func, list[hl.RDom]]:
     """The picture's rows after the activation, with zeros on the left and the right, and what its updates go over."""
-    c, x, y, n = variables
-    behind = (work.columns - 1) * work.stride[1] + work.across - work.left - work.width
+    (c, x, y, n), window = variables, work.window
+    behind = (window.columns - 1) * window.stride[1] + window.across - window.left - work.width
     activated = hl.Func("activated")
     activated[c, x, y, n] = hl.undef(hl.Float(32))
     columns = hl.RDom([(0, work.width)], "columns")
-    activated[c, columns + work.left, y, n] = ACTIVATIONS[work.before](pixel(y, columns.x))
+    activated[c, columns + window.left, y, n] = ACTIVATIONS[work.before](pixel(y, columns.x))
     domains = [columns]
-    for name, first, extent in (("left", 0, work.left), ("right", work.left + work.width, behind)):
+    for name, first, extent in (("left", 0, window.left), ("right", window.left + work.width, behind)):
         if extent > 0:
             domains.append(hl.RDom([(0, extent)], name))
             activated[c, domains[-1] + first, y, n] = hl.f32(0)

@@ -9,6 +9,7 @@ import halide as hl
 from halide_backend.kernel_library import memory
 from halide_backend.kernel_library.activations import ACTIVATIONS
 from halide_backend.kernel_library.arguments import Input
+from halide_backend.kernel_library.window import Window
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,7 @@ class FirstConvolution:
 
     Attributes:
         batch, channels, height, width: of the pictures. strides: theirs in elements, in that order.
-        filters, rows, columns: of the result. down, across: size of a filter. stride: (down, across).
-        above, left: rows and columns of zeros before the picture's; behind it there are as many as are read.
+        filters: their number.
         after: the activation, a name of `ACTIVATIONS`.
     """
 
@@ -28,20 +28,15 @@ class FirstConvolution:
     width: int
     strides: tuple[int, int, int, int]
     filters: int
-    rows: int
-    columns: int
-    down: int
-    across: int
-    stride: tuple[int, int]
-    above: int
-    left: int
+    window: Window
     after: str
 
     @property
     def out_dims(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of the result, innermost first: a pixel's filters lie together."""
-        row = self.columns * self.filters
-        return ((self.filters, 1), (self.columns, self.filters), (self.rows, row), (self.batch, row * self.rows))
+        rows, columns, together = self.window.rows, self.window.columns, self.filters
+        row = columns * together
+        return ((together, 1), (columns, together), (rows, row), (self.batch, row * rows))
 
 
 @dataclass(frozen=True)
@@ -66,17 +61,17 @@ def convolve(
     output. Each element of a picture is multiplied by vectors of filters, and read where it lies: the layout of the
     pictures does not matter."""
     inputs = [memory.source(each) for each in arguments]
-    picture, weights, offsets = inputs
+    (picture, weights, offsets), window = inputs, work.window
     f, x, y, n = (hl.Var(name) for name in ("f", "x", "y", "n"))
 
-    tap, sums = hl.RDom([(0, work.channels), (0, work.across), (0, work.down)], "tap"), hl.Func("sums")
-    row, column = y * work.stride[0] + tap.z - work.above, x * work.stride[1] + tap.y - work.left
+    tap, sums = hl.RDom([(0, work.channels), (0, window.across), (0, window.down)], "tap"), hl.Func("sums")
+    row, column = y * window.stride[0] + tap.z - window.above, x * window.stride[1] + tap.y - window.left
     tap.where((row >= 0) & (row < work.height))
     inside = hl.likely(column >= 0) & hl.likely(column < work.width)
     row, column = hl.clamp(row, 0, work.height - 1), hl.clamp(column, 0, work.width - 1)
     place = sum(at * stride for at, stride in zip((n, tap.x, row, column), work.strides))
     sums[f, x, y, n] = offsets[f]
-    weight = weights[((tap.z * work.across + tap.y) * work.channels + tap.x) * work.filters + f]
+    weight = weights[((tap.z * window.across + tap.y) * work.channels + tap.x) * work.filters + f]
     sums[f, x, y, n] += hl.select(inside, picture[place], hl.f32(0)) * weight
 
     out = hl.Func("out")

@@ -12,6 +12,7 @@ _TEMPLATE = """\
 from halide_backend.kernel_library.arguments import Input, Output
 from halide_backend.codegen.cpu.blocks_of_rows import rows_of_a_block
 from halide_backend.kernel_library.depthwise import Depthwise, Tiles, filter_channels
+from halide_backend.kernel_library.window import Window
 
 WORK = {work!r}
 TILES = {tiles!r}
@@ -31,11 +32,11 @@ def pipeline():
 
 def tiles(work: Depthwise, lanes: int, threads: int) -> Tiles:
     """How the result is tiled for vectors of `lanes` channels and as many threads."""
-    return Tiles(lanes, min(_COLUMNS, work.columns), rows_of_a_block(work.rows, work.batch, threads))
+    return Tiles(lanes, min(_COLUMNS, work.window.columns), rows_of_a_block(work.window.rows, work.batch, threads))
 
 
 def depthwise_text(work: Depthwise, tiles: Tiles) -> str:
     """The text for a picture, weights by row, column and channel, and a number for each channel to begin with."""
     picture = work.batch * work.channels * work.height * work.width
-    weights = work.down * work.across * work.channels
+    weights = work.window.down * work.window.across * work.channels
     return _TEMPLATE.format(work=work, tiles=tiles, picture=picture, weights=weights, channels=work.channels)

@@ -14,6 +14,7 @@ _FEWER_COLUMNS = {1: 8, 2: 4}
 _TEMPLATE = """\
 from halide_backend.kernel_library.arguments import Input, Output
 from halide_backend.kernel_library.first_convolution import FirstConvolution, Tiles, convolve
+from halide_backend.kernel_library.window import Window
 
 WORK = {work!r}
 TILES = {tiles!r}
@@ -35,13 +36,13 @@ def tiles(work: FirstConvolution, lanes: int, threads: int) -> Tiles:
     """How the result is tiled for vectors of `lanes` filters and as many threads."""
     columns = _COLUMNS if lanes == 16 else _FEWER_COLUMNS
     vectors = next((each for each in reversed(columns) if work.filters % (each * lanes) == 0), 1)
-    rows = rows_of_a_block(work.rows, work.batch, threads)
-    return Tiles(lanes, vectors, min(columns[vectors], work.columns), rows)
+    rows = rows_of_a_block(work.window.rows, work.batch, threads)
+    return Tiles(lanes, vectors, min(columns[vectors], work.window.columns), rows)
 
 
 def first_convolution_text(work: FirstConvolution, tiles: Tiles) -> str:
     """The text for pictures, weights by row, column, channel and filter, and a number for each filter."""
     sizes: Sequence[int] = (work.batch, work.channels, work.height, work.width)
     picture = 1 + sum((size - 1) * stride for size, stride in zip(sizes, work.strides))
-    weights = work.down * work.across * work.channels * work.filters
+    weights = work.window.down * work.window.across * work.channels * work.filters
     return _TEMPLATE.format(work=work, tiles=tiles, picture=picture, weights=weights, filters=work.filters)
