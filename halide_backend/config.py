@@ -37,5 +37,6 @@ kept_memory_mb: int = declare("kept_memory_mb")
 product_library: str = declare("product_library")
 attention: str = declare("attention")
 bfloat16_products: str = declare("bfloat16_products")
+winograd: bool = declare("winograd")
 
 install(__name__)

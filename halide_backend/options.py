@@ -221,6 +221,12 @@ OPTIONS = (
         "rule for the processor says that it is faster; results are rounded to bfloat16 in any case.",
         choices=("auto", "bfloat16", "float32"),
     ),
+    Option(
+        "winograd",
+        True,
+        "Whether filters of 3 x 3 in frozen graphs of float32 are computed by Winograd's algorithm on a CPU. Results "
+        "are as exact relative to the largest of 4 x 4 elements of a picture, of which an infinity makes 2 x 2 NaN.",
+    ),
 )
 
 

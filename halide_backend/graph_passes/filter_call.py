@@ -12,7 +12,8 @@ from halide_backend.graph_passes.unread_constants import leave_out_unread
 
 
 class FilterCall(ExternKernelOut):
-    """The kernel of `text`, named by its `kind`, for `operands`: pictures, weights, and a number for each channel.
+    """The kernel of `text`, named by its `kind`, for `operands`: pictures, weights, a number for each channel of the
+    result, and what is added to it, if anything.
 
     `dims` are (extent, stride) pairs of the result, innermost, the channels, first. A constant that held the weights,
     `replaced`, is not needed.

@@ -1,5 +1,6 @@
 """Convolutions of frozen graphs whose weights Inductor packed for oneDNN, and which kernels of this backend compute:
-depthwise filters, and those of pictures with few channels (docs/design/products.md).
+depthwise filters, those of pictures with few channels, and those of 3 x 3 over many channels
+(docs/design/products.md).
 
 A swish that oneDNN would compute with the layer before a depthwise filter is computed by the filter's kernel as well.
 Halide is imported when there is such a convolution: what only rewrites graphs does without it.
@@ -27,15 +28,18 @@ _MOST_WEIGHTS, _MOST_OF_A_ROW = 81, 32
 #: Elements from which an index is no int32, which is what the kernels compute.
 _TOO_FAR = 2**31
 
+#: What the rows and the columns of a filter of 3 x 3 are multiplied by (kernel_library/winograd.py).
+_OF_FILTER = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
+
 #: By oneDNN's name.
 _SWISH = "swish"
 
 
-def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None, *rest: Any) -> Any:
+def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None, *rest: Any, added: Any = None) -> Any:
     """The call of a kernel for filters of `x`, or None if there is no kernel for them.
 
     `weights` are what the constant `packed` holds; `rest` is padding, stride, dilation, groups and the activation, as
-    oneDNN's operator has them.
+    oneDNN's operator has them. `added` is added before the activation.
     """
     from torch._inductor.virtualized import V
     from torch.utils._mode_utils import no_dispatch
@@ -53,6 +57,10 @@ def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None
     elements = batch * max(channels * height * width, len(weights) * window.rows * window.columns)
     *_, dilation, groups = geometry
     if set(dilation) != {1} or elements >= _TOO_FAR or len(weights) < _lanes():
+        return None
+    if groups == 1 and channels > MOST_CHANNELS:
+        return _by_winograd(x, packed, window, taps, offsets, after, added)
+    if added is not None:
         return None
     if groups == len(weights) == channels:
         return _depthwise(x, packed, window, taps, offsets, after)
@@ -80,7 +88,6 @@ def _window(x: Any, weights: Tensor, zeros: Sequence[int], padding: Any, stride:
 
 
 def _depthwise(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor, after: str) -> Any:
-    from torch._inductor.ir import ExternKernel
     from torch.utils._mode_utils import no_dispatch
 
     from halide_backend.codegen.cpu.depthwise_text import depthwise_text, tiles
@@ -98,7 +105,7 @@ def _depthwise(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Te
         before="none",
         after=after,
     )
-    picture = ExternKernel.require_stride_order(ExternKernel.realize_input(x), [3, 0, 2, 1])
+    picture = _channels_last(x)
     if _takes_swish(picture):
         work = dataclasses.replace(work, before=_SWISH)
     text = depthwise_text(work, tiles(work, _lanes(), torch.get_num_threads()))
@@ -115,7 +122,7 @@ def _first(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor
     from halide_backend.kernel_library.first_convolution import FirstConvolution
 
     batch, channels, height, width = map(int, x.get_size())
-    if channels > MOST_CHANNELS or channels * window.across > _MOST_OF_A_ROW:
+    if channels * window.across > _MOST_OF_A_ROW:
         return None
     picture = ExternKernel.realize_input(x)
     picture.freeze_layout()
@@ -138,13 +145,64 @@ def _first(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor
     return _call("halide_convolution", text, picture, (taps, offsets), work.out_dims, packed)
 
 
+def _by_winograd(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor, after: str, added: Any) -> Any:
+    from torch.utils._mode_utils import no_dispatch
+
+    from halide_backend import config
+    from halide_backend.codegen.cpu.winograd_text import blocks, winograd_text
+    from halide_backend.kernel_library.winograd import Winograd
+
+    if not config.winograd or (window.down, window.across, *window.stride) != (3, 3, 1, 1):
+        return None
+    batch, channels, height, width = map(int, x.get_size())
+    work = Winograd(
+        batch=batch,
+        channels=channels,
+        height=height,
+        width=width,
+        filters=len(weights),
+        window=window,
+        after=after,
+        adds=added is not None,
+    )
+    size = [batch, len(weights), window.rows, window.columns]
+    groups = blocks(work, _lanes(), torch.get_num_threads())
+    if groups is None or not (added is None or [*added.get_size()] == size):
+        return None
+    operands = [_channels_last(each) for each in (x, added) if each is not None]
+    with no_dispatch():
+        transformed = _transformed(weights, groups.filters)
+    text = winograd_text(work, groups)
+    return _call("halide_winograd", text, operands[0], (transformed, offsets), work.out_dims, packed, operands[1:])
+
+
+def _transformed(weights: Tensor, together: int) -> Tensor:
+    """The 4 x 4 numbers of each filter and channel, with as many filters `together`; made in float64."""
+    rows = torch.tensor(_OF_FILTER, dtype=torch.float64)
+    points = torch.einsum("ia,fcab,jb->ijcf", rows, weights.double(), rows).float()
+    return points.unflatten(-1, (-1, together)).permute(3, 0, 1, 2, 4).contiguous()
+
+
+def _channels_last(tensor: Any) -> Any:
+    from torch._inductor.ir import ExternKernel
+
+    return ExternKernel.require_stride_order(ExternKernel.realize_input(tensor), [3, 0, 2, 1])
+
+
 def _call(
-    kind: str, text: str, picture: Any, constants: Sequence[Tensor], dims: Sequence[tuple[int, int]], packed: Any
+    kind: str,
+    text: str,
+    picture: Any,
+    constants: Sequence[Tensor],
+    dims: Sequence[tuple[int, int]],
+    packed: Any,
+    others: Sequence[Any] = (),
 ) -> Any:
     from torch._inductor.ir import ExternKernel, TensorBox
     from torch._inductor.virtualized import V
 
-    operands = [picture, *(ExternKernel.realize_input(V.graph.add_tensor_constant(each)) for each in constants)]
+    made = (ExternKernel.realize_input(V.graph.add_tensor_constant(each)) for each in constants)
+    operands = [picture, *made, *others]
     return TensorBox.create(FilterCall(kind, text, operands, dims, packed.get_name()))
 
 

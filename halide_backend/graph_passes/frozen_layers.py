@@ -63,10 +63,10 @@ def _convolution(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
     if activate is None or filters is None or (bias is not None and offsets is None):
         return None
 
-    is_known = _is_static(x) and _elements(x)
-    filtered = filter_pictures(x, weight, filters, offsets, *geometry, activation) if is_known else None
-    if filtered is not None:
-        return filtered
+    if _is_static(x) and _elements(x):
+        filtered = filter_pictures(x, weight, filters, offsets, *geometry, activation)
+        if filtered is not None:
+            return filtered
 
     def onednn_convolution(x: Tensor) -> Tensor:
         return activate(_convolve(x, filters, offsets, *geometry))
@@ -84,7 +84,13 @@ def _convolution_and_sum(x: Any, other: Any, weight: Any, bias: Any, *rest: Any)
     filters, offsets = _weight(weight), _constant(bias)
     if activate is None or filters is None or (bias is not None and offsets is None):
         return None
-    if binary != "add" or alpha not in (None, 1) or not _is_static(other) or _elements(other) > _MOST_ADDED:
+    if binary != "add" or alpha not in (None, 1) or not _is_static(other):
+        return None
+    if _is_static(x) and _elements(x):
+        filtered = filter_pictures(x, weight, filters, offsets, *geometry, activation or "none", added=other)
+        if filtered is not None:
+            return filtered
+    if _elements(other) > _MOST_ADDED:
         return None
 
     def onednn_convolution_add(x: Tensor, other: Tensor) -> Tensor:

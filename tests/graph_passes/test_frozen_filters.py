@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -336,12 +336,6 @@ def test_pictures_of_unknown_size_are_the_librarys() -> None:
             x = picture(48, side, side)
             assert torch.allclose(compiled(x), model(x), atol=1e-5)
     assert not KERNEL.search("".join(compiled.codes))
-
-
-@pytest.fixture
-def has_target() -> Iterator[Callable[[str], bool]]:
-    flags = torch.backends.cpu.get_cpu_capability()
-    yield lambda target: target == "avx2" or flags == "AVX512"
 
 
 def test_equal_filters_share_a_kernel() -> None:

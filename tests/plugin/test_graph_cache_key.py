@@ -69,6 +69,7 @@ def test_every_option_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
         "product_library": "aten",
         "attention": "aten",
         "bfloat16_products": "float32",
+        "winograd": False,
         "delegate": False,
         "schedule_files": ("some.toml",),
         "schedule_folder": "elsewhere",

@@ -1,0 +1,156 @@
+"""Filters of 3 x 3 of frozen graphs by Winograd's algorithm: values against float64, and which code ran."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._inductor import config
+
+from halide_backend import config as own_config
+from halide_backend.inspection.compiled import Compiled, compile_for
+
+KERNEL = re.compile(r"^ +halide_winograd_\d+\(", re.MULTILINE)
+#: Relative to the largest result; oneDNN's convolutions of as many channels have 1e-7 to 5e-7.
+BOUND = 1e-6
+
+
+class Added(nn.Module):
+    """A block of a ResNet: two filters, the picture added to the second one's result, activations."""
+
+    def __init__(self, channels: int, after: nn.Module) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.after = after
+
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = self.after(self.second(self.after(self.first(x))) + x)
+        return added
+
+
+def filters(channels: int, number: int, after: nn.Module | None = None, **options: Any) -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(channels, number, **{"kernel_size": 3, "padding": 1, **options}), after or nn.Identity()
+    )
+
+
+def picture(channels: int, height: int = 13, width: int = 18, pictures: int = 2) -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(pictures, channels, height, width)
+
+
+def check(model: nn.Module, x: Tensor, kernels: int) -> Compiled:
+    """The frozen `model` of x against float64, and the number of kernels that compute it."""
+    model = model.eval()
+    wanted = copy.deepcopy(model).double()(x.double())
+    with config.patch(freezing=True), torch.no_grad():
+        compiled = compile_for("halide_backend", model)
+        for _ in range(2):
+            got = compiled(x)
+            assert got.shape == wanted.shape
+            assert float((got - wanted).abs().max() / wanted.abs().max()) < BOUND
+    (code,) = compiled.codes
+    assert len(KERNEL.findall(code)) == kernels
+    return compiled
+
+
+@pytest.mark.parametrize("size", [(4, 4), (5, 5), (1, 9), (8, 1), (7, 12), (2, 3)])
+@pytest.mark.parametrize("padding", [0, 1, 2, (0, 2), (3, 1)])
+def test_sizes_and_padding(size: tuple[int, int], padding: Any) -> None:
+    """Where a side of the result is odd, the last tiles reach beyond it."""
+    down, across = (padding, padding) if isinstance(padding, int) else padding
+    rows, columns = size[0] + 2 * down - 2, size[1] + 2 * across - 2
+    if rows < 1 or columns < 1:
+        pytest.skip("there is no such convolution: the filter is larger than the picture")
+    tiles = -(-rows // 2) * -(-columns // 2)
+    check(filters(32, 48, padding=padding), picture(32, *size), kernels=int(16 * tiles < 9 * rows * columns))
+
+
+@pytest.mark.parametrize("after", [None, nn.ReLU(), nn.SiLU()])
+@pytest.mark.parametrize("bias", [True, False])
+def test_activation_and_bias(after: nn.Module | None, bias: bool) -> None:
+    check(filters(64, 64, after, bias=bias), picture(64), kernels=1)
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+@pytest.mark.parametrize("number", [16, 32, 48, 64, 80, 96, 192])
+@pytest.mark.parametrize("channels", [16, 80])
+def test_numbers_of_channels_and_filters(
+    channels: int, number: int, target: str, has_target: Callable[[str], bool]
+) -> None:
+    if not has_target(target):
+        pytest.skip(f"no {target} here")
+    with own_config.patch(target=target):
+        check(filters(channels, number), picture(channels), kernels=1)
+
+
+@pytest.mark.parametrize("after", [nn.Identity(), nn.ReLU()])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_what_is_added_is_in_the_kernel(after: nn.Module, layout: torch.memory_format) -> None:
+    torch.manual_seed(1)
+    x = picture(48).contiguous(memory_format=layout)
+    (code,) = check(Added(48, after), x, kernels=2).codes
+    assert code.count("adds=True") == code.count("adds=False") == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("case", ["blocks of tiles", "groups of filters"])
+def test_what_threads_share(case: str, threads: int) -> None:
+    """Weights that are larger than a core's cache are read by one thread each, if groups of filters are enough."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        model = filters(32, 64) if case == "blocks of tiles" else filters(32, 384)
+        (code,) = check(model, picture(32, 29, 22), kernels=1).codes
+    finally:
+        torch.set_num_threads(before)
+    assert f"by_filters={case == 'groups of filters'}" in code
+
+
+def test_fewer_tiles_than_columns() -> None:
+    check(filters(32, 32), picture(32, 2, 4, 1), kernels=1)
+
+
+LEFT: dict[str, tuple[nn.Module, Tensor]] = {
+    "in steps": (filters(32, 32, stride=2), picture(32)),
+    "dilation": (filters(32, 32, dilation=2), picture(32)),
+    "groups": (filters(32, 32, groups=2), picture(32)),
+    "5 x 5": (filters(32, 32, kernel_size=5), picture(32)),
+    "3 x 1": (filters(32, 32, kernel_size=(3, 1)), picture(32)),
+    "another activation": (filters(32, 32, nn.GELU()), picture(32)),
+    "channels that no vector divides": (filters(20, 32), picture(20)),
+    "filters that no vector divides": (filters(32, 20), picture(32)),
+    "one result": (filters(32, 32, padding=0), picture(32, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_the_librarys_convolutions(case: str) -> None:
+    check(*LEFT[case], kernels=0)
+
+
+def test_the_option() -> None:
+    with own_config.patch(winograd=False):
+        check(filters(32, 32), picture(32), kernels=0)
+
+
+def test_an_infinity_makes_nan_of_its_tiles_alone() -> None:
+    """As the option says. Results whose filters do not reach the infinity are finite otherwise."""
+    model, x = filters(32, 32).eval(), picture(32, 12, 12, 1)
+    wanted = copy.deepcopy(model).double()(x.double()).detach()
+    x[0, 3, 5, 6] = torch.inf
+    with config.patch(freezing=True), torch.no_grad():
+        compiled = compile_for("halide_backend", model)
+        got = compiled(x)
+    assert KERNEL.search(compiled.codes[0])
+    rows, columns = slice(4, 8), slice(4, 8)
+    assert bool(got[:, :, rows, columns].isnan().any())
+    got[:, :, rows, columns] = wanted[:, :, rows, columns].float()
+    assert float((got - wanted).abs().max() / wanted.abs().max()) < BOUND
