@@ -1,12 +1,12 @@
 """Parts of frozen networks that this backend computes by kernels of its own, against Inductor's C++ backend.
 
-    python benchmarks/frozen_convolutions.py [--threads 1] [--out results.json]
+    python benchmarks/frozen_convolutions.py [--threads 1] [--only Square] [--out results.json]
 
 Depthwise filters after a convolution of 1 x 1 and a SiLU, or after a loop, and squeeze-and-excitation blocks, at the
-sizes of EfficientNet for 4 pictures of 128 x 128, filters of MobileNets and ConvNeXt, and convolutions that networks
-begin with. C++ leaves all to calls of oneDNN. They take turns, this backend twice, as the control; outputs are compared
-with those of float64, and the generated code shows which form ran. Ratios are of medians; above 1 this backend is
-faster.
+sizes of EfficientNet for 4 pictures of 128 x 128, filters of MobileNets and ConvNeXt, convolutions that networks begin
+with, and filters of 3 x 3: of ResNet-18 and VGG, which were looked at, and sizes that were not ("held back"). C++
+leaves all to calls of oneDNN. They take turns, this backend twice, as the control; outputs are compared with those of
+float64, and the generated code shows which form ran. Ratios are of medians; above 1 this backend is faster.
 """
 
 from __future__ import annotations
@@ -55,6 +55,33 @@ FIRST = (
     (16, 224, 3, 2, 1, 1, "none"),
     (64, 224, 3, 1, 1, 1, "relu"),
 )
+#: Pictures, channels, filters, side, whether the picture is added to the result, and whether the size was looked at
+#: while the kernel's rules were written.
+SQUARE = (
+    (4, 64, 64, 32, False, True),
+    (4, 64, 64, 32, True, True),
+    (4, 128, 128, 16, True, True),
+    (4, 256, 256, 8, True, True),
+    (4, 512, 512, 4, True, True),
+    (1, 64, 64, 56, True, True),
+    (1, 128, 128, 28, False, True),
+    (1, 256, 256, 14, False, True),
+    (1, 512, 512, 7, True, True),
+    (1, 64, 64, 224, False, True),
+    (1, 256, 256, 56, False, True),
+    (1, 512, 512, 28, False, True),
+    (4, 512, 512, 14, False, True),
+    (1, 16, 32, 100, False, False),
+    (8, 32, 16, 30, False, False),
+    (2, 48, 96, 27, False, False),
+    (1, 96, 96, 75, True, False),
+    (3, 160, 160, 20, True, False),
+    (1, 192, 384, 13, False, False),
+    (1, 320, 64, 10, False, False),
+    (16, 256, 512, 6, False, False),
+    (1, 768, 256, 24, False, False),
+    (2, 1024, 1024, 8, False, False),
+)
 #: Channels, fewer channels, side.
 BLOCKS = ((32, 8, 64), (96, 4, 32), (240, 10, 8), (672, 28, 8), (1152, 48, 4))
 BACKENDS = {"halide": "halide_backend", "itself": "halide_backend", "cpp": "cpp"}
@@ -92,6 +119,18 @@ class First(nn.Module):
         return filtered
 
 
+class Square(nn.Module):
+    def __init__(self, pictures: int, channels: int, filters: int, side: int, adds: bool, was_looked_at: bool) -> None:
+        super().__init__()
+        self.shape = (pictures, channels, side, side)
+        self.filter = nn.Conv2d(channels, filters, 3, padding=1)
+        self.adds, self.held_back = adds, not was_looked_at
+
+    def forward(self, x: Tensor) -> Tensor:
+        filtered: Tensor = self.filter(x)
+        return F.relu(filtered + x if self.adds else filtered)
+
+
 class Block(nn.Module):
     def __init__(self, channels: int, fewer: int, side: int) -> None:
         super().__init__()
@@ -103,7 +142,7 @@ class Block(nn.Module):
         return x * self.outer(squeezed).sigmoid()
 
 
-PARTS: tuple[tuple[Any, Any], ...] = ((Filter, FILTERS), (First, FIRST), (Block, BLOCKS))
+PARTS: tuple[tuple[Any, Any], ...] = ((Filter, FILTERS), (First, FIRST), (Square, SQUARE), (Block, BLOCKS))
 
 
 def form(code: str) -> str:
@@ -113,11 +152,13 @@ def form(code: str) -> str:
         return f"a depthwise kernel{swish}"
     if "= load_kernel('halide_convolution" in code:
         return "a kernel"
-    calls = code.split("def call")[-1].count("mkldnn._convolution_pointwise.default(")
+    if "= load_kernel('halide_winograd" in code:
+        return "Winograd's algorithm"
+    calls = code.split("def call")[-1].count("mkldnn._convolution_pointwise")
     return f"{calls} calls of oneDNN" if calls else "loops"
 
 
-def trial(model: Filter | First | Block) -> dict[str, Any]:
+def trial(model: Filter | First | Square | Block) -> dict[str, Any]:
     layout = torch.contiguous_format if isinstance(model, First) else torch.channels_last
     x = torch.randn(model.shape).contiguous(memory_format=layout)
     wanted = copy.deepcopy(model).double()(x.double())
@@ -128,6 +169,8 @@ def trial(model: Filter | First | Block) -> dict[str, Any]:
     return {
         "part": type(model).__name__,
         "shape": model.shape,
+        "filters": model.filter.out_channels if isinstance(model, Square) else None,
+        "held_back": isinstance(model, Square) and model.held_back,
         "forms": {side: form("".join(each.codes)) for side, each in compiled.items()},
         "right": all(error <= BOUNDS[torch.float32] for error in errors.values()),
         "errors": errors,
@@ -139,17 +182,27 @@ def trial(model: Filter | First | Block) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="*", choices=[kind.__name__ for kind, _ in PARTS])
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     torch.manual_seed(0)
+    asked_parts = [each for each in PARTS if not asked.only or each[0].__name__ in asked.only]
     trials = []
     with torch.no_grad(), config.patch(freezing=True):
-        for model in (kind(*each) for kind, sizes in PARTS for each in sizes):
+        for model in (kind(*each) for kind, sizes in asked_parts for each in sizes):
             found = trial(model.eval())
             trials.append(found)
             ratios = {side: round(ratio, 3) for side, ratio in found["ratios"].items()}
-            print(found["part"], found["shape"], ratios, found["forms"], "right" if found["right"] else found["errors"])
+            kind = "held back" if found["held_back"] else ""
+            print(
+                kind,
+                found["part"],
+                found["shape"],
+                ratios,
+                found["forms"],
+                "right" if found["right"] else found["errors"],
+            )
     if asked.out:
         asked.out.write_text(json.dumps({"machine": provenance("cpu"), "trials": trials}, indent=1))
 
