@@ -29,6 +29,7 @@ from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.sums_at_one_place import sum_at_one_place
 from halide_backend.graph_passes.templates import render_for_own_backend
 from halide_backend.graph_passes.two_step_reductions import reduce_columns_first, reduce_in_two_steps
+from halide_backend.graph_passes.winograd import compute_by_winograd
 from halide_backend.products.choice import Choice
 from halide_backend.selection import is_selected
 
@@ -58,6 +59,7 @@ class DevicePass(CustomGraphModulePass):
             compute_attention(graph)
             compute_depthwise_gradients(graph)
             add_up_tokens(graph)
+            compute_by_winograd(graph)
             choose_convolution_layouts(graph)
             fold_padding(graph)
             pack_one_dimensional(graph)

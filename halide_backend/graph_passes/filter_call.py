@@ -16,11 +16,11 @@ class FilterCall(ExternKernelOut):
     result, and what is added to it, if anything.
 
     `dims` are (extent, stride) pairs of the result, innermost, the channels, first. A constant that held the weights,
-    `replaced`, is not needed.
+    `replaced`, if there was one, is not needed.
     """
 
     def __init__(
-        self, kind: str, text: str, operands: Sequence[Any], dims: Sequence[tuple[int, int]], replaced: str
+        self, kind: str, text: str, operands: Sequence[Any], dims: Sequence[tuple[int, int]], replaced: str | None
     ) -> None:
         picture, (channel, *picture_dims, batch) = operands[0], dims
         order = (batch, channel, *reversed(picture_dims))
@@ -41,7 +41,8 @@ class FilterCall(ExternKernelOut):
             name = wrapper.src_to_kernel[body] = f"{self._kind}_{wrapper.next_kernel_suffix()}"
             wrapper.add_import_once("from halide_backend.loading import load_kernel")
             wrapper.define_kernel(name, f"load_kernel({name!r}, {body}", gpu=False)
-        leave_out_unread(self._replaced)
+        if self._replaced is not None:
+            leave_out_unread(self._replaced)
         self.codegen_comment(wrapper)
         operands = [each.codegen_reference() for each in (*self.inputs, self)]
         wrapper.writeline(f"{name}({', '.join(operands)})")

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from halide_backend import config
 from halide_backend.device_type import CPU
+from halide_backend.graph_passes import winograd
 from halide_backend.graph_passes.filter_call import FilterCall
 from halide_backend.graph_passes.frozen_convolutions import MOST_CHANNELS, zeros_for_padding
 from halide_backend.graph_passes.partition_call import PartitionCall
@@ -27,9 +29,6 @@ _MOST_WEIGHTS, _MOST_OF_A_ROW = 81, 32
 
 #: Elements from which an index is no int32, which is what the kernels compute.
 _TOO_FAR = 2**31
-
-#: What the rows and the columns of a filter of 3 x 3 are multiplied by (kernel_library/winograd.py).
-_OF_FILTER = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
 
 #: By oneDNN's name.
 _SWISH = "swish"
@@ -52,7 +51,6 @@ def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None
     with no_dispatch():
         zeros = zeros_for_padding(V.graph.constants[packed.get_name()])
         window, taps = _window(x, weights, zeros, *geometry[:2])
-        offsets = torch.zeros(len(weights)) if offsets is None else offsets
     batch, channels, height, width = map(int, x.get_size())
     elements = batch * max(channels * height * width, len(weights) * window.rows * window.columns)
     *_, dilation, groups = geometry
@@ -62,6 +60,8 @@ def filter_pictures(x: Any, packed: Any, weights: Tensor, offsets: Tensor | None
         return _by_winograd(x, packed, window, taps, offsets, after, added)
     if added is not None:
         return None
+    with no_dispatch():
+        offsets = torch.zeros(len(weights)) if offsets is None else offsets
     if groups == len(weights) == channels:
         return _depthwise(x, packed, window, taps, offsets, after)
     return _first(x, packed, window, taps, offsets, after) if groups == 1 else None
@@ -105,7 +105,7 @@ def _depthwise(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Te
         before="none",
         after=after,
     )
-    picture = _channels_last(x)
+    picture = winograd.channels_last(x)
     if _takes_swish(picture):
         work = dataclasses.replace(work, before=_SWISH)
     text = depthwise_text(work, tiles(work, _lanes(), torch.get_num_threads()))
@@ -145,48 +145,23 @@ def _first(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor
     return _call("halide_convolution", text, picture, (taps, offsets), work.out_dims, packed)
 
 
-def _by_winograd(x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor, after: str, added: Any) -> Any:
+def _by_winograd(
+    x: Any, packed: Any, window: Window, weights: Tensor, offsets: Tensor | None, after: str, added: Any
+) -> Any:
     from torch.utils._mode_utils import no_dispatch
 
-    from halide_backend import config
-    from halide_backend.codegen.cpu.winograd_text import blocks, winograd_text
-    from halide_backend.kernel_library.winograd import Winograd
-
-    if not config.winograd or (window.down, window.across, *window.stride) != (3, 3, 1, 1):
+    size = [int(x.get_size()[0]), len(weights), window.rows, window.columns]
+    if not config.winograd or not (added is None or [*added.get_size()] == size):
         return None
-    batch, channels, height, width = map(int, x.get_size())
-    work = Winograd(
-        batch=batch,
-        channels=channels,
-        height=height,
-        width=width,
-        filters=len(weights),
-        window=window,
-        after=after,
-        adds=added is not None,
-    )
-    size = [batch, len(weights), window.rows, window.columns]
-    groups = blocks(work, _lanes(), torch.get_num_threads())
-    if groups is None or not (added is None or [*added.get_size()] == size):
+    has_offsets, adds = offsets is not None, added is not None
+    planned = winograd.plan(x.get_size(), len(weights), window, has_offsets, after=after, adds=adds)
+    if planned is None:
         return None
-    operands = [_channels_last(each) for each in (x, added) if each is not None]
     with no_dispatch():
-        transformed = _transformed(weights, groups.filters)
-    text = winograd_text(work, groups)
-    return _call("halide_winograd", text, operands[0], (transformed, offsets), work.out_dims, packed, operands[1:])
-
-
-def _transformed(weights: Tensor, together: int) -> Tensor:
-    """The 4 x 4 numbers of each filter and channel, with as many filters `together`; made in float64."""
-    rows = torch.tensor(_OF_FILTER, dtype=torch.float64)
-    points = torch.einsum("ia,fcab,jb->ijcf", rows, weights.double(), rows).float()
-    return points.unflatten(-1, (-1, together)).permute(3, 0, 1, 2, 4).contiguous()
-
-
-def _channels_last(tensor: Any) -> Any:
-    from torch._inductor.ir import ExternKernel
-
-    return ExternKernel.require_stride_order(ExternKernel.realize_input(tensor), [3, 0, 2, 1])
+        transformed = winograd.transformed(weights, planned[1].filters)
+    constants = [_constant(each) for each in (transformed, offsets) if each is not None]
+    picture, *others = [winograd.channels_last(each) for each in (x, added) if each is not None]
+    return winograd.call(planned, [picture, *constants, *others], packed.get_name())
 
 
 def _call(
@@ -196,14 +171,18 @@ def _call(
     constants: Sequence[Tensor],
     dims: Sequence[tuple[int, int]],
     packed: Any,
-    others: Sequence[Any] = (),
 ) -> Any:
-    from torch._inductor.ir import ExternKernel, TensorBox
+    from torch._inductor.ir import TensorBox
+
+    operands = [picture, *map(_constant, constants)]
+    return TensorBox.create(FilterCall(kind, text, operands, dims, packed.get_name()))
+
+
+def _constant(tensor: Tensor) -> Any:
+    from torch._inductor.ir import ExternKernel
     from torch._inductor.virtualized import V
 
-    made = (ExternKernel.realize_input(V.graph.add_tensor_constant(each)) for each in constants)
-    operands = [picture, *made, *others]
-    return TensorBox.create(FilterCall(kind, text, operands, dims, packed.get_name()))
+    return ExternKernel.realize_input(V.graph.add_tensor_constant(tensor))
 
 
 def _takes_swish(picture: Any) -> bool:

@@ -15,10 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from halide_backend.device_type import CPU
 from halide_backend.graph_passes.frozen_filters import filter_pictures
+from halide_backend.graph_passes.own_lowerings import prefer
 from halide_backend.products.partition import Layer, Operand, Partition
-from halide_backend.selection import is_selected
 
 _log = logging.getLogger(__name__)
 
@@ -33,8 +32,6 @@ _MOST_PRODUCTS = 1 << 25
 @functools.cache
 def compile_frozen_layers() -> None:
     """Let Inductor lower oneDNN's operators with constant weights to partitions, for graphs of this backend."""
-    from torch._inductor.lowering import lowerings
-
     ours: dict[Any, Callable[..., Any]] = {
         torch.ops.mkldnn._convolution_pointwise.default: _convolution,
         torch.ops.mkldnn._convolution_pointwise.binary: _convolution_and_sum,
@@ -42,18 +39,7 @@ def compile_frozen_layers() -> None:
         torch.ops.mkldnn._linear_pointwise.default: _linear,
     }
     for operator, lower in ours.items():
-        if operator in lowerings:
-            lowerings[operator] = functools.partial(_lower, lower, lowerings[operator])
-
-
-def _lower(ours: Callable[..., Any], onednn: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    from torch._inductor import config
-    from torch._inductor.virtualized import V
-
-    in_python = not (V.graph.cpp_wrapper or V.graph.fx_wrapper)
-    searches = config.max_autotune or config.max_autotune_gemm
-    found = ours(*arguments, **options) if in_python and not searches and is_selected(CPU) else None
-    return onednn(*arguments, **options) if found is None else found
+        prefer(operator, lower)
 
 
 def _convolution(x: Any, weight: Any, bias: Any, *rest: Any) -> Any:

@@ -30,7 +30,10 @@ class Winograd:
         batch, channels, height, width: of the pictures.
         filters: their number.
         after: the activation, a name of `ACTIVATIONS`.
+        has_offsets: whether there is a number for each filter to begin with.
         adds: whether a tensor of the result's layout is added before the activation.
+        weight_strides: of the weights by filter, channel, row and column, in elements, or None if they are transformed
+            already. is_turned: whether their rows and columns are taken from the last to the first, as for gradients.
     """
 
     batch: int
@@ -40,7 +43,10 @@ class Winograd:
     filters: int
     window: Window
     after: str
+    has_offsets: bool
     adds: bool
+    weight_strides: tuple[int, int, int, int] | None = None
+    is_turned: bool = False
 
     @property
     def out_dims(self) -> tuple[tuple[int, int], ...]:
@@ -94,10 +100,10 @@ class Blocks:
 
 
 def convolve(work: Winograd, blocks: Blocks, arguments: tuple[Input, ...]) -> tuple[list[hl.ImageParam], list[hl.Func]]:
-    """Inputs (pictures; transformed weights by group of filters, row, column, channel and filter of the group; one
-    number for each filter to begin with; what is added, if anything) and output."""
+    """Inputs (pictures; weights, if they are transformed by group of filters, row, column, channel and filter of the
+    group; one number for each filter to begin with, and what is added, if anything) and output."""
     inputs = [memory.source(each) for each in arguments]
-    picture, weights, offsets = inputs[:3]
+    picture, weights, *terms = inputs
     c, f, g, t, i, j = (hl.Var(name) for name in ("c", "f", "g", "t", "i", "j"))
 
     loaded, rows, transformed = hl.Func("loaded"), hl.Func("rows"), hl.Func("transformed")
@@ -106,9 +112,9 @@ def convolve(work: Winograd, blocks: Blocks, arguments: tuple[Input, ...]) -> tu
     transformed[c, t, i, j] = _of_picture(j, lambda point: rows[c, t, i, point])
 
     channel, sums, products = hl.RDom([(0, work.channels)], "channel"), hl.Func("sums"), hl.Func("products")
-    weight = ((g * POINTS + i) * POINTS + j) * work.channels + channel
+    filters = _filters(work, blocks, weights)
     sums[f, g, t, i, j] = hl.f32(0)
-    sums[f, g, t, i, j] += transformed[channel, t, i, j] * weights[weight * blocks.filters + f]
+    sums[f, g, t, i, j] += transformed[channel, t, i, j] * filters[f, channel, i, j, g]
     products[f, g, t, i, j] = sums[f, g, t, i, j]
     columns, result = hl.Func("columns"), hl.Func("result")
     columns[f, g, t, i, j] = _of_result(i, lambda point: products[f, g, t, point, j])
@@ -124,9 +130,11 @@ def convolve(work: Winograd, blocks: Blocks, arguments: tuple[Input, ...]) -> tu
     at = block * blocks.tiles + tile
     place = _place(work, domain, at, row, column)
     of_group, of_all = vector * blocks.lanes + lane, group * blocks.filters + vector * blocks.lanes + lane
-    value = result[of_group, group, at, row, column] + offsets[of_all]
+    value = result[of_group, group, at, row, column]
+    if work.has_offsets:
+        value += terms[0][of_all]
     if work.adds:
-        value += inputs[3][place * work.filters + of_all]
+        value += terms[-1][place * work.filters + of_all]
     out[f, pixel] = hl.undef(hl.Float(32))
     out[of_all, place] = ACTIVATIONS[work.after](value)
     memory.target(out, [f, pixel], work.flat_dims)
@@ -147,6 +155,28 @@ def convolve(work: Winograd, blocks: Blocks, arguments: tuple[Input, ...]) -> tu
     for each in (loaded, rows):
         each.compute_at(transformed, c).vectorize(c).unroll(i).unroll(j)
     return inputs, [out]
+
+
+def _filters(work: Winograd, blocks: Blocks, weights: hl.ImageParam) -> hl.Func:
+    """The transformed weights: of filter, channel, row, column and group."""
+    f, c, i, j, g = (hl.Var(name) for name in ("f", "c", "i", "j", "g"))
+    filters = hl.Func("filters")
+    if work.weight_strides is None:
+        place = ((g * POINTS + i) * POINTS + j) * work.channels + c
+        filters[f, c, i, j, g] = weights[place * blocks.filters + f]
+        return filters
+    of_filter, of_channel, of_row, of_column = work.weight_strides
+    taken, rows, vector = hl.Func("taken"), hl.Func("rows_of_filters"), hl.Var("vector")
+    row, column = (2 - i, 2 - j) if work.is_turned else (i, j)
+    filter = g * blocks.filters + f
+    taken[f, c, i, j, g] = weights[filter * of_filter + c * of_channel + row * of_row + column * of_column]
+    rows[f, c, i, j, g] = _of_filter(i, lambda point: taken[f, c, point, j, g])
+    filters[f, c, i, j, g] = _of_filter(j, lambda point: rows[f, c, i, point, g])
+    filters.compute_root().split(f, vector, f, blocks.lanes).reorder(f, i, j, c, vector, g)
+    filters.vectorize(f).unroll(i).unroll(j).parallel(g)
+    for each in (taken, rows):
+        each.compute_at(filters, c).vectorize(f).unroll(i).unroll(j)
+    return filters
 
 
 def _place_of_tile(work: Winograd, tile: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
@@ -180,6 +210,11 @@ def _place(work: Winograd, domain: hl.RDom, tile: hl.Expr, i: hl.RVar, j: hl.RVa
 
 def _of_picture(which: hl.Var, at: Callable[[int], hl.Expr]) -> hl.Expr:
     return hl.mux(which, [at(0) - at(2), at(1) + at(2), at(2) - at(1), at(1) - at(3)])
+
+
+def _of_filter(which: hl.Var, at: Callable[[int], hl.Expr]) -> hl.Expr:
+    ends, middle = (at(0) + at(2)) * hl.f32(0.5), at(1) * hl.f32(0.5)
+    return hl.mux(which, [at(0), ends + middle, ends - middle, at(2)])
 
 
 def _of_result(which: hl.Var, at: Callable[[int], hl.Expr]) -> hl.Expr:

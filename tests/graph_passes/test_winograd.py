@@ -154,3 +154,99 @@ def test_an_infinity_makes_nan_of_its_tiles_alone() -> None:
     assert bool(got[:, :, rows, columns].isnan().any())
     got[:, :, rows, columns] = wanted[:, :, rows, columns].float()
     assert float((got - wanted).abs().max() / wanted.abs().max()) < BOUND
+
+
+def check_training(model: nn.Module, x: Tensor, kernels: list[int]) -> Compiled:
+    """The result of `model` and all gradients against float64, and the kernels of the forward and backward graphs."""
+    torch.manual_seed(2)
+    exact, wanted_x = copy.deepcopy(model).double(), x.detach().double().requires_grad_(x.requires_grad)
+    compiled = compile_for("halide_backend", model)
+    got, wanted = compiled(x), exact(wanted_x)
+    weights = torch.randn_like(wanted)
+    got.backward(weights.to(got.dtype))
+    wanted.backward(weights)
+    pairs = [(got.detach(), wanted.detach()), (x.grad, wanted_x.grad)]
+    pairs += [(ours.grad, theirs.grad) for ours, theirs in zip(model.parameters(), exact.parameters())]
+    for ours, theirs in pairs:
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            assert float((ours - theirs).abs().max() / theirs.abs().max()) < BOUND
+    assert [len(KERNEL.findall(code)) for code in compiled.codes] == kernels
+    return compiled
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("padding", [0, 1, (0, 2), (3, 1)])
+def test_gradients(padding: Any, bias: bool, layout: torch.memory_format) -> None:
+    """Weights are transformed in each call, from either layout."""
+    model = filters(32, 48, nn.Tanh(), padding=padding, bias=bias).to(memory_format=layout)
+    check_training(model, picture(32).contiguous(memory_format=layout).requires_grad_(), [1, 1])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+def test_gradients_of_many_filters(target: str, threads: int, has_target: Callable[[str], bool]) -> None:
+    if not has_target(target):
+        pytest.skip(f"no {target} here")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with own_config.patch(target=target):
+            check_training(filters(96, 256), picture(96, 9, 12).requires_grad_(), [1, 1])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_gradients_through_a_block() -> None:
+    torch.manual_seed(1)
+    check_training(Added(32, nn.SiLU()), picture(32).requires_grad_(), [2, 2])
+
+
+def test_weights_alone_have_gradients() -> None:
+    check_training(filters(32, 32), picture(32), [1, 0])
+
+
+def test_pictures_alone_have_gradients() -> None:
+    model = filters(32, 32).requires_grad_(False)
+    compiled = check_training(model, picture(32).requires_grad_(), [1, 1])
+    assert "convolution_backward.default(" not in compiled.codes[1].split("def call")[1]
+
+
+def inference(model: nn.Module, x: Tensor, kernels: int, **options: Any) -> None:
+    """The same for a model that is not frozen."""
+    wanted = copy.deepcopy(model).double()(x.double())
+    with torch.no_grad():
+        compiled = compile_for("halide_backend", model, **options)
+        assert float((compiled(x) - wanted).abs().max() / wanted.abs().max()) < BOUND
+    assert len(KERNEL.findall(compiled.codes[0])) == kernels
+
+
+@pytest.mark.parametrize("side", [4, 20])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_few_pixels_and_weights_in_channels_last(layout: torch.memory_format, side: int) -> None:
+    """To read such weights takes longer than it saves where there are few pixels."""
+    model = filters(32, 32).to(memory_format=layout)
+    inference(model, picture(32, side, side, 1), int(side == 20 or layout == torch.contiguous_format))
+
+
+def test_dynamic_sizes_are_the_librarys() -> None:
+    inference(filters(32, 32), picture(32), kernels=0, dynamic=True)
+
+
+def test_a_search_is_not_cut_short() -> None:
+    with config.patch(max_autotune=True):
+        inference(filters(32, 32), picture(32), kernels=0)
+
+
+def test_without_the_option() -> None:
+    with own_config.patch(winograd=False):
+        check_training(filters(32, 32), picture(32).requires_grad_(), [0, 0])
+
+
+def test_a_layout_that_only_the_lowering_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor may give weights another layout than the graph says: the library computes what was taken, then."""
+    from halide_backend.graph_passes import winograd
+
+    monkeypatch.setattr(winograd, "_call_with", lambda *arguments, **options: None)
+    check_training(filters(32, 48, nn.Tanh()), picture(32).requires_grad_(), [0, 0])

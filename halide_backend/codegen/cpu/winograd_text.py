@@ -21,8 +21,7 @@ WORK = {work!r}
 BLOCKS = {blocks!r}
 ARGUMENTS = (
     Input('picture', 'float32', {picture}),
-    Input('weights', 'float32', {weights}),
-    Input('offsets', 'float32', {filters}),{added}
+    Input('weights', 'float32', {weights}),{terms}
     Output('out', 'float32', WORK.flat_dims),
 )
 RELEASE_GIL = True
@@ -52,10 +51,13 @@ def blocks(work: Winograd, lanes: int, threads: int) -> Blocks | None:
 
 
 def winograd_text(work: Winograd, blocks: Blocks) -> str:
-    """The text for pictures, transformed weights, a number for each filter, and what is added, if anything."""
+    """The text for pictures, weights, a number for each filter, and what is added, if anything."""
     picture = work.batch * work.channels * work.height * work.width
-    added = f"\n    Input('added', 'float32', {work.pixels * work.filters})," if work.adds else ""
+    terms = f"\n    Input('offsets', 'float32', {work.filters})," if work.has_offsets else ""
+    if work.adds:
+        terms += f"\n    Input('added', 'float32', {work.pixels * work.filters}),"
     weights = POINTS**2 * work.channels * work.filters
-    return _TEMPLATE.format(
-        work=work, blocks=blocks, picture=picture, weights=weights, filters=work.filters, added=added
-    )
+    if work.weight_strides is not None:
+        sizes = (work.filters, work.channels, work.window.down, work.window.across)
+        weights = 1 + sum((size - 1) * stride for size, stride in zip(sizes, work.weight_strides))
+    return _TEMPLATE.format(work=work, blocks=blocks, picture=picture, weights=weights, terms=terms)
