@@ -1,10 +1,10 @@
 """Filters of 3 x 3 that are not frozen, against Inductor's C++ backend and eager.
 
-    python benchmarks/convolutions_3x3.py [--threads 1] [--out results.json]
+    python benchmarks/convolutions_3x3.py [--threads 1] [--modes inference] [--out results.json]
 
 The sizes of `frozen_convolutions.py`, half of which were never looked at ("held back"): inference, and a training step
-with gradients of picture, weight and bias. Picture and weight have the layout that PyTorch gives them, or channels-last.
-The others call oneDNN. They take turns, this backend twice, as the control; results and gradients are compared with
+with gradients of picture, weight and bias. Picture and weight are contiguous, or both are in channels-last. The others
+call oneDNN. They take turns, this backend twice, as the control; results and gradients are compared with
 those of float64, and the kernels in the generated code are counted. Ratios are of medians; above 1 this backend is
 faster.
 """
@@ -75,13 +75,14 @@ def trial(model: Square, layout: str, trains: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--modes", nargs="*", default=["inference", "training"], choices=["inference", "training"])
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     torch.manual_seed(0)
     trials = []
     for size in SQUARE:
-        for trains in (False, True):
+        for trains in (each == "training" for each in asked.modes):
             for layout in LAYOUTS:
                 found = trial(Square(*size), layout, trains)
                 trials.append(found)

@@ -223,7 +223,7 @@ FUSION_CODES: dict[str, Code] = {
         "A CUDA kernel would store along an axis over which each of a few threads reduces on its own.", _APART
     ),
     "fusion-stored-crosswise": Code(
-        "A CUDA kernel would store two tensors of which one is the other's transpose in memory.", _APART
+        "A kernel would store two tensors of which one is the other's transpose in memory.", _APART
     ),
     "fusion-without-common-outer-axis": Code(
         "The two have no outermost loop in common over which one kernel could compute both.", _APART

@@ -12,6 +12,7 @@ from halide_backend.capture.kernel_group import capture
 from halide_backend.capture.recording import Recordings
 from halide_backend.errors import Unsupported
 from halide_backend.program.aliasing import old_values
+from halide_backend.program.store_layout import stored_crosswise
 from halide_backend.refusals import Refusal
 from halide_backend.schedule.device import Cpu, Device, Gpu, device_of
 from halide_backend.schedule.mapping.tuples import is_one_tuple
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 #: Nodes of one pipeline; beyond it Halide's compile time grows faster than what another saved launch is worth.
 MAX_NODES = 48
+
+#: Points of two axes from which results that are contiguous along either are stored by a kernel each on a CPU: one of
+#: them would be stored element by element, the other kernel turns tiles of it in registers.
+_LEAST_CROSSWISE = 16
 
 
 def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> Refusal | None:
@@ -46,26 +51,25 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
             if snapshots:
                 return Refusal("fusion-over-snapshot", f"{len(snapshots)} loads of memory that is overwritten")
             if isinstance(device, Gpu):
-                from halide_backend.schedule.cuda.choose import (
-                    old_value_lost,
-                    one_tiling,
-                    stored_by_few,
-                    stored_crosswise,
-                )
+                from halide_backend.schedule.cuda import choose
 
-                one_tiling(program, device)
+                choose.one_tiling(program, device)
                 # What nothing else reads is not stored in the end.
-                stored = stored_by_few(program, device)
-                if stored and stored_by_few(capture(tuple(nodes), recordings).program, device):
+                stored = choose.stored_by_few(program, device)
+                if stored and choose.stored_by_few(capture(tuple(nodes), recordings).program, device):
                     return Refusal("fusion-stored-by-few-threads", f"{stored} is stored along what few threads reduce")
-                stored = stored_crosswise(program, device)
-                if stored and stored_crosswise(capture(tuple(nodes), recordings).program, device):
+                stored = choose.stored_crosswise(program, device)
+                if stored and choose.stored_crosswise(capture(tuple(nodes), recordings).program, device):
                     return Refusal("fusion-stored-crosswise", f"{stored} is stored across its memory")
                 # The kernel would be refused, and its nodes compiled one by one.
-                if updates and (lost := old_value_lost(capture(tuple(nodes), recordings).program, device)):
+                if updates and (lost := choose.old_value_lost(capture(tuple(nodes), recordings).program, device)):
                     return Refusal("fusion-over-old-value", f"{lost} is needed by several stores")
             if on_cuda and not any(store.nest.iteration for store in program.stores):
                 return None  # What follows a sum of everything would be a launch for a single number.
+        elif recording.stored_crosswise(_LEAST_CROSSWISE):
+            stored = stored_crosswise(capture(tuple(nodes), recordings).program.stores, _LEAST_CROSSWISE)
+            if stored:
+                return Refusal("fusion-stored-crosswise", f"{stored} is stored across its memory")
     except Unsupported as error:
         return error.refusal
     if not recording.outer and not (isinstance(device, Cpu) and is_one_tuple(recording.finish(()).program, device)):

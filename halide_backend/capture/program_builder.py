@@ -32,6 +32,7 @@ from halide_backend.program.loop_program import (
     Store,
     Value,
 )
+from halide_backend.program.store_layout import stored_crosswise
 
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
@@ -186,6 +187,11 @@ class ProgramBuilder:
         """Whether there are both a scatter and a reduction; a scatter shares its loops with no other store."""
         scatters = any(s.mode is not None or s.index.free_symbols & self.indirect.keys() for s in self.stores.values())
         return scatters and any(isinstance(value.attribute, Reduction) for value in self.values)
+
+    def stored_crosswise(self, least: int) -> bool:
+        """Whether there is no reduction, and two results are contiguous along different axes (`store_layout`)."""
+        reduces = any(isinstance(value.attribute, Reduction) for value in self.values)
+        return not reduces and bool(stored_crosswise(self.stores.values(), least))
 
     # -- the result --------------------------------------------------------------------------------------------
 

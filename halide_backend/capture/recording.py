@@ -83,6 +83,9 @@ class Recording:
     def scatters_reductions(self) -> bool:
         return self._recorded.builder.scatters_reductions
 
+    def stored_crosswise(self, least: int) -> bool:
+        return self._recorded.builder.stored_crosswise(least)
+
     @property
     def reads(self) -> dict[str, str]:
         """Memory that is read, and the name by which it is read first."""

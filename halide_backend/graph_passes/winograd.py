@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch.fx import GraphModule, Node
 
 from halide_backend import config
@@ -42,7 +43,7 @@ _OF_FILTER = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0
 
 #: Pixels of all results from which it takes less time to transform weights whose channels lie together, and filters far
 #: apart, than it saves (benchmarks/convolutions_3x3.py).
-_FEWEST_PIXELS = 256
+_FEWEST_PIXELS = 64
 
 #: Elements from which an index is no int32, which is what the kernels compute.
 _TOO_FAR = 2**31
@@ -234,13 +235,19 @@ def call(planned: Planned, operands: Sequence[Any], replaced: str | None = None)
 
 def _computed(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int]) -> Tensor:
     result: Tensor = _FORWARD(x, weight, bias, *_BEFORE, padding, *_BEHIND)
-    return result
+    return result.contiguous(memory_format=_layout(x, weight))
 
 
 def _computed_gradient(gradient: Tensor, x: Tensor, weight: Tensor, padding: Sequence[int]) -> Tensor:
     steps = (*_BEFORE, padding, *_BEHIND, [True, False, False])
     result: Tensor = _BACKWARD(gradient, x, weight, None, *steps)[0]
-    return result
+    return result.contiguous(memory_format=_layout(x, weight))
+
+
+def _layout(*tensors: Tensor) -> torch.memory_format:
+    """That of ATen's results, which Inductor gives what the backward step needs of them."""
+    formats = [suggest_memory_format(each) for each in tensors]
+    return torch.channels_last if torch.channels_last in formats else torch.contiguous_format
 
 
 for _dispatch_key in ("CPU", "Meta"):

@@ -141,6 +141,10 @@ def convolve(work: Winograd, blocks: Blocks, arguments: tuple[Input, ...]) -> tu
 
     stage = out.update(0).allow_race_conditions().vectorize(lane).unroll(column).unroll(row)
     stage.parallel(group if blocks.by_filters else block)
+    if work.weight_strides is not None and tiles == 1:
+        filters.compute_at(out, group)  # which stay in the cache until they are used
+    elif work.weight_strides is not None:
+        filters.compute_root().parallel(g)
     columns.compute_at(out, vector).vectorize(f).unroll(i).unroll(j)
     inner, outer = hl.Var("inner"), hl.Var("outer")
     products.compute_at(out, group).split(f, outer, f, blocks.lanes)
@@ -166,16 +170,20 @@ def _filters(work: Winograd, blocks: Blocks, weights: hl.ImageParam) -> hl.Func:
         filters[f, c, i, j, g] = weights[place * blocks.filters + f]
         return filters
     of_filter, of_channel, of_row, of_column = work.weight_strides
-    taken, rows, vector = hl.Func("taken"), hl.Func("rows_of_filters"), hl.Var("vector")
-    row, column = (2 - i, 2 - j) if work.is_turned else (i, j)
+    staged, taken, rows = hl.Func("staged"), hl.Func("taken"), hl.Func("rows_of_filters")
     filter = g * blocks.filters + f
-    taken[f, c, i, j, g] = weights[filter * of_filter + c * of_channel + row * of_row + column * of_column]
+    staged[c, i, j, f, g] = weights[filter * of_filter + c * of_channel + i * of_row + j * of_column]
+    taken[f, c, i, j, g] = staged[(c, 2 - i, 2 - j, f, g) if work.is_turned else (c, i, j, f, g)]
     rows[f, c, i, j, g] = _of_filter(i, lambda point: taken[f, c, point, j, g])
     filters[f, c, i, j, g] = _of_filter(j, lambda point: rows[f, c, i, point, g])
-    filters.compute_root().split(f, vector, f, blocks.lanes).reorder(f, i, j, c, vector, g)
-    filters.vectorize(f).unroll(i).unroll(j).parallel(g)
+    vector, block = hl.Var("vector"), hl.Var("block")
+    filters.split(f, vector, f, blocks.lanes).split(c, block, c, blocks.lanes)
+    filters.reorder(f, i, j, c, block, vector, g).vectorize(f).unroll(i).unroll(j)
     for each in (taken, rows):
         each.compute_at(filters, c).vectorize(f).unroll(i).unroll(j)
+    if of_channel == 1 < of_filter:
+        # Vectors of filters have an element in a line each, and all lines may have the same place in the cache.
+        staged.compute_at(filters, block).vectorize(c)
     return filters
 
 

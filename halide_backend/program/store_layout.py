@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import sympy
 
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.index import FloorDiv, expanded, values_of
 from halide_backend.program.loop_program import Axis, Extent, LoopProgram, Store
 
@@ -36,6 +37,21 @@ class OutputLayout:
 def is_scatter(store: Store) -> bool:
     """Whether data say where elements go, or they are added to what is there."""
     return store.mode is not None or bool(values_of(store.index))
+
+
+def stored_crosswise(stores: Iterable[Store], least: int) -> str:
+    """The buffer of one of `stores`, in loops without reductions, which is contiguous along another axis than one
+    before it that has both axes, of at least that many points, too; "" if there is none."""
+    before: list[tuple[frozenset[str], str]] = []
+    for store in stores:
+        axes = frozenset(axis.name for axis in store.nest.iteration if axis.hint >= least)
+        along = [name for name in axes if is_contiguous(store.index, name)]
+        if len(along) != 1 or is_scatter(store):
+            continue
+        if any(along[0] != other and {along[0], other} <= axes & shared for shared, other in before):
+            return store.buffer
+        before.append((axes, along[0]))
+    return ""
 
 
 def output_layout(store: Store, program: LoopProgram) -> OutputLayout:

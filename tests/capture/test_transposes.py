@@ -66,6 +66,29 @@ def test_several_transposed_operands_of_different_widths(check: Check, transposi
     assert {found.side for found in transpositions} == {8}
 
 
+def _both_ways(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.relu().contiguous()
+    return y, y.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(("shape", "kernels"), [((2, 32, 16, 3), 2), ((2, 12, 16, 3), 1), ((2, 32, 3, 5), 1)])
+def test_results_in_two_layouts_are_a_kernel_each(
+    check: Check, transpositions: list[Transposition], shape: tuple[int, ...], kernels: int
+) -> None:
+    """Unless an axis is short. One kernel would store one of them element by element."""
+    x = numbered(shape, torch.float32).contiguous(memory_format=torch.channels_last)
+    assert check(_both_ways, x)["native_kernels"] == kernels
+    assert len(transpositions) == (2 if kernels == 2 else 0)
+
+
+def test_what_is_stored_for_one_of_two_layouts_alone_is_not_stored(
+    check: Check, transpositions: list[Transposition]
+) -> None:
+    x = numbered((2, 32, 16, 3), torch.float32).contiguous(memory_format=torch.channels_last)
+    assert check(lambda x: _both_ways(x)[1], x)["native_kernels"] == 1
+    assert not transpositions
+
+
 def test_a_part_of_a_larger_tensor(check: Check) -> None:
     check(lambda x: x[3:, 5:50].t().contiguous(), numbered((64, 64), torch.float32))
     check(lambda x: F.pad(x, (1, 2, 3, 4)).t().contiguous(), numbered((30, 41), torch.float32))
