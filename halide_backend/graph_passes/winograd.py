@@ -43,7 +43,7 @@ _OF_FILTER = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0
 
 #: Pixels of all results from which it takes less time to transform weights whose channels lie together, and filters far
 #: apart, than it saves (benchmarks/convolutions_3x3.py).
-_FEWEST_PIXELS = 64
+_FEWEST_PIXELS = 32
 
 #: Elements from which an index is no int32, which is what the kernels compute.
 _TOO_FAR = 2**31
