@@ -75,6 +75,11 @@ class ProgramBuilder:
             self.values.append(value)
         return position
 
+    def is_rounded(self, position: int) -> bool:
+        """Whether a value is a number of its own dtype, as in memory: 16-bit floats are computed as float32."""
+        value = self.values[position]
+        return value.dtype not in ("bfloat16", "float16") or value.operation in ("load", "to_dtype")
+
     def number(self, position: int) -> float | int | None:
         """The Python number that a value is, None for anything else; looks through casts that keep it."""
         value = self.values[position]

@@ -235,13 +235,12 @@ class Recorder(DefaultHandler):
     # -- types -------------------------------------------------------------------------------------------------
 
     def to_dtype(
-        self,
-        x: Recorded,
-        dtype: torch.dtype,
-        src_dtype: torch.dtype | None = None,
-        use_compute_types: bool = True,
+        self, x: Recorded, dtype: torch.dtype, src_dtype: torch.dtype | None = None, use_compute_types: bool = True
     ) -> Recorded:
-        return self.cast(self.number(x, dtype), dtype)
+        operand = self.number(x, dtype)
+        if use_compute_types or operand.dtype is not dtype or self.builder.is_rounded(operand.position):
+            return self.cast(operand, dtype)
+        return self.value("to_dtype", dtype, operand)
 
     def to_dtype_bitcast(self, x: Recorded, dtype: torch.dtype, src_dtype: torch.dtype) -> Recorded:
         if dtype.itemsize != src_dtype.itemsize:
