@@ -37,8 +37,8 @@ _FILLED = 32
 #: Elements of an axis that no transpose is read along: they share a sector or two (see strided_loads.py).
 _NARROW = 8
 
-#: Dimensions of a grid.
-_DIMENSIONS = 3
+#: Dimensions of a grid, and points of the two innermost axes of several outputs up to which a block has all of them.
+_DIMENSIONS, _BLOCK = 3, 512
 
 
 def flattened(program: LoopProgram) -> LoopProgram:
@@ -49,17 +49,21 @@ def flattened(program: LoopProgram) -> LoopProgram:
     Raises:
         Unsupported: outer axes that have to be one cannot be.
     """
-    return _read_as_one(_stored_as_one(_grid_of(_outer_as_one(_reduced_as_one(program)))))
+    return _read_as_one(_stored_as_one(_grid_of(_repeated_as_one(_outer_as_one(_reduced_as_one(program))))))
 
 
 def _grid_of(program: LoopProgram) -> LoopProgram:
-    """`program`, if it reduces, with few enough outer axes for a grid where each is a dimension of one: two are one
-    where all outputs go on along them. The innermost, along which there may be vectors, stays what it is."""
+    """`program`, if it reduces, or has several outputs and is no transpose, with few enough outer axes for a grid where
+    each is a dimension of one: two are one where all outputs go on along them. The innermost, along which there may be
+    vectors, stays what it is."""
     reduces = any(isinstance(value.attribute, Reduction) for value in program.values)
     scans = any(isinstance(value.attribute, Scan) for value in program.values)
-    if program.checks or scans or not reduces:
+    several = len(program.stores) > 1 and transposed_axes(program) is None
+    if program.checks or scans or not (reduces or several):
         return program
     while len([axis for axis in program.outer if axis.extent != 1]) > _DIMENSIONS:
+        if not reduces and math.prod(axis.hint for axis in program.outer[-2:]) <= _BLOCK:
+            break
         pairs = itertools.permutations(program.outer[:-1], 2)
         known = (pair for pair in pairs if all(isinstance(axis.extent, int) for axis in pair))
         flattenings = (_Flattening(pair) for pair in known)
@@ -68,6 +72,22 @@ def _grid_of(program: LoopProgram) -> LoopProgram:
             break
         program = joined.program(program)
     return program
+
+
+def _repeated_as_one(program: LoopProgram) -> LoopProgram:
+    """`program` with one axis in place of the first two that all outputs are stored along, if the first has a few
+    equal elements of each result: vectors are stored along both."""
+    layouts = [output_layout(store, program) for store in program.stores]
+    order = layouts[0].variables
+    if any(layout.scattered for layout in layouts) or program.checks or len(order) < 2:
+        return program
+    axes = {axis.name: axis for axis in program.axes}
+    inner, outer = (axes[name] for name in order[:2])
+    few = all(isinstance(axis.extent, int) for axis in (inner, outer)) and 1 < inner.hint < _NARROW
+    if not few or any(inner.name in value.axes for value in program.values):
+        return program
+    flattening = _Flattening((outer, inner))
+    return flattening.program(program) if all(flattening.is_line(store) for store in program.stores) else program
 
 
 def _stored_as_one(program: LoopProgram) -> LoopProgram:
