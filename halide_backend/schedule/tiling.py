@@ -37,7 +37,8 @@ class Tiling:
     of which the last may be `short`. A line has `chunks` of them; the threads of a group take turns at adjacent ones.
     Where their number is `computed` from sizes when the kernel is called, `chunks` is a typical one, and a thread's
     loop is unrolled by `unroll`. In a group of several `warps`, each of `threads` threads, each warp has a contiguous
-    part of the line.
+    part of the line. If rows of a line, along its last axis, are apart in memory, the threads of REGISTERS take a whole
+    `row` of chunks at a time, of which threads beyond its end have none, and `chunks` counts these, too.
 
     A transpose reads along the first of its two `inner` axes and writes along the second. A block's tile in shared
     memory has `lines` elements of the first by `side` chunks of the second, a thread's tile in registers `lines`
@@ -64,6 +65,7 @@ class Tiling:
     computed: bool = False
     unroll: int = 1
     across: str = ""
+    row: int = 0
 
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default: what a kernel text contains, and one text

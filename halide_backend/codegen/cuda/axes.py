@@ -36,6 +36,12 @@ class TiledAxes(Axes):
         places: dict[str, str] = {}
         if tiling.kind is TilingKind.REGISTERS:
             lines += [var(STEP), *(var(loop.name) for loop in self._warps())]
+        if tiling.row:
+            *rows, (number, _) = self._coordinates()
+            places = {**unflatten(STEP, rows), number: THREAD}
+            if self.in_row:
+                places[number] = f"hl.min({THREAD}, {tiling.row - 1})"
+        elif tiling.kind is TilingKind.REGISTERS:
             step = f"({WARP_NUMBER}*{tiling.steps} + {STEP})" if tiling.warps > 1 else STEP
             lines.append(f"{CHUNK} = {step}*{tiling.threads} + {THREAD}")
             places = unflatten(CHUNK, self._coordinates())
@@ -97,6 +103,12 @@ class TiledAxes(Axes):
     def line_chunks(self) -> Extent:
         """Chunks of a line, which are divided among the threads of its group."""
         return product(extent for _, extent in self._coordinates()) if self.tiling.computed else self.tiling.chunks
+
+    @property
+    def in_row(self) -> str:
+        """The condition under which a thread has a chunk of a row, "" if all have."""
+        tiling = self.tiling
+        return f"{THREAD} < {tiling.row}" if 0 < tiling.row < tiling.threads else ""
 
     @property
     def line_steps(self) -> Extent:
@@ -203,12 +215,15 @@ class TiledAxes(Axes):
         found: list[Loop] = []
         dims: list[tuple[Extent, Extent]] = []
         held = tiling.inner if tiling.kind is TilingKind.REGISTERS else ()
-        for name, (_, stride) in zip(layout.variables, layout.dims):
+        strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
+        for name, stride in strides.items():
             if name in held[:-1]:
-                continue  # The line is contiguous in memory (see tiling.py).
+                continue  # The line is contiguous in memory, or a thread's steps are its rows (see tiling.py).
             for loop in self.loops([name], without=without):
                 found.append(loop)
-                dims.append((self._extent_of(loop), stride * self._elements_of(loop)))
+                row = tiling.row and loop.kind is LoopKind.STEP
+                between = strides[held[-2]] if row else stride * self._elements_of(loop)
+                dims.append((self._extent_of(loop), between))
         if tiling.shares_lines and not set(tiling.inner) & set(layout.variables):
             # All threads of the group write the one value.
             found.insert(0, self.thread)

@@ -89,5 +89,5 @@ def _share(builder: KernelBuilder[TiledAxes], loops: Sequence[Loop]) -> _Share:
     lines, places = builder.axes.thread_coordinates(f"{region}[1]", f"{region}[0]")
     builder.lines += lines
     ragged = tiling.ragged and (tiling.kind is TilingKind.REGISTERS or not tiling.computed)
-    inside = f"{region}_c < {index_text(builder.axes.line_chunks)}" if ragged else ""
+    inside = f"{region}_c < {index_text(builder.axes.line_chunks)}" if ragged else builder.axes.in_row
     return _Share(updates, [places.get(loop.name, loop.name) for loop in loops], inside)

@@ -25,9 +25,10 @@ class Guards:
         tiling = self._tiling
         beyond = [name for name in (*tiling.outer, *tiling.inner) if self._axes.has_tail(name)]
         found = [f"({name}_p < {index_text(self._axes.chunks(name))})" for name in dict.fromkeys(beyond)]
-        if tiling.kind is TilingKind.REGISTERS and tiling.ragged and tiling.inner[-1] in layout.variables:
-            inside = f"{CHUNK} < {index_text(self._axes.line_chunks)}"
-            found.append(f"({inside})" if found else inside)
+        if tiling.kind is TilingKind.REGISTERS and tiling.inner[-1] in layout.variables:
+            ragged = f"{CHUNK} < {index_text(self._axes.line_chunks)}" if tiling.ragged else ""
+            if inside := ragged or self._axes.in_row:
+                found.append(f"({inside})" if found else inside)
         return " & ".join(found)
 
     def stored(self, text: str, layout: OutputLayout, bits: int) -> str:

@@ -24,6 +24,15 @@ def are_lines(facts: Facts, line: Tiling) -> bool:
     return all(is_contiguous_over(layout, line.inner, facts.extents) for layout in facts.layouts.values())
 
 
+def are_rows(facts: Facts, line: Tiling) -> bool:
+    """Whether the same is true of the rows of a line, along its last axis, which follow each other at one distance."""
+    *others, last = line.inner
+    parts = (tuple(others), (last,))
+    layouts = facts.layouts.values()
+    whole = all(not set(line.inner) & {*each.variables} or {*line.inner} <= {*each.variables} for each in layouts)
+    return bool(others) and whole and all(is_contiguous_over(e, p, facts.extents) for e in layouts for p in parts)
+
+
 def may_share_a_warp(facts: Facts, line: Tiling, threads: int) -> bool:
     """Whether groups of `threads` threads, fewer than a warp has, fill every warp: a shuffle needs all its lanes."""
     return bool(line.outer) and all(facts.divides(WARP // threads, name) for name in line.outer)

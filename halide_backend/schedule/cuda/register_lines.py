@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.grid import fits_grid
-from halide_backend.schedule.cuda.lines import are_lines, is_computed, points_of, warp_of_lines
+from halide_backend.schedule.cuda.lines import are_lines, are_rows, is_computed, points_of, warp_of_lines
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.thread_groups import (
     compute_together,
@@ -74,9 +74,10 @@ MOST_ELEMENTS = 64
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Thread groups for lines of static extent with contiguous outputs, if their threads have the registers."""
+    """Thread groups for lines of static extent with outputs of contiguous lines or rows, if their threads have the
+    registers."""
     line = facts.line
-    if line is None or is_computed(facts, line) or not are_lines(facts, line):
+    if line is None or is_computed(facts, line) or not (are_lines(facts, line) or are_rows(facts, line)):
         return None
     points = points_of(facts, line)
     if points < WARP and not fits_grid([facts.hints[name] for name in line.outer]):
@@ -98,7 +99,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     possible = facts.divides(elements, line.inner[-1])
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
     tiling, why = _tiling(facts, line, elements)
-    tiling = replace(tiling, threads=choices.number(THREADS, tiling.threads, why))
+    tiling = _shared_by(tiling, choices.number(THREADS, tiling.threads, why))
+    choices.require(THREADS, tiling.threads >= tiling.row, f"rows have {tiling.row} chunks, one for each thread")
     padded = warp_of_lines(facts, line, tiling.threads)
     tiling = replace(tiling, side=padded if padded > 1 else 0)
     choices.require(THREADS, padded > 0, f"the lines do not fill warps in which each has {tiling.threads} threads")
@@ -122,6 +124,10 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     """The tiling of a line in chunks of `elements` elements, and the reason for its number of threads."""
     chunks = points_of(facts, line) // elements
     tiling = replace(line, kind=TilingKind.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
+    if not are_lines(facts, line):
+        row = facts.hints[line.inner[-1]] // elements
+        threads = 1 << (row - 1).bit_length() if row <= WARP else -(-row // WARP) * WARP
+        return _shared_by(replace(tiling, threads=row, row=row), threads), "a chunk of each row for one"
     widest = max(_words(facts, line, elements, 1), default=1)
     # Not where masks alone are used twice.
     together = sum(_words(facts, line, elements, 2)) >= widest
@@ -147,6 +153,11 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     if more > max(threads, WARP):
         threads, why = more, f"few loads for each, as there are {lines} lines for {sms} SMs"
     return replace(tiling, threads=threads), why
+
+
+def _shared_by(tiling: Tiling, threads: int) -> Tiling:
+    """`tiling` for groups of `threads` threads; of a row of chunks those beyond its end are counted, too."""
+    return replace(tiling, threads=threads, chunks=tiling.steps * threads if tiling.row else tiling.chunks)
 
 
 def _threads_of_few(chunks: int, most: int) -> int:
@@ -186,6 +197,10 @@ def _short_lines(facts: Facts, tiling: Tiling, number: int, widest: int) -> Iter
 def _excess(facts: Facts, tiling: Tiling) -> str:
     """Why the threads of a group cannot hold the line, "" if they can."""
     together = sum(_words(facts, tiling, tiling.elements, 2))
+    if tiling.threads > _MOST_THREADS_OF_A_BLOCK:
+        return f"{tiling.threads} threads, of which a block has {_MOST_THREADS_OF_A_BLOCK} at most"
+    if tiling.row and tiling.steps * together > _LANE_WORDS:
+        return f"a thread would hold {tiling.steps * together} words of rows; {_LANE_WORDS} are the most"
     room = min(_MOST_REGISTERS, facts.device.registers // tiling.threads) - _OTHER_REGISTERS
     if tiling.steps * together > room:
         return f"a thread would hold {tiling.steps * together} words in {room} registers"
