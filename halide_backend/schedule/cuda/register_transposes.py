@@ -99,7 +99,7 @@ def _moves_vectors(facts: Facts, tiling: Tiling, short: bool) -> bool:
         if load is None or (load.unit < words and not short):
             return False
     stored = [access.of_output(facts.layouts[buffer.name], buffer) for buffer in facts.program.outputs]
-    return all(count and count % words == 0 for count in stored)
+    return words > 0 and all(count and count % words == 0 for count in stored)
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:

@@ -163,13 +163,13 @@ class _Block:
     def step(self, name: list[str], operands: list[str], guard: Array) -> None:
         match name:
             case ["ld", "param", *rest] if operands[1].startswith("[joint_"):
-                self.access(False, False, int(rest[-1][1:]), operands, guard)
+                self.access(False, False, rest[-1], operands, guard)
             case ["ld", "param", *_]:
                 number = int(operands[1].rstrip("]").rpartition("_")[2])
                 value = self.parameters[number] & (2**64 - 1)
                 self.put(operands[0], np.full(self.threads, value, np.uint64), guard)
             case ["ld" | "st", "global" | "shared" | "local", *rest]:
-                self.access(name[0] == "st", name[1] != "global", int(rest[-1][1:]), operands, guard)
+                self.access(name[0] == "st", name[1] != "global", rest[-1], operands, guard)
             case ["red", *_, kind]:
                 self.add(kind, operands, guard)
             case ["bra", *_]:
@@ -342,11 +342,11 @@ class _Block:
                 assert place.start >= 0 and self.owned[place].all(), "an addition beyond its tensor"
                 self.memory[place] = (self.memory[place].view(value.dtype) + value[thread]).view(np.uint8)
 
-    def access(self, stores: bool, shared: bool, bits: int, operands: list[str], guard: Array) -> None:
+    def access(self, stores: bool, shared: bool, kind: str, operands: list[str], guard: Array) -> None:
         place, registers = operands if stores else operands[::-1]
         base, offset = address(place)
         names = elements(registers)
-        size = bits // 8
+        size = int(kind[1:]) // 8
         at = (self.raw(base).astype(np.int64) + offset)[:, None] + np.arange(size * len(names))
         memory = self.shared if shared else self.memory
         aligned = bool((at[guard, 0] % (size * len(names)) == 0).all())
@@ -361,6 +361,8 @@ class _Block:
         whole = inside.all(1) & (shared | self.owned[at].any(1) if not shared else True)
         assert whole[guard].all(), "a load beyond its tensor"
         data = np.ascontiguousarray(memory[at]).view(f"u{size}").reshape(self.threads, len(names))
+        if kind[0] == "s":
+            data = data.view(f"i{size}").astype(np.int64)
         for number, name in enumerate(names):
             self.put(name, data[:, number], guard)
 

@@ -104,3 +104,17 @@ def test_short_rows_are_stored_side_by_side(dtype: torch.dtype, factors: list[in
     cuda.on_tensors(x, found)
     assert torch.equal(found, wanted)
     assert cuda.code.count("st.global.v4") + cuda.code.count("st.global.v2.b64") == 2 if dtype is torch.bfloat16 else 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8], ids=str)
+def test_what_becomes_wider_along_an_odd_axis_goes_through_shared_memory(
+    dtype: torch.dtype, needs_intrinsics: None
+) -> None:
+    """Of what is read along 64 elements a thread would have vectors, of what is stored along 37 single words."""
+    x = torch.randint(-99, 99, (3, 37, 64), generator=torch.Generator().manual_seed(0)).to(dtype)
+    (program,) = programs_of(lambda x: x.mT.float().contiguous(), (x,))
+    kernel = plan_kernel(program, device_of(TARGET))
+    assert kernel.plan.mapping.rule == "shared_transposes"
+    found = torch.empty(3, 64, 37)
+    CudaKernel(kernel.text).on_tensors(x, found)
+    assert torch.equal(found, x.mT.float())
