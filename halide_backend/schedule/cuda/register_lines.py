@@ -49,10 +49,11 @@ _REDUCED_WORDS = (16, 32)
 #: Words of what is used but once that a lane keeps: 32 of them wait longer than two lanes exchange.
 _LANE_PASSING_WORDS = 24
 
-#: Threads of an SM up to which a line of what is used several times, and stored along, gets more than a warp, and the
-#: most that it gets: each loads less before it waits. Else a warp is as fast (statistics of 4 x 64 floats of 256
-#: channels on an H200: 1.83 us with 64 threads, 1.66 us with 32).
-_FEW_THREADS, _MOST_OF_FEW = 2048, 256
+#: Threads of an SM up to which a line of what is used several times gets more than a warp, and the most that it gets:
+#: each loads less before it waits. And the chunks that each has of a line along which nothing is stored (statistics of
+#: 4 x 64 floats of 256 channels on an H200: 1.83 us with one, 1.66 us with two, which are a warp's; the sums of a batch
+#: norm's gradient, of four operands of 4 x 256 floats, of 128 channels 6.5 us with a warp, 3.3 us with 256 threads).
+_FEW_THREADS, _MOST_OF_FEW, _REDUCED_CHUNKS = 2048, 256, 2
 
 #: Words of a short line, and of it those that a thread keeps at most; bytes of a line and of a sector of memory;
 #: instructions for one exchange, and those of a line whatever its length (measured on an H200 with 16-bit rows: softmax
@@ -148,8 +149,9 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
         wanted = next((threads for threads in sizes if threads <= _MOST_THREADS), sizes[-1])
         threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
         why = f"{' or '.join(map(str, shares))} words for each, as there are {lines} lines for {sms} SMs"
-    several = together and stored and not facts.iterates
-    more = _threads_of_few(chunks, sms * _FEW_THREADS // max(lines, 1)) if several else 0
+    several = together and (stored or threads <= WARP) and not facts.iterates
+    share = chunks if stored else chunks // _REDUCED_CHUNKS
+    more = _threads_of_few(chunks, min(share, sms * _FEW_THREADS // max(lines, 1))) if several else 0
     if more > max(threads, WARP):
         threads, why = more, f"few loads for each, as there are {lines} lines for {sms} SMs"
     return replace(tiling, threads=threads), why

@@ -18,8 +18,8 @@ from halide_backend.schedule.tiling import Tiling
 DEVICE = device_of(TARGET)
 
 
-def tiling_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Tiling:
-    (program,) = programs_of(function, (x,))
+def tiling_of(function: Callable[..., object], *arguments: Tensor) -> Tiling:
+    (program,) = programs_of(function, arguments)
     tiling = plan_kernel(program, DEVICE).plan.mapping.tiling
     assert tiling is not None
     return tiling
@@ -64,6 +64,17 @@ def test_statistics_of_few_lines_are_a_warps() -> None:
     x = torch.zeros(256, 256)
     assert tiling_of(lambda x: x.var(-1), x).threads == 32
     assert tiling_of(lambda x: F.layer_norm(x, (256,)), x).threads == 64
+
+
+def test_sums_of_few_long_lines_have_two_chunks_for_each_thread() -> None:
+    """The sums of a batch norm's gradient took 6.5 us on an H200 with a warp for each channel, 3.3 us with a block."""
+
+    def sums(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        shared = torch.where(x > 0, y, 0.0)
+        return shared.sum(-1), (shared * x).sum(-1)
+
+    x = torch.zeros(128, 1024)
+    assert tiling_of(sums, x, x.clone()).threads == 128
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
