@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import sympy
 from torch._inductor.virtualized import V
@@ -23,16 +24,50 @@ _MOST_CHOICES = 4
 _MOST_SHARE = 0.5
 
 
-def always_holds(operation: str, left: sympy.Expr, right: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
-    """Whether the comparison `operation` of two indices is true for each symbol in [0, extent)."""
+@dataclass(frozen=True)
+class Bound:
+    """What a mask says where it is true: `expression >= lower` and/or `expression < upper`."""
+
+    expression: sympy.Expr
+    lower: int | None = None
+    upper: int | None = None
+
+    @property
+    def rooms(self) -> tuple[sympy.Expr, ...]:
+        """What is not negative then."""
+        above = () if self.lower is None else (self.expression - self.lower,)
+        return above if self.upper is None else (*above, self.upper - 1 - self.expression)
+
+
+def decided(
+    operation: str,
+    left: sympy.Expr,
+    right: sympy.Expr,
+    extents: Mapping[sympy.Symbol, Extent],
+    bounds: Sequence[Bound] = (),
+) -> bool | None:
+    """What the comparison `operation` of two indices says for each symbol in [0, extent) within the `bounds` of a
+    mask; None if that differs, or nobody knows."""
     match operation:
         case "lt":
-            return is_nonnegative(sympy.expand(right - left - 1), extents)
+            room = sympy.expand(right - left - 1)
         case "le":
-            return is_nonnegative(sympy.expand(right - left), extents)
+            room = sympy.expand(right - left)
         case "gt" | "ge":
-            return always_holds({"gt": "lt", "ge": "le"}[operation], right, left, extents)
-    return False
+            return decided({"gt": "lt", "ge": "le"}[operation], right, left, extents, bounds)
+        case _:
+            return None
+    known = [each for bound in bounds for each in bound.rooms]
+    if _follows(room, extents, known):
+        return True
+    return False if _follows(-room - 1, extents, known) else None
+
+
+def _follows(room: sympy.Expr, extents: Mapping[sympy.Symbol, Extent], known: Sequence[sympy.Expr]) -> bool:
+    """Whether `room` is 0 or more, since it always is, or since it is not less than one of `known`."""
+    more = (sympy.expand(room - each) for each in known)
+    fixed = (each for each in more if each.free_symbols.isdisjoint(extents))
+    return is_nonnegative(room, extents) or any(is_nonnegative(each, {}) for each in fixed)
 
 
 def is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import sympy
 
-from halide_backend.capture.conditions import is_nonnegative
+from halide_backend.capture.conditions import Bound, is_nonnegative
 from halide_backend.capture.indexing import affine
-from halide_backend.capture.sizes import hint, is_size
+from halide_backend.capture.sizes import extent, hint, is_size
 from halide_backend.program.loop_program import Coordinate, Extent
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What a mask says where it is true: `expression >= lower` and/or `expression < upper`."""
-
-    expression: sympy.Expr
-    lower: int | None = None
-    upper: int | None = None
 
 
 def coordinates(
@@ -40,12 +31,28 @@ def coordinates(
     if any(size == 0 for _, size in dims):
         return ()
     known = all(isinstance(n, int) for dim in dims for n in dim)
-    split = _by_numbers(index, dims) if known else _by_sizes(index, dims)
-    proved = all(_in_range(c.index, c.extent, extents, bounds) for c in split)
-    if not proved or known:
-        return tuple(split) if proved else ()
+    if known:
+        splits = iter([_by_numbers(index, dims)])
+    else:
+        splits = (_carried(_by_sizes(index, each), extents, bounds) for each in _with_one_outer_loop(dims))
+    proved = (each for each in splits if all(_in_range(c.index, c.extent, extents, bounds) for c in each))
+    split = next(filter(None, proved), [])
+    if known:
+        return tuple(split)
     # Halide drops a clamp that does nothing if it can prove that, with sizes it often cannot.
     return tuple(replace(c, extent=0) if _in_range(c.index, c.extent, extents, ()) else c for c in split)
+
+
+def _with_one_outer_loop(dims: list[tuple[Extent, Extent]]) -> Iterator[list[tuple[Extent, Extent]]]:
+    """`dims`, and the same with the outermost as one dimension, as Inductor may have made one loop of images and
+    channels."""
+    yield dims
+    while len(dims) > 1:
+        (outer, count), (stride, size) = dims[:2]
+        if sympy.expand(outer - stride * size) != 0:
+            return
+        dims = [(stride, extent(count * size)), *dims[2:]]
+        yield dims
 
 
 def _by_numbers(index: sympy.Expr, dims: Sequence[tuple[int, int]]) -> list[Coordinate]:
@@ -85,6 +92,26 @@ def _by_sizes(index: sympy.Expr, dims: Sequence[tuple[Extent, Extent]]) -> list[
         if polynomial != 0:
             return []
     return [Coordinate(expression, size, stride) for expression, (stride, size) in zip(found, dims)]
+
+
+def _carried(
+    split: list[Coordinate], extents: Mapping[sympy.Symbol, Extent], bounds: Sequence[Bound]
+) -> list[Coordinate]:
+    """`split` with coordinates that are beyond an end of their dimension by less than its size counted from the next or
+    the last step of the one around it: of a row that is read two columns left of its first, the last but one above."""
+    found = list(split)
+    for number in reversed(range(1, len(found))):
+        each, around = found[number], found[number - 1]
+        whole = sympy.expand(around.stride - each.stride * each.extent) == 0
+        if not whole or _in_range(each.index, each.extent, extents, bounds):
+            continue
+        for steps in (1, -1):
+            moved = sympy.expand(each.index + steps * each.extent)
+            if _in_range(moved, each.extent, extents, bounds):
+                found[number] = replace(each, index=moved)
+                found[number - 1] = replace(around, index=around.index - steps)
+                break
+    return found
 
 
 def _leading_multiple(polynomial: sympy.Expr, stride: sympy.Expr) -> sympy.Integer:

@@ -13,7 +13,7 @@ from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import Max, Min
 
 from halide_backend.capture.canonical import canonical
-from halide_backend.capture.coordinates import Bound
+from halide_backend.capture.conditions import Bound
 from halide_backend.capture.sizes import MAX_ELEMENTS, extent
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT

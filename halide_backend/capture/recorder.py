@@ -16,7 +16,7 @@ from torch._inductor.virtualized import V
 
 from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
-from halide_backend.capture.conditions import always_holds, steps_inside, with_c_remainders
+from halide_backend.capture.conditions import Bound, decided, steps_inside, with_c_remainders
 from halide_backend.capture.coordinates import coordinates
 from halide_backend.capture.indexing import value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
@@ -51,6 +51,7 @@ class Recorder(DefaultHandler):
         self.nest = nest
         self.extents: dict[sympy.Symbol, Extent] = {axis.symbol: axis.extent for axis in nest.axes}
         self.mask: Recorded | None = None
+        self.bounds: tuple[Bound, ...] = ()  # of the mask
         self.types = _types()
 
     # -- values ------------------------------------------------------------------------------------------------
@@ -112,16 +113,14 @@ class Recorder(DefaultHandler):
             # On a GPU a masked load is predicated, and its index has to be one line where strides are sizes.
             known = all(isinstance(n, int) for n in (*sizes, *strides))
             if known or not self.builder.flattened:
-                bounds = self.builder.bounds(self.mask.position)
-                load = replace(load, coordinates=coordinates(index, sizes, strides, self.extents, bounds))
+                load = replace(load, coordinates=coordinates(index, sizes, strides, self.extents, self.bounds))
             if not self.builder.flattened and not (known and load.coordinates):
                 load = replace(load, inside=steps_inside(index, self.builder.extent(name), self.extents))
         return self.value("load", dtype, *self.index_operands(index), *masks, attribute=load)
 
     def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:
-        span = value_range(index, self.extents)
-        known = span is not None and isinstance(size, int)
-        return known and span[0] >= 0 and span[1] < size  # type: ignore[index]
+        low, high = (decided(*bound, self.extents) for bound in (("le", sympy.Integer(0), index), ("lt", index, size)))
+        return low is True and high is True
 
     def store(self, name: str, index: sympy.Expr, value: Recorded | float, mode: str | None = None) -> None:
         dtype = V.graph.get_dtype(name)
@@ -198,17 +197,16 @@ class Recorder(DefaultHandler):
         self.builder.check(bad.position, error, message)
 
     def masked(self, mask: Recorded, body: Callable[[], Recorded], other: Any) -> Recorded:
-        if self.builder.number(mask.position) is True:
-            return self.number(body(), torch.float32)
-        outer = self.mask
-        self.mask = mask if outer is None else self.logical_and(outer, mask)
+        outer, bounds = self.mask, self.bounds
+        if self.builder.number(mask.position) is not True:
+            self.mask = mask if outer is None else self.logical_and(outer, mask)
+            self.bounds = self.builder.bounds(self.mask.position)
         try:
             result = self.number(body(), torch.float32)
         finally:
-            self.mask = outer
-        return self.value(
-            "where", result.dtype, mask, result, self.cast(self.number(other, result.dtype), result.dtype)
-        )
+            self.mask, self.bounds = outer, bounds
+        other = self.cast(self.number(other, result.dtype), result.dtype)
+        return self._decided("where", [mask, result, other]) or self.value("where", result.dtype, mask, result, other)
 
     # -- random numbers ----------------------------------------------------------------------------------------
 
@@ -342,18 +340,20 @@ class Recorder(DefaultHandler):
         return self._decided(operation, operands) or self.value(operation, dtype, *operands)
 
     def _decided(self, operation: str, operands: list[Recorded]) -> Recorded | None:
-        """What a condition on coordinates is known to be, if it is, or what it chooses."""
+        """What a condition on coordinates is known to be where the mask holds, if it is, or what it chooses."""
         if operation in COMPARISONS:
             lengths = self.extents.values()
             left, right = (self.builder.index(operand.position, lengths) for operand in operands)
-            if left is not None and right is not None and always_holds(operation, left, right, self.extents):
-                return self.constant(True, torch.bool)
+            if left is None or right is None:
+                return None
+            known = decided(operation, left, right, self.extents, self.bounds)
+            return None if known is None else self.constant(known, torch.bool)
+        if operation == "where" and isinstance(number := self.builder.number(operands[0].position), bool):
+            return operands[1 if number else 2]
         if operation in ("logical_and", "bitwise_and"):
             for operand, other in (operands, operands[::-1]):
-                if self.builder.number(operand.position) is True:
-                    return other
-        if operation == "where" and self.builder.number(operands[0].position) is True:
-            return operands[1]
+                if isinstance(number := self.builder.number(operand.position), bool):
+                    return other if number else operand
         return None
 
     def frexp(self, x: Recorded) -> tuple[Recorded, Recorded]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._sympy.functions import FloorDiv, Max, Min
 
 from halide_backend import pipeline
-from halide_backend.capture.conditions import always_holds, steps_inside
+from halide_backend.capture.conditions import Bound, decided, steps_inside
 from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Extent, Steps
 
@@ -76,7 +76,7 @@ CONDITIONS = [
 def test_what_holds_at_every_step(
     operation: str, left: sympy.Expr, right: sympy.Expr, extents: dict[sympy.Symbol, Extent], expected: bool
 ) -> None:
-    assert always_holds(operation, left, right, extents) == expected
+    assert bool(decided(operation, left, right, extents)) == expected
     if expected:
         holds = {"lt": sympy.Lt, "le": sympy.Le, "gt": sympy.Gt, "ge": sympy.Ge}[operation]
         for n, m in itertools.product(range(2, 7), repeat=2):
@@ -84,10 +84,28 @@ def test_what_holds_at_every_step(
                 assert holds(*(side.subs(point).replace(FloorDiv, lambda a, b: a // b) for side in (left, right)))
 
 
+MASKED = [
+    ("ge", X - N, sympy.Integer(2), Bound(X - N - 2, lower=0), True),
+    ("lt", X - N, sympy.Integer(2), Bound(X - N - 2, lower=0), False),
+    ("lt", X + N, N + 2, Bound(X, upper=2), True),
+    ("ge", X, sympy.Integer(2), Bound(X, upper=2), False),
+    ("ge", X, sympy.Integer(1), Bound(X, upper=2), None),
+    ("lt", X, N, Bound(X - N, upper=1), None),
+    ("lt", Y, N, Bound(X - N, upper=0), None),
+]
+
+
+@pytest.mark.parametrize(("operation", "left", "right", "bound", "expected"), MASKED, ids=str)
+def test_what_a_mask_says(
+    operation: str, left: sympy.Expr, right: sympy.Expr, bound: Bound, expected: bool | None
+) -> None:
+    assert decided(operation, left, right, {X: N + 4, Y: N + 4}, [bound]) == expected
+
+
 def test_half_an_odd_size_is_not_rounded_the_wrong_way() -> None:
     """n - n//2 steps are more than n/2."""
-    assert not always_holds("lt", 2 * X, N, {X: N - FloorDiv(N, 2) + 1})
-    assert not always_holds("lt", X, FloorDiv(N, 2), {X: N - FloorDiv(N, 2)})
+    assert not decided("lt", 2 * X, N, {X: N - FloorDiv(N, 2) + 1})
+    assert not decided("lt", X, FloorDiv(N, 2), {X: N - FloorDiv(N, 2)})
 
 
 LOADS = [
@@ -159,6 +177,7 @@ FILTERS: dict[str, Callable[[Tensor], Any]] = {
     ),
     "one side": lambda x: F.pad(x, (0, 2, 1, 0), value=7.0) * 2,
     "crop": lambda x: F.pad(x, (-1, 2, 1, -1), value=3.0),
+    "wrapped": lambda x: F.pad(x, (2, 2, 1, 1), mode="circular"),
     "signal": lambda x: F.max_pool1d(x.flatten(1, 2), 3, 1, 1),
     "shift": lambda x: x - F.pad(x, (1, 0))[..., :-1] - F.pad(x, (0, 0, 1, 0))[:, :, :-1],
 }
@@ -200,7 +219,10 @@ def test_no_condition_of_an_axis_without_padding(check: Check, texts: list[str])
 def test_rows_inside_have_no_clamp(check: Check, texts: list[str]) -> None:
     check(stencil, torch.randn(3, 4, 20, 30), dynamic=True)
     (text,) = texts
-    assert text.count("hl.clamp(") == text.count("hl.select((x1 >= ") == 5
+    clamped = [line for line in text.splitlines() if "hl.clamp(" in line]
+    along = [line for line in clamped if not line.endswith(" + x2*1]")]
+    assert len(clamped) == 5 and len(along) == 3
+    assert all("[hl.select((x1 >= " in line and "likely" not in line.partition("hl.clamp(")[2] for line in along)
 
 
 def test_rows_inside_of_a_filter_have_no_clamp(check: Check, texts: list[str]) -> None:
@@ -224,3 +246,11 @@ def test_what_rows_have_in_common_is_no_part_of_a_piece(check: Check, texts: lis
     loads = re.findall(r"in_ptr0\[(.*)\]", text)
     chosen = {load.partition(" + hl.select(")[2] for load in loads}
     assert len(loads) == 9 and len(chosen) == 3 and "x1" not in "".join(chosen)
+
+
+def test_masks_within_masks(check: Check, texts: list[str]) -> None:
+    """Circular padding is written as slices of slices: of the masks in the others' regions nothing is left."""
+    check(FILTERS["wrapped"], torch.randn(2, 3, 20, 20), dynamic=True)
+    columns, rows = texts
+    assert columns.count("in_ptr0[") == columns.count("in_ptr1[") == 3 and "int64" not in columns
+    assert rows.count("in_ptr0[") == 3 and "hl.clamp(hl.likely((-1*n2 + x1)), 0, (n2 + 1))" in rows

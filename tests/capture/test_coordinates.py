@@ -9,7 +9,8 @@ import pytest
 import sympy
 from sized_graph import M, N, sized_graph
 
-from halide_backend.capture.coordinates import Bound, coordinates
+from halide_backend.capture.conditions import Bound
+from halide_backend.capture.coordinates import coordinates
 from halide_backend.program.index import AxisSymbol
 from halide_backend.program.loop_program import Coordinate, Extent
 
@@ -76,6 +77,27 @@ CASES = {
         (*within(2 * Y - 1, N), *within(2 * Z, M)),
         (Coordinate(2 * Y - 1, N, M), Coordinate(2 * Z, M, 1)),
     ),
+    "images and channels in one loop": (
+        N * N * X + N * (Y - 1) + Z,
+        (M, 3, N, N),
+        {X: 3 * M, Y: N + 1, Z: N},
+        within(Y - 1, N),
+        (Coordinate(X, 0, N * N), Coordinate(Y - 1, N, N), Coordinate(Z, 0, 1)),
+    ),
+    "the end of the row above": (
+        N * N * X + N * Y + Z - 2,
+        (5, N, N),
+        {X: 5, Y: N + 2, Z: N + 4},
+        (*within(Y - 1, N), Bound(Z, upper=2)),
+        (Coordinate(X, 0, N * N), Coordinate(Y - 1, N, N), Coordinate(N + Z - 2, N, 1)),
+    ),
+    "the beginning of the row below": (
+        N * N * X + N * Y + Z + 1,
+        (5, N, N),
+        {X: 5, Y: N - 1, Z: N + 1},
+        (Bound(Z - N + 1, lower=0),),
+        (Coordinate(X, 0, N * N), Coordinate(Y + 1, 0, N), Coordinate(Z - N + 1, N, 1)),
+    ),
 }
 
 
@@ -104,9 +126,11 @@ def test_where_strides_are_sizes(
                 and (bound.upper is None or bound.expression.subs(at) < bound.upper)
                 for bound in bounds
             )
-            for value, coordinate, dim in zip(values, found, dims):
+            # The outermost may be several dimensions.
+            sizes = [sympy.prod(dims[: len(dims) - len(found) + 1]), *dims[len(dims) - len(found) + 1 :]]
+            for value, coordinate, size in zip(values, found, sizes, strict=True):
                 if masked or coordinate.extent == 0:
-                    assert 0 <= value < sympy.sympify(dim).subs(known)
+                    assert 0 <= value < sympy.sympify(size).subs(known)
 
 
 def test_what_is_no_sum_of_multiples_of_the_strides() -> None:

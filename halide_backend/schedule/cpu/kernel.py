@@ -265,7 +265,8 @@ class CpuKernel:
         alone = len(self.outputs) == 1 and self.transposition is None and not (stage.overwrites or stage.replaces)
         if not alone or loop.fixed or loop.extent < width:
             return Split.tail
-        dense = all(each.contiguous.get(axis, 0) == each.traffic for each in (stage, *self.behind([stage])))
+        needed = (stage, *self.behind([stage]))
+        dense = all(each.contiguous.get(axis, 0) == each.traffic and not each.cases for each in needed)
         work = self.inlined_work(stage)
         pays = not dense or work >= SHIFTED_WORK
         why = f"{'dense' if dense else 'strided'} rows of {work} operations an element"
