@@ -29,6 +29,9 @@ Stretch = tuple[Extent, Extent]
 #: Steps of a remainder from which vectors along it pay: as many as a vector has of the narrowest elements.
 _LONG_REMAINDER = 32
 
+#: Elements of a row that are interleaved: half a vector of AVX-512.
+_SHORT_ROW = 8
+
 
 @dataclass(frozen=True)
 class AlignedLoops:
@@ -68,7 +71,7 @@ def align(nodes: Sequence[NodeLoops], *, divided: bool = False) -> tuple[tuple[A
     """Loops of each node over common axes, and the outermost axes that all of them share.
 
     A loop is also cut where an index divides its variable, so that the index has no division: with `divided` wherever
-    there is one, else where the remainder is long and no memory is adjacent along the loop.
+    there is one, else where the remainder is long and no memory is adjacent along the loop, or where it is short.
     """
     stretches = [_stretches(node) for node in nodes]
     wanted = [_divided(node, own, everywhere=divided) for node, own in zip(nodes, stretches)]
@@ -103,10 +106,22 @@ def _divided(node: NodeLoops, own: Sequence[Stretch], *, everywhere: bool) -> li
                 continue
             divisor = extent(divisor)
             left = quotient(end, divisor)
-            pays = everywhere or (across and hint(divisor) >= _LONG_REMAINDER)
+            pays = (
+                everywhere
+                or (across and hint(divisor) >= _LONG_REMAINDER)
+                or _is_short_row(node, variable, part, divisor)
+            )
             if pays and left is not None and quotient(left, start) is not None:
                 found.append((start, left))
     return found
+
+
+def _is_short_row(node: NodeLoops, variable: sympy.Symbol, part: sympy.Expr, divisor: Extent) -> bool:
+    """Whether `part` of an index is the place in a row of a few elements along the innermost loop, each of which comes
+    from another line of memory: they are interleaved from vectors across the rows."""
+    if node.reduction or variable != list(node.body.var_ranges)[-1] or not isinstance(part, ModularIndexing):
+        return False
+    return part.args[1] == 1 and isinstance(divisor, int) and divisor <= _SHORT_ROW
 
 
 def _adjacent(indices: Sequence[sympy.Expr], variable: sympy.Symbol, loops: Iterable[sympy.Symbol]) -> bool:

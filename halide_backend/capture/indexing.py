@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import sympy
 from torch.utils._sympy.functions import Max
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from halide_backend.capture.sizes import is_equal, quotient, symbol_range
+from halide_backend.capture.sizes import extent, is_equal, quotient, symbol_range
 from halide_backend.program.loop_program import Axis, Extent
 
 
@@ -44,8 +45,9 @@ def _range(symbol: sympy.Symbol, extents: Mapping[sympy.Symbol, Extent]) -> Valu
 
 def without_empty(index: sympy.Expr, axes: Iterable[Axis]) -> sympy.Expr:
     """`index` within loops over `axes`, with n for the stride max(1, n) that Inductor gives to what may be empty: where
-    a loop has n steps, or a multiple of them, it is not."""
+    a loop has n steps, or a multiple of them, or two loops that were one have, it is not."""
     extents = [axis.extent for axis in axes]
+    extents += [extent(inner * outer) for outer, inner in itertools.pairwise(extents)]
     steps: dict[sympy.Expr, Extent] = {}
     for stride in index.atoms(Max):
         if len(stride.args) == 2 and 1 in stride.args:
