@@ -26,6 +26,8 @@ _SOURCE = re.compile(r'%("[^"]*"|[-\w.$]+) \]')
 _NAME = re.compile(NAME)
 _NUMBERED = re.compile(r"%(\d+)\b")
 _DECLARED = re.compile(r"^declare [^@\n]*@([\w.]+)\(", re.MULTILINE)
+_DATA = re.compile(r"(?:load|(?:tail )?call) <\d+ x i\d+>(?:,| @llvm\.masked\.load\.).*!tbaa")
+_NO_INDEX = re.compile(r"phi |fpto[su]i |alloca ")
 _NUMBERED_LABEL = re.compile(r"^(\d+):", re.MULTILINE)
 
 
@@ -140,7 +142,7 @@ def _orders(lines: list[str], permuted: Mapping[int, Gather], number: int) -> di
             definitions[found["result"]] = place
     alike: dict[tuple[str, int, int], list[int]] = {}
     for place, gather in permuted.items():
-        if gather.distances in definitions:
+        if gather.distances in definitions and not _is_data(gather.distances, lines, definitions):
             alike.setdefault((gather.distances, gather.lanes, gather.bits), []).append(place)
     orders: dict[int, _Order] = {}
     for (distances, lanes, bits), places in alike.items():
@@ -152,6 +154,23 @@ def _orders(lines: list[str], permuted: Mapping[int, Gather], number: int) -> di
         orders |= dict.fromkeys(places, order)
         number += 1
     return orders
+
+
+def _is_data(indices: str, lines: list[str], definitions: Mapping[str, int]) -> bool:
+    """Whether integers that a kernel loads say which elements these are: those may lie anywhere, and mostly do."""
+    seen: set[str] = set()
+    stack = [indices]
+    while stack:
+        name = stack.pop()
+        if name in seen or name not in definitions:
+            continue
+        seen.add(name)
+        value = lines[definitions[name]].partition(" = ")[2]
+        if _DATA.match(value):
+            return True
+        if not _NO_INDEX.match(value):
+            stack += _NAME.findall(value)
+    return False
 
 
 def _known(gather: Gather, name: str) -> list[str] | None:

@@ -186,6 +186,16 @@ def test_vectors_with_the_same_distances_are_looked_at_once() -> None:
 
 
 @needs_avx512
+@needs_avx512
+def test_what_a_kernel_loads_is_not_compared() -> None:
+    """A column of a table that data choose is anywhere, but what is computed from floats may be a picture's pixel."""
+    before = gather("float", 16, "i32", f"{loaded_indices(16, 'i32')}, !tbaa !0")
+    assert with_near_gathers(before, HOST) == before
+    computed = loaded_indices(16, "float").replace("%indices", "%pixels") + ", !tbaa !0"
+    computed += "\n  %indices = fptosi <16 x float> %pixels to <16 x i32>"
+    assert "near0.outside =" in with_near_gathers(gather("float", 16, "i32", computed), HOST)
+
+
 def test_what_is_declared_already_is_not_declared_again() -> None:
     declaration = "declare i32 @llvm.vector.reduce.smax.v16i32(<16 x i32>) #1"
     ir = f"{gather('float', 16, 'i32', loaded_indices(16, 'i32'))}\n{declaration}\nattributes #1 = {{ nounwind }}\n"
