@@ -194,6 +194,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 traffic=definition.traffic,
                 cases=definition.cases,
                 runs=definition.runs,
+                across=definition.across,
                 gathered=tuple(definition.gathered),
                 **facts,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -18,7 +19,8 @@ _WORK = dict.fromkeys(MATHEMATICS, 20) | dict.fromkeys(("truediv", "sqrt", "rsqr
 class Definition:
     """`calls` in the order in which they are met, `work` in additions for one point, and bytes of memory: `traffic`
     in all, `contiguous` those with stride 1 along each axis, `runs` those where a step along a second axis is as long
-    as all of a first one with stride 1, by both: one run of memory. `cases` says that a load is masked, or
+    as all of a first one with stride 1, by both: one run of memory. `across` are the bytes, for each point of the Func,
+    whose place depends on an axis, but not with stride 1. `cases` says that a load is masked, or
     its index one in pieces; `gathered` are the axes along which a load is contiguous whose index is data."""
 
     calls: dict[str, None] = field(default_factory=dict)
@@ -26,6 +28,7 @@ class Definition:
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
+    across: dict[str, int] = field(default_factory=dict)
     cases: bool = False
     gathered: dict[str, None] = field(default_factory=dict)
 
@@ -59,14 +62,15 @@ def define(
 
 def _count_load(found: Definition, program: LoopProgram, value: Value, load: Load, axes: Mapping[str, Axis]) -> None:
     buffer = next(b for b in program.inputs if b.name == load.buffer)
-    size = ELEMENT[buffer.dtype][1] // 8
-    for name in value.axes:
-        size *= axes[name].hint
+    element = ELEMENT[buffer.dtype][1] // 8
+    size = element * math.prod(axes[name].hint for name in value.axes)
     found.traffic += size
     found.cases |= bool(load.main) or any(program.values[operand].dtype == "bool" for operand in value.operands)
     index = expanded(load.index)
     steps = {symbol.name: index.coeff(symbol) for symbol in index.free_symbols if symbol.name in value.axes}
     gathers = any(program.values[operand].operation == "indirect" for operand in value.operands)
+    for name in (name for name in value.axes if steps.get(name) != 1):
+        found.across[name] = found.across.get(name, 0) + element
     for name in (name for name, step in steps.items() if step == 1):
         if gathers:
             found.gathered[name] = None

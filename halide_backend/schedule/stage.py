@@ -79,7 +79,8 @@ class Stage:
     memory that an output overwrites, and another one needs them, `replaces` whether it may be that of an
     operand which nothing else needs, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes
     that the memory accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in
-    all, `runs` those where steps along a second axis are as long as all of a first one, by both, `cases` whether a load
+    all, `runs` those where steps along a second axis are as long as all of a first one, by both, `across` the bytes of
+    one point whose place depends on an axis, but not with stride 1, `cases` whether a load
     has an index that needs no clamp, or is another one, at some steps of loops, `gathered` the axes along which a load
     is contiguous whose index is data, `values` how many an output is a Tuple of.
     """
@@ -101,6 +102,7 @@ class Stage:
     contiguous: dict[str, int] = field(default_factory=dict)
     traffic: int = 0
     runs: dict[tuple[str, str], int] = field(default_factory=dict)
+    across: dict[str, int] = field(default_factory=dict)
     cases: bool = False
     gathered: tuple[str, ...] = ()
     values: int = 1

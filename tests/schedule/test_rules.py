@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from halide_backend.schedule.cpu.choose import cpu_steps
+from halide_backend.schedule.cpu.kernel import CpuKernel
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.legality.check import check
@@ -105,8 +106,30 @@ def test_accumulators_of_columns_stay_in_registers(rows: int, columns: int, bloc
     assert Split("total", "x1_o", "x1_o", "x1_u", 4, update=0) in schedule
     assert Unroll("total", "x1_u", update=0) in schedule
     assert Reorder("total", ("x1_v", "x1_u", "r_0$x", "x1_o", "x0"), update=0) in schedule
-    assert Split("out", "x1", "x1_b", "x1_i", block) in schedule
+    tail = "ShiftInwards" if columns % block else Split.tail
+    assert Split("out", "x1", "x1_b", "x1_i", block, tail=tail) in schedule
     assert (AlignStorage("total", "x1", 16) in schedule) is (columns % 16 > 0)
+
+
+@pytest.mark.parametrize(("columns", "vectors"), [(70, 3), (96, 3), (100, 4), (144, 3), (160, 4), (1021, 4)])
+def test_blocks_have_few_vectors_too_many(columns: int, vectors: int) -> None:
+    """Five vectors are two blocks of three, not of four."""
+    schedule = steps_of(columns_of(24, columns), 64)
+    assert [s.factor for s in schedule if isinstance(s, Split) and s.inner == "x1_i"] == [16 * vectors]
+
+
+@pytest.mark.parametrize(("elements", "along"), [(64, "x2"), (8, "x1")])
+def test_vectors_along_what_is_read_again(elements: int, along: str) -> None:
+    """Sums of rows of one matrix and those of another one: the result is larger than both, but is stored once."""
+    over = Loop("r_0$x", elements, "x2")
+    both = (("x1", 130), ("x0", 128))
+    size = {"x2": 4 * 128 * elements + 4 * 130 * elements}
+    operand = Stage("operand", Role.INLINE, loops(("x2", elements), *both), contiguous=size, across={"x1": 4, "x0": 4})
+    total = Stage("total", Role.REDUCTION, loops(*both), calls=("operand",), updates=(over,), operator="sum")
+    stored = {"x1": 4 * 130 * 128 + 1}
+    output = Stage("out", Role.OUTPUT, loops(*both), calls=("total",), contiguous=stored, across={"x0": 4})
+    graph = StageGraph((operand, total, output), ("x0", "x1"))
+    assert CpuKernel(graph, Cpu(64), Choices()).contiguous == along
 
 
 @pytest.mark.parametrize("partition", [True, False])
@@ -367,6 +390,7 @@ def test_a_short_row_of_computed_length_has_short_vectors(extent: int, width: in
         ({}, 100, False),  # dense, and quick
         ({"work": 40}, 1000, True),
         ({"traffic": 300_000}, 1000, True),
+        ({"cases": True}, 1000, True),
         ({"work": 40}, 15, False),  # mostly shorter than a vector
         ({"work": 40, "overwrites": True}, 1000, False),
         ({"work": 40, "replaces": True}, 1000, False),

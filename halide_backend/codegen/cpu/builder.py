@@ -259,8 +259,10 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         """Add what the store written last touches to its stage."""
         stage = self.stages[-1]
         size = stage.points * stage.bits // 8
-        contiguous = dict(stage.contiguous)
+        contiguous, across = dict(stage.contiguous), dict(stage.across)
         for name, (_, stride) in zip(layout.variables, layout.dims):
             if stride == 1:
                 contiguous[name] = contiguous.get(name, 0) + size
-        self.stages[-1] = replace(stage, contiguous=contiguous, traffic=stage.traffic + size)
+            else:
+                across[name] = across.get(name, 0) + stage.bits // 8
+        self.stages[-1] = replace(stage, contiguous=contiguous, across=across, traffic=stage.traffic + size)

@@ -32,7 +32,9 @@ from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
 
-COLUMNS = Knob("column_blocks.columns", (16, 32, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators")
+COLUMNS = Knob(
+    "column_blocks.columns", (16, 32, 48, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators"
+)
 UNROLL = Knob(
     "column_blocks.unroll", (1, 2, 4), "vectors of a block that are computed together where nothing is reduced"
 )
@@ -220,9 +222,16 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces and not streamed:
         alone = kernel.parallel and not _shared_axis(kernel, others)
-        wanted = _block_with_accumulators(kernel, column, wanted, 1 if alone else HELD * lanes)
+        wanted = _block_with_accumulators(kernel, column, wanted, 1 if alone else _held(kernel, along, lanes) * lanes)
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
     return max(lanes, -(-min(wanted, most) // lanes) * lanes)
+
+
+def _held(kernel: CpuKernel, along: Loop, lanes: int) -> int:
+    """Vectors of a block whose accumulators registers hold: one less where that saves a good part of a short row."""
+    row = -(-along.extent // lanes)
+    less, more = (-(-row // count) * count for count in (HELD - 1, HELD))
+    return HELD - 1 if along.fixed and kernel.transposition is None and 4 * less <= 3 * more else HELD
 
 
 def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -189,10 +190,12 @@ class CpuKernel:
     @cached_property
     def across(self) -> str:
         """The axis across rows of a few elements, if vectors lie along it and are interleaved when they are stored."""
-        row, parent = self._along_memory, self.parent.loops if self.outputs else ()
-        if self.transposition is not None or self.reduces or row not in self.outer or len(parent) < 2:
+        parent = self.parent.loops if self.outputs else ()
+        if self.transposition is not None or self.reduces or len(parent) < 2:
             return ""
-        across, lanes = parent[1].axis, self.lanes(self.parent.bits)
+        row, across, lanes = parent[0].axis, parent[1].axis, self.lanes(self.parent.bits)
+        if row not in self.outer or self._along_memory not in (row, across):
+            return ""
         alike = all([loop.axis for loop in stage.loops[:2]] == [row, across] for stage in self.outputs)
         rows = parent[0]
         if not alike or across not in self.outer or not rows.fixed or not 1 < rows.extent < lanes <= parent[1].extent:
@@ -204,13 +207,16 @@ class CpuKernel:
 
     @cached_property
     def _along_memory(self) -> str:
-        votes: dict[str, int] = {}
+        votes, single = Counter[str](), Counter[str]()
         for stage in self.graph.stages:
-            for axis, size in stage.contiguous.items():
-                votes[axis] = votes.get(axis, 0) + size
+            votes.update(stage.contiguous)
+            single.update({axis: size * stage.points for axis, size in stage.across.items()})
         # Of axes with as many votes, as an unfolded picture has, the longest: a vector along taps of a filter is short.
         extents = {loop.axis: loop.extent for stage in self.graph.stages for loop in (*stage.loops, *stage.updates)}
-        return max(votes, key=lambda axis: (votes[axis], extents[axis])) if votes else ""
+        most = max(votes, key=lambda axis: (votes[axis], extents[axis]), default="")
+        # Operands may be smaller than a result, but read again for each row of another one.
+        fewer = [axis for axis in votes if single[axis] < single[most] and extents[axis] >= self.lanes(32)]
+        return min(fewer, key=lambda axis: single[axis], default=most)
 
     @cached_property
     def short_rows(self) -> bool:
@@ -257,21 +263,23 @@ class CpuKernel:
     def tail(self, stage: Stage, axis: str, width: int) -> str:
         """The tail of the split of output `stage` along `axis` into pieces of `width` elements.
 
-        In guarded iterations Halide loads each lane of a load with a stride by itself, behind a branch. What is dense
-        and quick is masked in little more time than it takes to compute the last lanes twice; and memory that is used
-        again is in a cache.
+        In guarded iterations Halide loads each lane of a load with a stride, or a clamp, by itself, behind a branch.
+        What is dense and quick is masked in little more time than it takes to compute the last lanes twice; and memory
+        that is used again is in a cache.
         """
         loop = loop_along(stage, axis)
         alone = len(self.outputs) == 1 and self.transposition is None and not (stage.overwrites or stage.replaces)
-        if not alone or loop.fixed or loop.extent < width:
+        if not alone or loop.extent < width or (loop.fixed and not (self.reduces and loop.extent % width)):
             return Split.tail
-        needed = (stage, *self.behind([stage]))
-        dense = all(each.contiguous.get(axis, 0) == each.traffic and not each.cases for each in needed)
-        work = self.inlined_work(stage)
-        pays = not dense or work >= SHIFTED_WORK
-        why = f"{'dense' if dense else 'strided'} rows of {work} operations an element"
         if self.reduces:
-            pays, why = loop.extent >= 4 * width, f"accumulators of {width} columns, none of them behind a guard"
+            pays = loop.fixed or loop.extent >= 3 * width
+            why = f"accumulators of {width} columns, none of them behind a guard"
+        else:
+            needed = (stage, *self.behind([stage]))
+            dense = all(each.contiguous.get(axis, 0) == each.traffic and not each.cases for each in needed)
+            work = self.inlined_work(stage)
+            pays = not dense or work >= SHIFTED_WORK
+            why = f"{'dense' if dense else 'strided'} rows of {work} operations an element"
         return "ShiftInwards" if self.choices.flag(SHIFTED, pays, why) else Split.tail
 
     def is_uncounted(self, axis: str) -> bool:
