@@ -1,0 +1,89 @@
+"""Kinds of kernels that the suite of `halide-backend bench` has few of, against Inductor's C++ backend.
+
+    python benchmarks/kinds_of_kernels.py [--only NAME ...] [--threads 1] [--out results.json]
+
+Each is compiled by this backend for its sizes and for all sizes, and by C++ for its sizes; results are compared with
+eager's. The three take turns, and what is written are medians, in microseconds of whole calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from halide_backend.bench.provenance import provenance
+from halide_backend.bench.timing import SAMPLED_S, alternate, calls
+from halide_backend.inspection.compiled import compile_for
+
+
+def numbers(limit: int, *size: int) -> Tensor:
+    return torch.randint(0, limit, size)
+
+
+def pairs(operation: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, y: operation(x[:, None, :], y[None, :, :])
+
+
+IMAGES = (4, 32, 55, 55)
+R = torch.randn
+
+#: Name -> a function, and what makes its arguments.
+KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = {
+    "absolute differences of rows": (pairs(lambda x, y: (x - y).abs().sum(-1)), lambda: (R(200, 24), R(150, 24))),
+    "distances of rows": (pairs(lambda x, y: (x - y).square().sum(-1)), lambda: (R(128, 64), R(130, 64))),
+    "largest sums of rows": (pairs(lambda x, y: (x + y).amax(-1)), lambda: (R(200, 48), R(150, 48))),
+    "short distances of rows": (pairs(lambda x, y: (x - y).square().sum(-1).exp()), lambda: (R(300, 8), R(301, 8))),
+    "products of columns": (
+        lambda x, y: (x[:, :, None] * y[:, None, :]).sum(0),
+        lambda: (R(64, 60), R(64, 70)),
+    ),
+    "norms of 100 columns": (lambda x: x.norm(p=1, dim=1), lambda: (R(40, 60, 100),)),
+    "deviations of 200 columns": (lambda x: x.std(1), lambda: (R(40, 30, 200),)),
+    "gather along rows": (lambda x, i: x.gather(1, i), lambda: (R(500, 300), numbers(300, 500, 300))),
+    "gather int64": (lambda x, i: x.gather(1, i), lambda: (numbers(9, 500, 500), numbers(500, 500, 500))),
+    "gather bfloat16": (lambda x, i: x.gather(1, i), lambda: (R(800, 1000).bfloat16(), numbers(1000, 800, 1000))),
+    "gather columns": (lambda x, i: x[:, i] * 2, lambda: (R(900, 300), numbers(300, 257))),
+    "pixel shuffle": (lambda x: F.pixel_shuffle(x, 3), lambda: (R(2, 36, 37, 23),)),
+    "circular padding": (lambda x: F.pad(x, (2, 2, 1, 1), mode="circular"), lambda: (R(IMAGES),)),
+    "padding": (lambda x: F.pad(x.relu(), (1, 2, 3, 4), value=-1.0), lambda: (R(IMAGES),)),
+    "crop and padding": (lambda x: F.pad(x, (-2, 3, -1, 2)) * 2, lambda: (R(IMAGES),)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    results: dict[str, dict[str, float]] = {}
+    for name in options.only:
+        function, made = KINDS[name]
+        arguments = made()
+        contestants = {
+            "halide": compile_for("halide_backend", function),
+            "dynamic": compile_for("halide_backend", function, dynamic=True),
+            "cpp": compile_for("cpp", function),
+        }
+        for each in contestants.values():
+            torch.testing.assert_close(each.call(*arguments), function(*arguments), rtol=1e-4, atol=1e-4)
+            each.check_code()
+        samples = alternate({key: calls(each.call, arguments) for key, each in contestants.items()}, seconds=SAMPLED_S)
+        median = results[name] = {key: round(statistics.median(each), 2) for key, each in samples.items()}
+        print(f"{name}: C++ {median['cpp'] / median['halide']:.2f}, dynamic {median['halide'] / median['dynamic']:.2f}")
+    if options.out:
+        found = {"machine": provenance("cpu"), "threads": options.threads, "results": results}
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
