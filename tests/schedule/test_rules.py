@@ -118,8 +118,8 @@ def test_blocks_have_few_vectors_too_many(columns: int, vectors: int) -> None:
     assert [s.factor for s in schedule if isinstance(s, Split) and s.inner == "x1_i"] == [16 * vectors]
 
 
-@pytest.mark.parametrize(("elements", "along"), [(64, "x2"), (8, "x1")])
-def test_vectors_along_what_is_read_again(elements: int, along: str) -> None:
+@pytest.mark.parametrize(("elements", "work", "along"), [(64, 1, "x2"), (8, 1, "x1"), (24, 1, "x2"), (24, 22, "x1")])
+def test_vectors_along_what_is_read_again(elements: int, work: int, along: str) -> None:
     """Sums of rows of one matrix and those of another one: the result is larger than both, but is stored once."""
     over = Loop("r_0$x", elements, "x2")
     both = (("x1", 130), ("x0", 128))
@@ -127,7 +127,7 @@ def test_vectors_along_what_is_read_again(elements: int, along: str) -> None:
     operand = Stage("operand", Role.INLINE, loops(("x2", elements), *both), contiguous=size, across={"x1": 4, "x0": 4})
     total = Stage("total", Role.REDUCTION, loops(*both), calls=("operand",), updates=(over,), operator="sum")
     stored = {"x1": 4 * 130 * 128 + 1}
-    output = Stage("out", Role.OUTPUT, loops(*both), calls=("total",), contiguous=stored, across={"x0": 4})
+    output = Stage("out", Role.OUTPUT, loops(*both), calls=("total",), contiguous=stored, across={"x0": 4}, work=work)
     graph = StageGraph((operand, total, output), ("x0", "x1"))
     assert CpuKernel(graph, Cpu(64), Choices()).contiguous == along
 

@@ -40,6 +40,10 @@ SHIFTED_WORK = 16
 #: elements of a row of them; vector registers for two of each value.
 CHAIN_WORK, LONG_ROW, MANY_REGISTERS = 30, 256, 32
 
+#: Bytes that are loaded one element at a time while a single number goes through an operation, or two: with 30,000
+#: exponentials of sums of rows vectors along the rows were slower for 16 to 32 elements, by a script.
+SINGLE_WORK = 8
+
 #: Elements of a row from which on one that is gathered is a vector of its own: one load for all of them, where vectors
 #: across rows take one for each.
 GATHERED_ROW = 4
@@ -214,8 +218,15 @@ class CpuKernel:
         # Of axes with as many votes, as an unfolded picture has, the longest: a vector along taps of a filter is short.
         extents = {loop.axis: loop.extent for stage in self.graph.stages for loop in (*stage.loops, *stage.updates)}
         most = max(votes, key=lambda axis: (votes[axis], extents[axis]), default="")
-        # Operands may be smaller than a result, but read again for each row of another one.
-        fewer = [axis for axis in votes if single[axis] < single[most] and extents[axis] >= self.lanes(32)]
+        # Operands may be smaller than a result, but read again for each row of another one. What is made of the results
+        # of rows is computed for one at a time.
+        alone = Counter[str]()
+        for stage in self.outputs:
+            work = SINGLE_WORK * stage.points * self.inlined_work(stage)
+            alone.update({axis: work for axis in votes if not has(stage, axis)})
+        fewer = [
+            axis for axis in votes if single[axis] + alone[axis] < single[most] and extents[axis] >= self.lanes(32)
+        ]
         return min(fewer, key=lambda axis: single[axis], default=most)
 
     @cached_property
