@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch._inductor import config
 from torch._inductor.codecache import PyCodeCache
 
+from halide_backend import config as own_config
 from halide_backend.inspection.compiled import Compiled, compile_for
 from halide_backend.products.choice import Choice
 from halide_backend.products.partition import Partition
@@ -20,6 +22,13 @@ from halide_backend.products.partition import Partition
 CALLS = re.compile(r"= onednn_(\w+?)_\d+\(")
 OPERATOR = re.compile(r" torch\.ops\.mkldnn\._(\w+)\.\w+\(")
 BOUND = 2e-6
+
+
+@pytest.fixture(autouse=True)
+def filters_are_onednns() -> Iterator[None]:
+    """Those of 3 x 3, too."""
+    with own_config.patch(winograd=False):
+        yield
 
 
 class Layer(nn.Module):
