@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from torch._inductor import config
 
 from halide_backend import config as own_config
+from halide_backend.codegen.cpu.winograd_text import blocks
 from halide_backend.inspection.compiled import Compiled, compile_for
+from halide_backend.kernel_library.window import Window
+from halide_backend.kernel_library.winograd import Winograd
 
 KERNEL = re.compile(r"^ +halide_winograd_\d+\(", re.MULTILINE)
 #: Relative to the largest result; oneDNN's convolutions of as many channels have 1e-7 to 5e-7.
@@ -112,6 +115,15 @@ def test_what_threads_share(case: str, threads: int) -> None:
     finally:
         torch.set_num_threads(before)
     assert f"by_filters={case == 'groups of filters'}" in code
+
+
+def test_few_tiles_are_shared_by_filters() -> None:
+    """Blocks of them would be fewer than threads, whatever divides the filters."""
+    window = Window(rows=4, columns=4, down=3, across=3, stride=(1, 1), above=1, left=1)
+    work = Winograd(4, 512, 4, 4, 512, window, "none", has_offsets=False, adds=False)
+    for threads in (1, 2, 5, 48):
+        found = blocks(work, 16, threads)
+        assert found is not None and found.by_filters and found.tiles == 18
 
 
 def test_fewer_tiles_than_columns() -> None:

@@ -42,7 +42,8 @@ def blocks(work: Winograd, lanes: int, threads: int) -> Blocks | None:
         return None
     together, weights = min(columns[vectors], work.tiles), 4 * POINTS**2 * work.channels * work.filters
     is_kept = weights <= _KEPT_WEIGHTS
-    by_filters = not is_kept and work.filters // (vectors * lanes) % threads == 0
+    groups, most_blocks = work.filters // (vectors * lanes), -(-work.tiles // together)
+    by_filters = not is_kept and (groups % threads == 0 or groups > most_blocks)
     count = -(-work.tiles // (_FEW_TILES if is_kept else _MANY_TILES))
     if not by_filters:
         count += -count % threads
