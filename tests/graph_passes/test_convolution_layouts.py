@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._inductor import config
 
+from halide_backend import config as own_config
 from halide_backend.inspection.compiled import Compiled, compile_for
 
 _BACKWARD = torch.ops.aten.convolution_backward.default
+
+
+@pytest.fixture(autouse=True)
+def convolutions_are_onednns() -> Iterator[None]:
+    """Those of 3 x 3, too, whose kernels take weights of any layout."""
+    with own_config.patch(winograd=False):
+        yield
 
 
 def layers(channels: int, size: int, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Tensor]:
