@@ -224,8 +224,9 @@ OPTIONS = (
     Option(
         "winograd",
         True,
-        "Whether filters of 3 x 3 in frozen graphs of float32 are computed by Winograd's algorithm on a CPU. Results "
-        "are as exact relative to the largest of 4 x 4 elements of a picture, of which an infinity makes 2 x 2 NaN.",
+        "Whether convolutions of float32 with filters of 3 x 3, and gradients of their pictures, are computed by "
+        "Winograd's algorithm on a CPU. Errors are relative to the largest of 4 x 4 elements of a picture, of which an "
+        "infinity makes 2 x 2 results NaN.",
     ),
 )
 

@@ -121,8 +121,7 @@ def convolve(work: Winograd, blocks: Blocks, arguments: tuple[Input, ...]) -> tu
     result[f, g, t, i, j] = _of_result(j, lambda point: columns[f, g, t, i, point])
 
     groups, tiles = work.filters // blocks.filters, -(-work.tiles // blocks.tiles)
-    # In the order of the loops: a place of the result is computed from that of its tile, of which no loop could be
-    # split without.
+    # The loops, innermost first: a pixel is computed from several of them, and Halide would reorder none of those.
     extents = (blocks.lanes, SIDE, SIDE, blocks.vectors, blocks.tiles, groups, tiles)
     domain = hl.RDom([(0, extent) for extent in extents], "domain")
     lane, column, row, vector, tile, group, block = (domain[each] for each in range(len(extents)))
@@ -139,6 +138,7 @@ def convolve(work: Winograd, blocks: Blocks, arguments: tuple[Input, ...]) -> tu
     out[of_all, place] = ACTIVATIONS[work.after](value)
     memory.target(out, [f, pixel], work.flat_dims)
 
+    # No pixel is stored twice, which Halide cannot see.
     stage = out.update(0).allow_race_conditions().vectorize(lane).unroll(column).unroll(row)
     stage.parallel(group if blocks.by_filters else block)
     if work.weight_strides is not None and tiles == 1:
