@@ -33,9 +33,7 @@ class Depthwise:
     @property
     def out_dims(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of the result, innermost first."""
-        rows, columns, together = self.window.rows, self.window.columns, self.channels
-        row = columns * together
-        return ((together, 1), (columns, together), (rows, row), (self.batch, row * rows))
+        return self.window.dims(self.batch, self.channels)
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,8 @@ class FirstConvolution:
 
     @property
     def out_dims(self) -> tuple[tuple[int, int], ...]:
-        """(extent, stride) of the result, innermost first: a pixel's filters lie together."""
-        rows, columns, together = self.window.rows, self.window.columns, self.filters
-        row = columns * together
-        return ((together, 1), (columns, together), (rows, row), (self.batch, row * rows))
+        """(extent, stride) of the result, innermost first."""
+        return self.window.dims(self.batch, self.filters)
 
 
 @dataclass(frozen=True)

@@ -21,3 +21,8 @@ class Window:
     stride: tuple[int, int]
     above: int
     left: int
+
+    def dims(self, batch: int, channels: int) -> tuple[tuple[int, int], ...]:
+        """(extent, stride) of the result of `batch` pictures, innermost first: the channels of a pixel lie together."""
+        row = self.columns * channels
+        return ((channels, 1), (self.columns, channels), (self.rows, row), (batch, row * self.rows))

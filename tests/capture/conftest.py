@@ -12,6 +12,7 @@ from torch._inductor import config as inductor_config
 import halide_backend
 from halide_backend import config, pipeline
 from halide_backend.schedule.mapping.transposition import Transposition
+from halide_backend.schedule.plan import Plan
 
 Function = Callable[..., Any]
 
@@ -83,3 +84,18 @@ def check() -> Callable[..., dict[str, object]]:
         return statistics
 
     return compare
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans of kernels that are scheduled from now on."""
+    found: list[Plan] = []
+    schedule = pipeline.schedule_kernel
+
+    def watched(*arguments: Any) -> Any:
+        scheduled = schedule(*arguments)
+        found.append(scheduled.kernel.plan)
+        return scheduled
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
+    return found

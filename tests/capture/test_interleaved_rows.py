@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -11,26 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import halide_backend
-from halide_backend import pipeline
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import Unroll, Vectorize
 
 SIZES = ((2, 18, 5, 40), (2, 36, 2, 3), (3, 18, 4, 17), (2, 36, 3, 16), (2, 18, 7, 33))
-
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans of kernels that are scheduled from now on."""
-    found: list[Plan] = []
-    schedule = pipeline.schedule_kernel
-
-    def watched(*arguments: Any) -> Any:
-        scheduled = schedule(*arguments)
-        found.append(scheduled.kernel.plan)
-        return scheduled
-
-    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
-    return found
 
 
 SHUFFLES: dict[str, Callable[[Tensor], Tensor]] = {

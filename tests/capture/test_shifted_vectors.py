@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import halide_backend
-from halide_backend import pipeline
 from halide_backend.codegen.cpu import builder
 from halide_backend.schedule.mapping import cpu
 from halide_backend.schedule.plan import Plan
@@ -19,21 +18,6 @@ from halide_backend.schedule.steps import BoundStorage, Split
 
 #: The first is what the plan is made for; then rows shorter than any vector, and about one and two of them.
 WIDTHS = (230, 2, 6, 14, 16, 18, 30, 32, 34, 46, 64, 66, 130)
-
-
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans of kernels that are scheduled from now on."""
-    found: list[Plan] = []
-    schedule = pipeline.schedule_kernel
-
-    def watched(*arguments: Any) -> Any:
-        scheduled = schedule(*arguments)
-        found.append(scheduled.kernel.plan)
-        return scheduled
-
-    monkeypatch.setattr(pipeline, "schedule_kernel", watched)
-    return found
 
 
 def shifted(plans: list[Plan]) -> list[str]:
