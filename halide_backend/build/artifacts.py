@@ -129,6 +129,7 @@ def get_or_batch(
     from halide_backend.build.entry_names import with_placeholders
     from halide_backend.build.ptx.batching import batched, can_batch
     from halide_backend.build.ptx.completion import complete, extract
+    from halide_backend.build.ptx.dependent_launch import waiting
 
     limits = limits or Limits()
     threads = {artifact.object: artifact.manifest["threads"] for artifact in artifacts}
@@ -136,7 +137,7 @@ def get_or_batch(
     batch = list(dict.fromkeys(module for module in modules.values() if can_batch(module)))
     if not batch:
         return b"", [-1] * len(artifacts)
-    text = str(with_placeholders(batched(batch)))
+    text = str(with_placeholders(waiting(batched(batch), target.capability)))
     pool = worker_pool(limits.workers)
 
     def assembled() -> dict[str, bytes]:

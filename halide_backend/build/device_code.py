@@ -8,6 +8,7 @@ from halide_backend.build import elf
 from halide_backend.build.c_interface import LAUNCH
 from halide_backend.build.executed_text import REFUSED, ExecutedText
 from halide_backend.build.ptx.completion import complete, extract_from_ir, with_eviction_priority
+from halide_backend.build.ptx.dependent_launch import waiting
 from halide_backend.build.ptx.instructions import Module
 from halide_backend.build.target import SHARED_BYTES, Target
 from halide_backend.errors import HalideCompileError
@@ -73,4 +74,4 @@ def block_threads(ir: str) -> tuple[int, ...]:
 def device_code(kernel: ExecutedText, ir: str, target: Target) -> Module:
     """What runs on the GPU, as it is assembled."""
     module = complete(extract_from_ir(ir), kernel.name, target.capability, block_threads(ir))
-    return with_eviction_priority(module, str(kernel.namespace.get("LOADS", "")))
+    return waiting(with_eviction_priority(module, str(kernel.namespace.get("LOADS", ""))), target.capability)

@@ -64,7 +64,9 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
     return strcmp(name, "missing") ? 0 : 500;
 }
 int cuGetErrorString(int code, const char **text) { *text = "not found"; return 0; }
-int cuLaunchKernel(void *function, ...) { return 0; }
+int cuModuleGetGlobal_v2(void *address, void *bytes, void *module, const char *name) { return 500; }
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuLaunchKernelEx(const void *configuration, ...) { return 0; }
 """
 
 

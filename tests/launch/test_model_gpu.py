@@ -25,6 +25,7 @@ DRIVER = """
 #include <cstring>
 static int device = -1, capability, launch_result;
 static char told[4096];
+struct Configuration { unsigned blocks[3], threads[3], shared; void* stream; const int* attributes; unsigned count; };
 #define TELL(...) snprintf(told + strlen(told), sizeof told - strlen(told), __VA_ARGS__)
 extern "C" {
 void use_device(int number, int of_capability, int result) {
@@ -45,10 +46,13 @@ int cuModuleLoadDataEx(const char** module, const char* image, unsigned, void*, 
 int cuModuleUnload(const char* module) { TELL("unload %s;", module); return 0; }
 int cuModuleGetFunction(const char** function, const char*, const char* name) { return *function = name, 0; }
 int cuGetErrorString(int code, const char** text) { return *text = code == 200 ? "invalid image" : "failed", 0; }
-int cuLaunchKernel(const char* function, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz,
-                   unsigned shared, void* stream, void** values, void**) {
-  TELL("launch %s %ux%ux%u %ux%ux%u %u stream %ld: %llx %d;", function, x, y, z, tx, ty, tz, shared, (long)stream,
-       *(unsigned long long*)values[0], *(int*)values[1]);
+int cuModuleGetGlobal_v2(void*, void*, const char* module, const char*) { return strcmp(module, "waiting") ? 500 : 0; }
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuLaunchKernelEx(const Configuration* c, const char* function, void** values, void**) {
+  TELL("launch %s %ux%ux%u %ux%ux%u %u stream %ld: %llx %d;", function, c->blocks[0], c->blocks[1], c->blocks[2],
+       c->threads[0], c->threads[1], c->threads[2], c->shared, (long)c->stream, *(unsigned long long*)values[0],
+       *(int*)values[1]);
+  if (c->count) TELL("%u attributes, %d: %d;", c->count, c->attributes[0], c->attributes[2]);
   return launch_result;
 }
 }
@@ -56,7 +60,7 @@ int cuLaunchKernel(const char* function, unsigned x, unsigned y, unsigned z, uns
 
 #: The host half of a kernel by hand, with a buffer and a number.
 MODEL = """
-static GpuModel good("good", "grid\\\\0halide_add\\\\0"), bad("bad", "");
+static GpuModel good("good", "grid\\\\0halide_add\\\\0"), bad("bad", ""), waiting("waiting", "");
 struct Call { int blocks; uint64_t address; };
 static int32_t body(void* closure) {
   Call& call = *static_cast<Call*>(closure);
@@ -69,7 +73,7 @@ static int32_t body(void* closure) {
 }
 extern "C" int32_t launch(int works, int blocks, uint64_t address, long stream, char* message) {
   Call call{blocks, address};
-  gpu_launch given{works ? &good : &bad, reinterpret_cast<void*>(stream)};
+  gpu_launch given{works == 2 ? &waiting : works ? &good : &bad, reinterpret_cast<void*>(stream)};
   return halide_backend_launch(body, &call, &given, message);
 }
 extern "C" int32_t target(char* message) { return halide_backend_gpu_target(message); }
@@ -138,6 +142,19 @@ def test_a_launch(in_child: Any) -> None:
     first, second, third, end = in_child(work).split("|")
     assert [first, second, third] == [f"load good;{launch}", f"load good;{launch}", launch]
     assert end == "push 1;unload good;push 2;unload good;"
+
+
+def test_what_waits_is_launched_while_the_kernel_before_it_ends(in_child: Any) -> None:
+    """Attribute 6 is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
+
+    def work(driver: Any, model: Any) -> str:
+        driver.use_device(0, 90, 0)
+        assert launched(model, works=2) == launched(model, works=1) == (0, "")
+        return str(driver.take().decode())
+
+    waiting, plain = "launch grid 3x2x1", "launch halide_add 3x2x1"
+    grid = " 32x1x1 16 stream 5: 1234 7;"
+    assert in_child(work) == f"load waiting;{waiting}{grid}1 attributes, 6: 1;load good;{plain}{grid}"
 
 
 def test_what_fails_has_a_message(in_child: Any) -> None:
