@@ -48,7 +48,7 @@ class Tiling:
     adjacent points. The last outer axis of REGISTERS is padded to a multiple of `side` lines, those of a warp, if that
     is not 0. Moments are reduced `unroll` points at a time. A THREAD has `lines` points along the outer axis `across`,
     if there is one: it computes once where they lie along the others. That of a scatter is the innermost, and has no
-    others.
+    others. Neighbouring ones are `adjacent` along this outer axis, or, if it is "", along the memory of the output.
     """
 
     kind: TilingKind
@@ -66,6 +66,7 @@ class Tiling:
     unroll: int = 1
     across: str = ""
     row: int = 0
+    adjacent: str = ""
 
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default: what a kernel text contains, and one text

@@ -27,7 +27,8 @@ BLOCK, THREAD, PART, POINT = "block", "thread", "part", "point"
 def give_to_threads(steps: list[Step], kernel: TiledKernel, stage: Stage, threads: int, parts: int) -> None:
     """Map the row of output `stage` to blocks of `threads` threads, each of which does `parts` iterations."""
     order = unroll_chunk(steps, stage.name, stage.loops)
-    outer, serial = kernel.outer_loops(stage), [loop.name for loop in along_reduced(kernel, stage)]
+    outer = sorted(kernel.outer_loops(stage), key=lambda loop: loop.axis != kernel.tiling.adjacent)
+    serial = [loop.name for loop in along_reduced(kernel, stage)]
     if kernel.tiling.across:
         outer = _split_across(steps, kernel, stage, outer)
         serial = [POINT, *serial]

@@ -16,7 +16,7 @@ from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element, load_words
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
-from halide_backend.schedule.mapping.chunks import contiguous_axis
+from halide_backend.schedule.mapping.chunks import contiguous_axis, contiguous_bytes
 from halide_backend.schedule.stage import LoopKind, Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Reorder, Step, Unroll
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
@@ -59,7 +59,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         raise Unsupported(
             "reduction-too-long-for-thread", f"a thread would reduce {points} elements, more than {MOST_POINTS}"
         )
-    tiling, along = Tiling(TilingKind.THREAD, outer, inner), facts.stored_along
+    tiling = Tiling(TilingKind.THREAD, outer, inner, adjacent=_adjacent(facts, outer))
+    along = facts.stored_along
     if facts.moments:
         count = choices.number(UNROLL, UNROLLED, "as many values as a sum has in flight")
         tiling = replace(tiling, unroll=count)
@@ -79,6 +80,16 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     possible = facts.divides(elements, along)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
     return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
+
+
+def _adjacent(facts: Facts, outer: tuple[str, ...]) -> str:
+    """The outer axis along which more of what a kernel moves is adjacent than along the memory of its output, if there
+    is one: parts of a sum of products of two layouts lie side by side, but what they consist of is farther apart."""
+    layout = next(iter(facts.layouts.values()))
+    moved = contiguous_bytes(facts.program)
+    best = max(outer, key=lambda name: moved.get(name, 0), default="")
+    stored = layout.variables[0] if layout.variables else best
+    return best if moved.get(best, 0) > moved.get(stored, 0) else ""
 
 
 def _is_masked(value: Value, facts: Facts) -> bool:
