@@ -1,11 +1,13 @@
 """Models on a GPU, inference and training steps, default mode and reduce-overhead: this backend against Triton.
 
-    python benchmarks/gpu_models.py [--only bert gpt2 ...] [--dtypes float32 bfloat16] [--jobs 12] [--out results.json]
+    python benchmarks/gpu_models.py [--only bert gpt2 ...] [--dtypes float32 bfloat16] [--compile-modes ...]
+                                    [--candidates N] [--jobs 12] [--out results.json]
 
 Architectures of transformers (`pip install transformers`, which no other part of the project needs) with random
 weights. Outputs and gradients are compared with those of float64. A profile shows what ran: the device's time in the
 kernels that either backend wrote, and in all others. Ratios are of medians of steps that end with a synchronisation;
-the backends take turns. A training step is forward, mean of squares, backward. float32 products are TF32.
+the backends take turns. A training step is forward, mean of squares, backward. float32 products are TF32. Where
+products are tuned, templates are counted, which are Triton's in both; `--candidates` limits what is tried for each.
 
 `--jobs` processes compile at once, each a model; then they measure one after another, when none compiles.
 """
@@ -32,13 +34,14 @@ import torch
 import transformers
 from cpu_models import AGAINST_EAGER, Output, step_of, tokens, values, widened
 from torch import Tensor, nn
+from torch._inductor import config as inductor_config
 
 import halide_backend
 from halide_backend.bench.provenance import provenance
 from halide_backend.inspection.compiled import Compiled, compile_for
 
 BACKENDS = ("triton", "halide_backend")
-MODES = ("default", "reduce-overhead")
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 #: Largest error of outputs and gradients, relative to the largest value, against float64; also a factor of eager's.
 BOUNDS = {torch.float32: 5e-3, torch.bfloat16: 0.05}
@@ -136,7 +139,7 @@ MODELS = {
 }
 
 
-def compiled_steps(name: str, dtype: torch.dtype, training: bool) -> dict[str, Any]:
+def compiled_steps(name: str, dtype: torch.dtype, training: bool, modes: list[str]) -> dict[str, Any]:
     """Steps by mode and backend, compiled and compared with float64, and what is known of them."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
@@ -160,7 +163,7 @@ def compiled_steps(name: str, dtype: torch.dtype, training: bool) -> dict[str, A
     eager = errors_of(step_of(model, model, inputs, training))
     steps: dict[str, dict[str, Callable[[], Tensor]]] = {}
     facts: dict[str, dict[str, Any]] = {}
-    for mode in MODES:
+    for mode in modes:
         steps[mode], facts[mode] = {}, {}
         for backend in BACKENDS:
             halide_backend.reset_stats()
@@ -179,6 +182,7 @@ def compiled_steps(name: str, dtype: torch.dtype, training: bool) -> dict[str, A
                 "compile_s": round(seconds, 2),
                 "kernels": dict(compiled.kernels()),
                 "delegated": halide_backend.stats()["delegation_reasons"],
+                "templates": halide_backend.stats()["delegated_templates"],
                 "compiled": compiled,
             }
     return {"steps": steps, "facts": facts, "eager": eager}
@@ -224,13 +228,16 @@ def measured(steps: dict[str, Callable[[], Tensor]]) -> dict[str, list[float]]:
     return samples
 
 
-def trial(name: str, dtype: str, training: bool, ready: Barrier, turn: Lock, results: Any) -> None:
+def trial(
+    name: str, dtype: str, training: bool, modes: list[str], candidates: int, ready: Barrier, turn: Lock, results: Any
+) -> None:
     """Compile, wait until the others have, and measure."""
     torch.set_float32_matmul_precision("high")
+    inductor_config.test_configs.max_mm_configs = candidates or None
     found: dict[str, Any] = {"model": name, "dtype": dtype, "training": training}
     prepared: dict[str, Any] = {}
     try:
-        prepared = compiled_steps(name, getattr(torch, dtype), training)
+        prepared = compiled_steps(name, getattr(torch, dtype), training, modes)
     except Exception as error:
         found["failed"] = f"{type(error).__name__}: {error}"
         traceback.print_exc()
@@ -259,7 +266,7 @@ def shown(found: dict[str, Any]) -> str:
     if "failed" in found:
         return f"{title}: {found['failed'][:300]}"
     lines = []
-    for mode in MODES:
+    for mode in (each for each in MODES if each in found):
         facts = found[mode]["facts"]
         own = [sum(us for name, us in facts[each]["us"].items() if name != "others") for each in BACKENDS]
         delegated = sum(facts["halide_backend"]["delegated"].values())
@@ -268,6 +275,7 @@ def shown(found: dict[str, Any]) -> str:
         lines.append(
             f"{title} {mode}: {found[mode]['ratio']:.3f} (Triton {ms['triton']:.3f} ms), generated kernels "
             f"{own[0] / own[1]:.3f} ({own[0]:.0f} us) wrong {wrong or 'nobody'} delegated {delegated} "
+            f"templates {facts['halide_backend']['templates']} "
             f"compiled in {facts['halide_backend']['compile_s']} s, Triton {facts['triton']['compile_s']} s"
         )
     return "\n".join(lines)
@@ -278,6 +286,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--dtypes", nargs="*", choices=("float32", "bfloat16"), default=["float32", "bfloat16"])
     parser.add_argument("--modes", nargs="*", choices=("inference", "training"), default=["inference", "training"])
+    parser.add_argument("--compile-modes", nargs="*", choices=MODES, default=["default", "reduce-overhead"])
+    parser.add_argument("--candidates", type=int, default=0, help="tried for each product that is tuned; 0 for all")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
@@ -290,7 +300,10 @@ def main() -> None:
     for first in range(0, len(tasks), asked.jobs):
         batch = tasks[first : first + asked.jobs]
         ready, turn, results = context.Barrier(len(batch)), context.Lock(), context.Queue()
-        workers = [context.Process(target=trial, args=(*task, ready, turn, results)) for task in batch]
+        workers = [
+            context.Process(target=trial, args=(*task, asked.compile_modes, asked.candidates, ready, turn, results))
+            for task in batch
+        ]
         for worker in workers:
             worker.start()
         for _ in batch:
