@@ -16,7 +16,7 @@ from halide_backend.schedule.device import device_of
 from halide_backend.schedule.tiling import Tiling
 
 
-def tiling_of(function: Callable[..., Tensor], *arguments: Tensor) -> Tiling:
+def tiling_of(function: Callable[..., object], *arguments: Tensor) -> Tiling:
     """The tiling of its one kernel on a GPU."""
     (kernel,) = captured_kernels(function, arguments, TARGET)
     tiling = plan_kernel(kernel.program, device_of(TARGET)).plan.mapping.tiling
@@ -26,15 +26,25 @@ def tiling_of(function: Callable[..., Tensor], *arguments: Tensor) -> Tiling:
 
 def products(x: Tensor, y: Tensor) -> Tensor:
     """Sums of parts of 16 rows of `x`, whose columns are rows of `y`; sums of a column lie side by side."""
-    return (x.view(24, 16, -1).permute(2, 0, 1) * y.view(-1, 24, 16)).sum(-1)
+    return (x.float().view(24, 16, -1).permute(2, 0, 1) * y.float().view(-1, 24, 16)).sum(-1)
 
 
-def test_threads_are_adjacent_where_they_read(needs_intrinsics: None) -> None:
+def sums_and_maxima(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with a second result of each part."""
+    product = x.float().view(24, 16, -1).permute(2, 0, 1) * y.float().view(-1, 24, 16)
+    return product.sum(-1), product.amax(-1)
+
+
+@pytest.mark.parametrize("function", [products, sums_and_maxima])
+@pytest.mark.parametrize(("dtype", "elements"), [(torch.float32, 1), (torch.bfloat16, 2)], ids=str)
+def test_threads_are_adjacent_where_they_read(
+    function: Callable[..., object], dtype: torch.dtype, elements: int, needs_intrinsics: None
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    x, y = (torch.randn(shape, generator=generator) for shape in ((384, 150), (150, 384)))
-    tiling = tiling_of(products, x, y)
-    assert tiling.adjacent == tiling.outer[0] and tiling.inner
-    (kernel,) = check_values(products, x, y, tolerance=1e-6)
+    x, y = (torch.randn(shape, generator=generator).to(dtype) for shape in ((384, 152), (152, 384)))
+    tiling = tiling_of(function, x, y)
+    assert tiling.adjacent == tiling.outer[0] and tiling.inner and tiling.elements == elements
+    (kernel,) = check_values(function, x, y, tolerance=1e-5)
     assert kernel.code.count(".entry") == 1
 
 
