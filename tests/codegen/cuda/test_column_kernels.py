@@ -57,8 +57,9 @@ def test_columns_of_a_prime_number_of_rows_have_loads_in_flight(compiled_ptx: Co
     """197 rows were summed one after another: each thread waited for one load at a time (issue 19)."""
     code = compiled_ptx(lambda x: x.sum(1), torch.rand(16, 197, 4096))
     loads = [block.count("ld.global") for block in code.code.split("bra")]
-    assert max(loads) >= 32
-    assert code.loads == 197 % 32 + 32
+    # Seven rounds of 28 and one row: of 32 at once it would be six, and five rows.
+    assert max(loads) >= 28
+    assert code.loads == 197 % 28 + 28
     check_values(lambda x: x.sum(1), small(2, 197, 64))
 
 
