@@ -37,7 +37,7 @@ log = logging.getLogger("halide_backend")
 class Compilation:
     """A kernel that is being built: its plan, the text it is built from, and for which machine; the schedule that made
     it, if that is not the rules' own; and whether it is called through its C function. `others` are the same kernel for
-    more demanding targets of a package.
+    more demanding targets of a package, `variant` is the plan for calls with short sizes, if they have one.
     """
 
     plan: Plan
@@ -47,11 +47,13 @@ class Compilation:
     scheduled: ScheduledKernel | None = None
     c_interface: bool = False
     others: tuple[Compilation, ...] = ()
+    variant: Plan | None = None
 
     @property
     def computes_twice(self) -> bool:
         """Whether some elements of an output are computed twice: its memory cannot be that of an input."""
-        return any(each.plan.computes_twice for each in (self, *self.others))
+        plans = (plan for each in (self, *self.others) for plan in (each.plan, each.variant) if plan is not None)
+        return any(plan.computes_twice for plan in plans)
 
     def again(self) -> Compilation:
         """The same for another kernel of equal program, for which nothing has to be looked up."""
@@ -81,7 +83,8 @@ class Compilation:
             usage.warn_once(scheduled.schedule, f"{scheduled.schedule}: it cannot be built and is left out: {error}")
             rules = scheduled.rules
         build = get_or_compile(rules.text, self.target, name=name, limits=limits(), c_interface=self.c_interface)
-        return Compilation(rules.plan, rules.text, self.target, build, None, self.c_interface).finished(name)
+        compilation = Compilation(rules.plan, rules.text, self.target, build, None, self.c_interface)
+        return replace(compilation, variant=rules.variant).finished(name)
 
 
 def compile_program(
@@ -110,7 +113,7 @@ def _compilation(program: LoopProgram, name: str, target: Target, c_interface: b
     kernel = scheduled.kernel
     build = get_or_compile(kernel.text, target, name=name, limits=limits(), c_interface=c_interface)
     chosen = scheduled if scheduled.schedule else None
-    return Compilation(kernel.plan, kernel.text, target, build, chosen, c_interface)
+    return Compilation(kernel.plan, kernel.text, target, build, chosen, c_interface, variant=kernel.variant)
 
 
 def is_by_rules(program: LoopProgram, name: str, target: Target) -> bool:

@@ -33,6 +33,7 @@ from halide_backend.build.llvm.riscv import halide_target
 from halide_backend.build.llvm.scaled_products import with_scaled_products
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.llvm.transposed_tiles import with_direct_transpositions
+from halide_backend.build.llvm.variants import variant_entry, with_variant
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.target import Target
 from halide_backend.errors import HalideCompileError, IllegalPlan
@@ -67,7 +68,7 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "", c_inte
     manifest = kernel.manifest(inputs, outputs)
     registers = kernel.registers()
     _check_folds(kernel, inputs, outputs, target)
-    ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
+    ir, promote = _versions(kernel, inputs, outputs, target, entry)
     if c_interface:
         ir = with_c_interface(ir, entry, manifest, on_gpu=bool(target.capability))
     if not target.capability:
@@ -117,7 +118,7 @@ def assembly(text: str, target: Target, entry: str, name: str) -> str:
         KernelTextError, HalideCompileError, LLVMCompileError: as `compile_kernel`.
     """
     kernel = ExecutedText(text, name)
-    ir, promote = _llvm_ir(kernel, *kernel.pipeline(), target, entry)
+    ir, promote = _versions(kernel, *kernel.pipeline(), target, entry)
     if target.capability:
         return str(device_code(kernel, ir, target))
     return emit_assembly(ir, target, name, promote=promote)
@@ -176,6 +177,18 @@ def _check_folds(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], ta
         hl.Pipeline(outputs).compile_to_lowered_stmt(file.name, inputs, hl.StmtOutputFormat.Text, asserting)
         if "halide_error_fold_factor_too_small" in file.read():
             raise IllegalPlan("too few lines", where=repr(steps[0]), cure="keep as many as are read at a time")
+
+
+def _versions(
+    kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target: Target, entry: str
+) -> tuple[str, bool]:
+    """The same as `_llvm_ir`, with the version for calls with certain sizes, if the text has one."""
+    ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
+    variant = kernel.variant()
+    if variant is None:
+        return ir, promote
+    known, promote_known = _llvm_ir(variant, *variant.pipeline(), target, variant_entry(entry))
+    return with_variant(ir, known, entry, kernel.variant_numbers()), promote or promote_known
 
 
 def _llvm_ir(

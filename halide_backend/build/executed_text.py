@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,6 +97,32 @@ class ExecutedText:
             "release_gil": bool(self.namespace.get("RELEASE_GIL", True)),
         }
 
+    def variant(self) -> ExecutedText | None:
+        """The text's `VARIANT`: another text, with the same arguments, for calls with the sizes `SIZES`. None without.
+
+        Raises:
+            KernelTextError: it has other arguments, or `SIZES` names none of them.
+        """
+        if "VARIANT" not in self.namespace:
+            return None
+        variant = ExecutedText(self.namespace["VARIANT"], f"{self.name}, VARIANT")
+        if _named(self.namespace["ARGUMENTS"]) != _named(variant.namespace.get("ARGUMENTS", ())):
+            raise self._invalid("VARIANT has other ARGUMENTS")
+        self.variant_numbers()
+        return variant
+
+    def variant_numbers(self) -> dict[int, int]:
+        """What arguments are in calls that `VARIANT` is for, by their positions.
+
+        Raises:
+            KernelTextError: as `variant`.
+        """
+        positions = {name: position for position, (_, name) in enumerate(_named(self.namespace["ARGUMENTS"]))}
+        sizes = self.namespace.get("SIZES")
+        if not isinstance(sizes, dict) or not sizes or not sizes.keys() <= positions.keys():
+            raise self._invalid(f"SIZES is {sizes!r}, not numbers by the names of sizes")
+        return {positions[name]: int(number) for name, number in sizes.items()}
+
     def registers(self) -> str | float:
         """`REGISTERS` of a text, as `ptxas.assemble` takes it.
 
@@ -143,3 +169,8 @@ class ExecutedText:
 
     def _invalid(self, what: str) -> KernelTextError:
         return KernelTextError(what, where=f"kernel {self.name}", cure=_INVALID)
+
+
+def _named(arguments: Iterable[Any]) -> list[tuple[type, str]]:
+    """The kind and the name of each argument; a status has no name."""
+    return [(type(argument), getattr(argument, "name", "")) for argument in arguments]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from halide_backend.codegen.algorithm import CPU_LIBRARY, Algorithm
 from halide_backend.schedule.steps import Step
@@ -49,6 +49,14 @@ def pipeline():
     return inputs, outputs
 """
 
+_VARIANT = """
+
+#: The same for calls with these sizes.
+SIZES = {sizes!r}
+VARIANT = r\"\"\"
+{text}\"\"\"
+"""
+
 _GPU = """\
 ALIGNED = {aligned!r}
 LOADS = {loads!r}
@@ -77,6 +85,11 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
         tiling=tiling,
         steps=_lines(steps),
     )
+
+
+def with_variant(text: str, sizes: Mapping[str, int], variant: str) -> str:
+    """`text` with another one for calls with these `sizes`, by their names; both have the same arguments."""
+    return text + _VARIANT.format(sizes=dict(sizes), text=variant)
 
 
 def _lines(items: Sequence[object]) -> str:

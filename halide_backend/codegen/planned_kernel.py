@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as AbstractMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from halide_backend.codegen.algorithm import Algorithm
-from halide_backend.codegen.kernel_text import render
+from halide_backend.codegen.kernel_text import render, with_variant
 from halide_backend.errors import IllegalPlan, OldValueLost, Unsupported
 from halide_backend.program.loop_program import LoopProgram
+from halide_backend.program.short_reductions import without_short_reductions
+from halide_backend.program.short_sizes import for_sizes, short_sizes
+from halide_backend.program.store_layout import output_layout
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting
 from halide_backend.schedule.legality.check import check
@@ -23,12 +26,14 @@ from halide_backend.schedule.steps import Step
 
 @dataclass(frozen=True)
 class PlannedKernel:
-    """A kernel before it is built: its program as captured, its plan, the Funcs that the plan schedules, its text."""
+    """A kernel before it is built: its program as captured, its plan, the Funcs that the plan schedules, its text, and
+    the plan of what the text has for calls with short sizes, if anything."""
 
     program: LoopProgram
     plan: Plan
     stages: StageGraph
     text: str
+    variant: Plan | None = None
 
 
 def plan_kernel(
@@ -57,7 +62,8 @@ def plan_kernel(
     steps = _choose_steps(algorithm.stages, mapping, device, choices)
     choices.check_all_used()
     try:
-        return _checked(program, algorithm, Plan(mapping, steps, choices.made, choices.settings))
+        planned = _checked(program, algorithm, Plan(mapping, steps, choices.made, choices.settings))
+        return planned if knobs else _with_variant(planned, device)
     except IllegalPlan as refusal:
         if knobs:
             raise
@@ -66,6 +72,24 @@ def plan_kernel(
         if isinstance(refusal, OldValueLost):
             raise Unsupported("overwritten-memory-read-apart", detail) from refusal
         raise Unsupported("no-legal-schedule", detail) from refusal
+
+
+def _with_variant(planned: PlannedKernel, device: Device) -> PlannedKernel:
+    """`planned` by the rules, with a second version for the sizes of its program that are a few elements."""
+    program = planned.program
+    if not isinstance(device, Cpu) or not (sizes := short_sizes(program)):
+        return planned
+    try:
+        known = without_short_reductions(for_sizes(program, sizes), interleaved=device.vector_bytes // 8)
+        variant = plan_kernel(known, device)
+    except Unsupported:
+        return planned
+    same = all(
+        output_layout(own, program).variables == output_layout(known, variant.program).variables
+        for own, known in zip(program.stores, variant.program.stores, strict=True)
+    )
+    text = with_variant(planned.text, sizes, variant.text)
+    return replace(planned, text=text, variant=variant.plan) if same else planned
 
 
 def _as_planned(program: LoopProgram, form: LoopProgram, device: Device, plan: Plan) -> PlannedKernel:

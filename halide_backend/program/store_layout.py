@@ -123,6 +123,10 @@ def _is_nonnegative(difference: sympy.Expr) -> bool:
     """Whether the integer `difference` of sizes is known to be zero or more."""
     if difference.is_nonnegative:
         return True
+    factors = sympy.Mul.make_args(sympy.factor_terms(difference))
+    sums = [factor for factor in factors if factor.is_Add]
+    if len(factors) > 1 and len(sums) == 1 and all(factor.is_nonnegative for factor in factors if not factor.is_Add):
+        return _is_nonnegative(sums[0])
     # a//d lies between (a - d + 1)/d and a/d; an integer above -1 is not negative.
     least = sympy.Integer(0)
     for term in sympy.Add.make_args(difference):

@@ -246,3 +246,20 @@ def test_tracebacks_show_the_line_of_the_text() -> None:
         lines = "".join(traceback.format_exception(error))
     assert 'File "<halide kernel shown>", line 2' in lines and "missing + x" in lines
     assert linecache.getline("<halide kernel shown>", 1) == "x = 1\n"
+
+
+# --- versions for certain sizes -----------------------------------------------------------------
+
+
+def with_version(sizes: str, version: str) -> str:
+    return f'{DOUBLED}\nSIZES = {sizes}\nVARIANT = r"""{version}"""\n'
+
+
+@pytest.mark.parametrize(
+    ("sizes", "version"),
+    [("{'n': 3}", DOUBLED), ("{}", DOUBLED), ("3", DOUBLED), ("{'a': 3}", elementwise("a + b", 2)), ("{'a': 3}", "")],
+    ids=["no such size", "no size", "no dictionary", "other arguments", "no arguments"],
+)
+def test_a_version_that_does_not_fit_is_refused(sizes: str, version: str) -> None:
+    with pytest.raises(KernelTextError, match=r"SIZES is|VARIANT has other ARGUMENTS"):
+        compile_kernel(with_version(sizes, version), HOST, "doubled")

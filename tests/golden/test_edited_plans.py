@@ -129,7 +129,8 @@ def test_steps_that_rules_choose_are_legal(target: str, case: Case) -> None:
         document = json.loads(json.dumps(kernel.plan.to_json()))
         machine = device_of(Target.host() if target == "cpu" else TARGETS[target])
         again = plan_kernel(kernel.program, machine, plan=Plan.from_json(document))
-        assert again.text == kernel.text
+        # A plan is for all sizes; what the rules add for short ones comes after that.
+        assert again.text == kernel.text if kernel.variant is None else kernel.text.startswith(again.text)
 
 
 #: One case in four has its edits run in the short test; which ones is decided by their names.
