@@ -31,6 +31,7 @@ from halide_backend.program.extents import is_multiple
 from halide_backend.program.index import expanded
 from halide_backend.program.loop_program import Apply, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.program.store_layout import OutputLayout
+from halide_backend.schedule.mapping.chunks import contiguous_axis
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.transposition import Transposition, is_turned
 from halide_backend.schedule.stage import Loop, Role
@@ -48,7 +49,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     def clamped(self) -> tuple[str, ...]:
         turned = self.transposition
         if turned is None:
-            return tuple(sorted(self._columns_of_functions))
+            return tuple(sorted(self._columns_of_functions | self._columns_kept))
         if turned.reduced != "rows" or is_multiple(self.axes.extents[turned.across], turned.side):
             return ()
         return (turned.across,)
@@ -62,6 +63,17 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         moved = {axis for _, application in applied for axis, _ in application.at}
         columns = {name for value, _ in applied for name in inner_first(values[value.operands[0]].axes)[:1]}
         return frozenset(axis for axis in columns - moved if not isinstance(self.axes.extents[axis], int))
+
+    @cached_property
+    def _columns_kept(self) -> frozenset[str]:
+        """The axis of vectors of values that several results of computed length share, or that are read before these
+        overwrite them: whole vectors are, since Halide does not see that the results need one at a time."""
+        several = len(self.program.stores) > 1 and not self.mapping.joined
+        reduced = any(isinstance(value.attribute, Reduction | Scan) for value in self.program.values)
+        if not several or reduced or self._columns_of_functions or not self.roles:
+            return frozenset()
+        along = contiguous_axis(self.program)
+        return frozenset({along} if not isinstance(self.axes.extents.get(along, 0), int) else ())
 
     # -- values ------------------------------------------------------------------------------------------------
 

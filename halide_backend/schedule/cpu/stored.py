@@ -7,6 +7,7 @@ from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.materialise import SHORT_ROW
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import (
+    BoundExtent,
     BoundStorage,
     ComputeAt,
     ComputeRoot,
@@ -15,6 +16,7 @@ from halide_backend.schedule.steps import (
     ReorderStorage,
     Step,
     StoreAt,
+    Vectorize,
 )
 
 STORED = Knob("stored.stores", (False, True), "keep a value that several uses share, instead of computing it for each")
@@ -58,6 +60,14 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     steps += [BoundStorage(stage.name, loop.name, nest.room[loop.axis]) for loop in unknown]
     steps += nest.single_point(stage, [stage.name])
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
+    if [loop.axis for loop in stage.loops] == [loop.axis for loop in columns if loop.axis in kernel.graph.clamped]:
+        (whole,) = columns
+        if nest.room.get(whole.axis) == kernel.lanes(stage.bits):
+            return [
+                *steps,
+                BoundExtent(stage.name, whole.name, nest.room[whole.axis]),
+                Vectorize(stage.name, whole.name),
+            ]
     loop = next(iter(columns or inner), None)
     if loop is not None and loop.extent >= 4:
         turned, lanes = kernel.transposition, kernel.lanes(stage.bits)
