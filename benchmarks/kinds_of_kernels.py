@@ -32,6 +32,12 @@ def pairs(operation: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Te
     return lambda x, y: operation(x[:, None, :], y[None, :, :])
 
 
+def adam(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> Tensor:
+    m.lerp_(g, 0.1)
+    v.mul_(0.99).addcmul_(g, g, value=0.01)
+    return p.addcdiv_(m, v.sqrt().add_(1e-8), value=-0.01)
+
+
 IMAGES = (4, 32, 55, 55)
 R = torch.randn
 
@@ -54,6 +60,23 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "pixel shuffle": (lambda x: F.pixel_shuffle(x, 3), lambda: (R(2, 36, 37, 23),)),
     "circular padding": (lambda x: F.pad(x, (2, 2, 1, 1), mode="circular"), lambda: (R(IMAGES),)),
     "padding": (lambda x: F.pad(x.relu(), (1, 2, 3, 4), value=-1.0), lambda: (R(IMAGES),)),
+    "sums of rows of 7": (lambda x: x.sum(-1), lambda: (R(40_000, 7),)),
+    "softmax of 7": (lambda x: x.softmax(-1), lambda: (R(40_000, 7),)),
+    "places of the largest of 5": (lambda x: x.argmax(-1), lambda: (R(50_000, 5),)),
+    "points of length 1": (lambda x: x / x.norm(dim=-1, keepdim=True), lambda: (R(60_000, 3),)),
+    "turned points": (lambda m, x: (m * x[:, None, :]).sum(-1), lambda: (R(30_000, 3, 3), R(30_000, 3))),
+    "areas of boxes": (lambda x: (x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1]), lambda: (R(100_000, 4),)),
+    "pixels of 3 channels": (lambda x: x.permute(0, 2, 3, 1).contiguous(), lambda: (R(4, 3, 111, 113),)),
+    "five columns": (lambda x: x.t().contiguous(), lambda: (R(5, 60_001),)),
+    "bias of 5": (lambda x, b: (x + b).relu(), lambda: (R(60_000, 5), R(5))),
+    "every second pixel": (
+        lambda x: torch.cat([x[..., i::2, j::2] for i in (0, 1) for j in (0, 1)], 1),
+        lambda: (R(4, 8, 112, 116),),
+    ),
+    "step of Adam": (adam, lambda: tuple(R(701, 1023).abs() for _ in range(4))),
+    "logsumexp of 129": (lambda x: x.logsumexp(-1), lambda: (R(4600, 129),)),
+    "softmax of 197": (lambda x: x.softmax(-1), lambda: (R(3000, 197),)),
+    "norms of 129": (lambda x: F.rms_norm(x, (x.shape[-1],)), lambda: (R(4600, 129),)),
     "crop and padding": (lambda x: F.pad(x, (-2, 3, -1, 2)) * 2, lambda: (R(IMAGES),)),
 }
 
@@ -75,7 +98,8 @@ def main() -> None:
             "cpp": compile_for("cpp", function),
         }
         for each in contestants.values():
-            torch.testing.assert_close(each.call(*arguments), function(*arguments), rtol=1e-4, atol=1e-4)
+            mine, eager = ([operand.clone() for operand in arguments] for _ in range(2))  # some are overwritten
+            torch.testing.assert_close(each.call(*mine), function(*eager), rtol=1e-4, atol=1e-4)
             each.check_code()
         samples = alternate({key: calls(each.call, arguments) for key, each in contestants.items()}, seconds=SAMPLED_S)
         median = results[name] = {key: round(statistics.median(each), 2) for key, each in samples.items()}

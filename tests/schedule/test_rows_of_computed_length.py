@@ -14,7 +14,7 @@ from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.legality.check import check
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.stage import Loop, Role, Stage, StageGraph
-from halide_backend.schedule.steps import BoundExtent, Parallel, Step
+from halide_backend.schedule.steps import BoundExtent, Parallel, Split, Step
 
 
 def sums_and_maxima(*, fixed: bool, several: bool = True) -> StageGraph:
@@ -70,3 +70,22 @@ def test_results_are_right_whatever_the_sizes_are(function: object) -> None:
         x = torch.randn(sizes)
         for got, wanted in zip(compiled.call(x), function(x.double()), strict=True):
             torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("length", "width"), [(100, 16), (129, 16), (197, 16), (300, 64), (513, 64), (1000, 64)])
+def test_accumulators_are_as_many_as_a_row_fills(length: int, width: int) -> None:
+    """The last step of a row runs all of them, masked: of 129 elements it has one."""
+    graph = sums_and_maxima(fixed=False, several=False)
+    stages = tuple(
+        replace(stage, updates=tuple(replace(loop, extent=length) for loop in stage.updates)) for stage in graph.stages
+    )
+    steps = steps_of(replace(graph, stages=stages))
+    assert [step.factor for step in steps if isinstance(step, Split) and step.old == "r_0$x"] == [width]
+
+
+def test_rows_of_other_lengths_are_right() -> None:
+    compiled = compile_for("halide_backend", lambda x: (x.logsumexp(-1), x.argmax(-1)), dynamic=True)
+    for length in (129, 1, 15, 16, 64, 65, 128, 197, 1000):
+        x = torch.randn(50, length)
+        torch.testing.assert_close(compiled(x), (x.logsumexp(-1), x.argmax(-1)))
+    compiled.check_code()

@@ -39,6 +39,10 @@ RUNNING_TERMS = 32
 #: Steps of a loop from which a vector, if only a part of a register, takes them at once.
 _SHORTEST = 4
 
+#: Part of a row of computed length that accumulators may be masked for: its last step runs all of them, each behind a
+#: guard.
+_MASKED = 8
+
 #: Vectors of several rows, each of a few, that are added up without loops.
 _FEW = 16
 
@@ -184,8 +188,10 @@ class _Lanes:
             return 1
         if loop.extent < self.lanes:
             return 1 << (loop.extent.bit_length() - 1)
-        why = "hides the latency of an addition: 4 cycles, 1 or 2 issued in each"
-        vectors = self._choices.number(VECTORS, 4, why, at=self._name)
+        most, why = 4, "hides the latency of an addition: 4 cycles, 1 or 2 issued in each"
+        if not loop.fixed and -loop.extent % (most * self.lanes) > loop.extent // _MASKED:
+            most, why = 1, "more would be masked in a good part of the last step"
+        vectors = self._choices.number(VECTORS, most, why, at=self._name)
         return self.lanes * vectors if loop.extent >= self.lanes * vectors * 2 else self.lanes
 
     def _accumulate(self, func: str, loop: Loop, others: list[Loop]) -> None:
