@@ -62,7 +62,8 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     if [loop.axis for loop in stage.loops] == [loop.axis for loop in columns if loop.axis in kernel.graph.clamped]:
         (whole,) = columns
-        if nest.room.get(whole.axis) == kernel.lanes(stage.bits):
+        # Of rows that are typically shorter, vectors of results are as well.
+        if nest.room.get(whole.axis) == kernel.lanes(stage.bits) <= whole.extent:
             return [
                 *steps,
                 BoundExtent(stage.name, whole.name, nest.room[whole.axis]),
