@@ -32,6 +32,8 @@ def without_short_reductions(program: LoopProgram, interleaved: int) -> LoopProg
     """
     kept = {axis.name for value in program.values if not _is_short(value, program) for axis in _reduced(value)}
     stored = (axis for store in program.stores for axis in store.nest.axes)
+    # A check runs along axes that only a reduction has.
+    kept |= {axis for check in program.checks for axis in program.values[check.condition].axes}
     kept |= {axis.name for axis in stored if not isinstance(axis.extent, int) or axis.extent > interleaved}
     written, found = _Written(), dict[int, int]()
     for position, value in enumerate(program.values):

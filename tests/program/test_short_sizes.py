@@ -91,3 +91,16 @@ def test_the_version_for_short_sizes_runs(monkeypatch: pytest.MonkeyPatch) -> No
     for length in (3, 4, 3, 5):
         x = torch.randn(100, length)
         torch.testing.assert_close(compiled(x), x.sum(-1) + 0.5 + (length == 3))
+
+
+def test_checks_keep_their_loops() -> None:
+    def function(x: Tensor, places: Tensor) -> Tensor:
+        return x[places].sum()
+
+    compiled = compile_for("halide_backend", function, dynamic=True)
+    for count in (5, 6, 5):
+        x, places = torch.randn(33), torch.randint(0, 33, (count,))
+        torch.testing.assert_close(compiled(x, places), function(x, places))
+    with pytest.raises(IndexError):
+        compiled(x, places + 33)
+    assert not compiled.delegated
