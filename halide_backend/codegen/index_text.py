@@ -37,6 +37,13 @@ class _HalidePrinter(IndexPrinter):
         return f"hl.{name}({', '.join(arguments)})"
 
 
+class _StridePrinter(_HalidePrinter):
+    """With terms from the smallest stride on: Halide finds only of adjoining ones that 13*(x // 13) + x % 13 is x."""
+
+    def terms(self, index: sympy.Add) -> list[sympy.Expr]:
+        return sorted(super().terms(index), key=lambda term: (term.is_Integer, abs(int(term.as_coeff_Mul()[0]))))
+
+
 class _WidePrinter(_HalidePrinter):
     """The same in int64: loop coordinates fit into int32, what is computed from them need not."""
 
@@ -76,6 +83,15 @@ def index_text(index: sympy.Expr | int, *, wide: bool = False) -> str:
         Unsupported: a function that no program may contain.
     """
     return (_WidePrinter if wide else _HalidePrinter)().text(index)
+
+
+def text_by_stride(index: sympy.Expr) -> str:
+    """The text of an int32 index with its terms from the smallest stride on.
+
+    Raises:
+        Unsupported: as `index_text`.
+    """
+    return _StridePrinter().text(index)
 
 
 def divided_texts(number: str, extent: sympy.Expr | int) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import sympy
 
-from halide_backend.codegen.index_text import index_text, is_narrow
+from halide_backend.codegen.index_text import index_text, is_narrow, text_by_stride
 from halide_backend.program.dtypes import NARROW_FLOATS
 from halide_backend.program.index import expanded, sizes_of
 from halide_backend.program.index_range import fits_int32
@@ -83,8 +83,8 @@ def _index(value: Value, library: str, *, wide: bool) -> str:
     return f"{library}.position({value.dtype!r}, {text})"
 
 
-def element_text(program: LoopProgram, value: Value, load: Load) -> str:
-    """The element that a load reads, as it lies in memory."""
+def element_text(program: LoopProgram, value: Value, load: Load, *, by_stride: bool = False) -> str:
+    """The element that a load reads, as it lies in memory; the terms of a plain index may stand in order of stride."""
     masked = any(program.values[o].dtype == "bool" for o in value.operands) and any(
         program.values[o].operation != "indirect" for o in value.operands
     )
@@ -103,7 +103,7 @@ def element_text(program: LoopProgram, value: Value, load: Load) -> str:
         text = f"{index_text(alike)} + {_in_pieces(load.main.steps, index_text(piece), index_text(index))}"
         return f"{load.buffer}[{text}]"
     else:
-        text = index_text(load.index)
+        text = text_by_stride(load.index) if by_stride else index_text(load.index)
     if load.main:
         text = _in_pieces(load.main.steps, index_text(load.main.index), text)
     return f"{load.buffer}[{text}]"

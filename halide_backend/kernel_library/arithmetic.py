@@ -90,7 +90,7 @@ def identity(x: hl.Expr) -> hl.Expr:
     return x
 
 
-def _divide(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
+def _divide(a: hl.Expr, b: hl.Expr, in_vectors: bool) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
     """Euclidean quotient and remainder by a divisor that can neither trap nor overflow, and that divisor.
 
     A divisor of 0 becomes 1 (the kernel's check reports it); -1 becomes 1 as well and the caller negates, because
@@ -100,21 +100,44 @@ def _divide(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
     if is_signed(b):
         bad = bad | (b == neg(one(b)))
     safe = hl.select(bad, one(b), b)
-    return a / safe, a % safe, safe
+    if in_vectors and a.type().bits() < 64:
+        return *_divide_in_vectors(a, safe), safe
+    quotient = a / safe
+    # One division: LLVM makes another one of Halide's remainder of vectors.
+    return quotient, sub(a, mul(quotient, safe)) if in_vectors else a % safe, safe
 
 
-def floordiv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Quotient rounded towards minus infinity."""
-    quotient, rest, safe = _divide(a, b)
+def _divide_in_vectors(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """Euclidean quotient and remainder from a division of floating-point numbers, which processors have for vectors.
+
+    Where |a| < 2**p, for p bits of a significand, the quotient is off by less than |a/b| 2**-p < 1/|b|, by which one
+    that is not whole is away from whole numbers: it is cut off right.
+    """
+    real = hl.Float(32 if a.type().bits() <= 16 else 64)
+    quotient = hl.cast(a.type(), hl.cast(real, a) / hl.cast(real, b))
+    # Or Halide makes one cast to uint32 of that to int32 and a reinterpretation, which negative values do not survive.
+    quotient = hl.select(b == zero(b), zero(a), quotient)
+    rest = sub(a, mul(quotient, b))
+    if not is_signed(a):
+        return quotient, rest
+    below = rest < zero(a)
+    towards = hl.select(b < zero(a), add(quotient, one(a)), sub(quotient, one(a)))
+    return hl.select(below, towards, quotient), hl.select(below, add(rest, abs(b)), rest)
+
+
+def floordiv(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
+    """Quotient rounded towards minus infinity; `in_vectors` where no instruction divides vectors of integers, and the
+    divisor is no number."""
+    quotient, rest, safe = _divide(a, b, in_vectors)
     if not is_signed(a):
         return quotient
     below = hl.select((rest != zero(a)) & (safe < zero(a)), sub(quotient, one(a)), quotient)
     return hl.select(b == neg(one(b)), neg(a), below)
 
 
-def truncdiv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Quotient rounded towards zero."""
-    quotient, rest, safe = _divide(a, b)
+def truncdiv(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
+    """Quotient rounded towards zero; `in_vectors` as of `floordiv`."""
+    quotient, rest, safe = _divide(a, b, in_vectors)
     if not is_signed(a):
         return quotient
     inexact = (rest != zero(a)) & (a < zero(a))
@@ -122,27 +145,27 @@ def truncdiv(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     return hl.select(b == neg(one(b)), neg(a), hl.select(inexact, up, quotient))
 
 
-def mod(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Remainder with the sign of the dividend (C's %)."""
-    _, rest, safe = _divide(a, b)
+def mod(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
+    """Remainder with the sign of the dividend (C's %); `in_vectors` as of `floordiv`."""
+    _, rest, safe = _divide(a, b, in_vectors)
     if not is_signed(a):
         return rest
     inexact = (rest != zero(a)) & (a < zero(a))
     return hl.select(inexact, sub(rest, abs(safe)), rest)
 
 
-def fmod(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Remainder with the sign of the dividend."""
-    return mathematics.fmod(a, b) if a.type().is_float() else mod(a, b)
+def fmod(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
+    """Remainder with the sign of the dividend; `in_vectors` as of `floordiv`."""
+    return mathematics.fmod(a, b) if a.type().is_float() else mod(a, b, in_vectors=in_vectors)
 
 
-def remainder(a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Remainder with the sign of the divisor (Python's %)."""
+def remainder(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
+    """Remainder with the sign of the divisor (Python's %); `in_vectors` as of `floordiv`."""
     if a.type().is_float():
         rest = mathematics.fmod(a, b)
         wrong = (rest != zero(a)) & ((b < zero(a)) != (rest < zero(a)))
         return hl.select(wrong, rest + b, rest)
-    _, rest, safe = _divide(a, b)
+    _, rest, safe = _divide(a, b, in_vectors)
     if not is_signed(a):
         return rest
     return hl.select((rest != zero(a)) & (safe < zero(a)), add(rest, safe), rest)

@@ -29,8 +29,7 @@ class IndexPrinter:
         if index.is_Symbol:
             return self.symbol(index)
         if index.is_Add:
-            terms = sorted(index.args, key=lambda term: (term.is_Integer, _order(term)))
-            return f"({' + '.join(map(self.text, terms))})".replace("+ -", "- ")
+            return f"({' + '.join(map(self.text, self.terms(index)))})".replace("+ -", "- ")
         if index.is_Mul:
             factors = sorted(index.args, key=lambda factor: (not factor.is_Integer, _order(factor)))
             return "*".join(map(self.text, factors))
@@ -51,6 +50,10 @@ class IndexPrinter:
         if index.is_Pow and index.args[1].is_Integer and int(index.args[1]) > 0:
             return "*".join([arguments[0]] * int(index.args[1]))
         raise Unsupported("index-function", f"{type(index).__name__} in {index}")
+
+    def terms(self, index: sympy.Add) -> list[sympy.Expr]:
+        """The terms of a sum in order."""
+        return sorted(index.args, key=lambda term: (term.is_Integer, _order(term)))
 
     def symbol(self, symbol: sympy.Symbol) -> str:
         """The text of a symbol."""

@@ -111,9 +111,9 @@ def test_accumulators_of_columns_stay_in_registers(rows: int, columns: int, bloc
     assert (AlignStorage("total", "x1", 16) in schedule) is (columns % 16 > 0)
 
 
-@pytest.mark.parametrize(("columns", "vectors"), [(70, 3), (96, 3), (100, 4), (144, 3), (160, 4), (1021, 4)])
+@pytest.mark.parametrize(("columns", "vectors"), [(70, 5), (96, 6), (100, 7), (144, 3), (160, 4), (1021, 4)])
 def test_blocks_have_few_vectors_too_many(columns: int, vectors: int) -> None:
-    """Five vectors are two blocks of three, not of four."""
+    """Seven vectors are one block, nine are three blocks of three, not of four."""
     schedule = steps_of(columns_of(24, columns), 64)
     assert [s.factor for s in schedule if isinstance(s, Split) and s.inner == "x1_i"] == [16 * vectors]
 
@@ -564,7 +564,8 @@ def test_rows_are_unrolled_with_what_is_inlined_into_them_in_mind(work: int, unr
     [
         (64, 40, True),
         (64, 5, False),  # a mean of each row: what is computed is little
-        (60, 40, False),  # the last vector of rows would have guards
+        (60, 40, True),  # the last vector of rows begins earlier
+        (12, 40, False),
     ],
 )
 def test_what_short_rows_are_reduced_to_goes_on_in_vectors(rows: int, work: int, across: bool) -> None:

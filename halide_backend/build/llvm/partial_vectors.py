@@ -15,7 +15,7 @@ _ALLOCA = re.compile(rf"^ *({NAME}) = alloca \[(\d+) x (\w+)\]", re.MULTILINE)
 _PLACE = re.compile(rf"^ *({NAME}) = getelementptr (?:\w+ )*i8, ptr ({NAME}), i64 (\d+)$", re.MULTILINE)
 _MASKED_STORE = re.compile(
     r"^(?P<indent> *)(?:tail )?call void @llvm\.masked\.store\.[\w.]+\("
-    rf"<(?P<lanes>\d+) x (?P<type>\w+)> (?P<value>[^,]+), "
+    rf"<(?P<lanes>\d+) x (?P<type>\w+)> (?P<value><[^>]*>|[^,]+), "
     rf"ptr (?:\w+ )*(?P<pointer>{NAME}), i32 (?P<align>\d+), "
     rf"<\d+ x i1> (?P<mask><[^>]*>|{NAME}|zeroinitializer)\)[^\n]*$",
     re.MULTILINE,

@@ -1,6 +1,7 @@
 """What a vector's elements need only in a rare range of their argument is computed where one of them is in that range.
 
-The sine of a float32 beyond 2**20 takes twice the instructions of other sines. Halide's select computes both for all
+The sine of a float32 beyond 2**20 takes twice the instructions of other sines, a remainder of a quotient beyond 2**28
+ten times those of others. Halide's select computes both for all
 elements, and LLVM makes no branch of a select between vectors. Here what only the rare side of a select needs becomes
 a basic block of its own, behind a branch on whether any element is in the range. Every value is the same.
 """
@@ -14,11 +15,12 @@ from functools import cached_property
 
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 
-#: What is rarely true: the comparison with `LARGE_ANGLE_32` of kernel_library/mathematics/angle.py, and that a float32
-#: is denormal (build/llvm/bfloat16_conversions.py).
+#: What is rarely true: the comparisons with `LARGE_ANGLE_32` and `LARGE_QUOTIENT_32` of kernel_library/mathematics, and
+#: that a float32 is denormal (build/llvm/bfloat16_conversions.py).
 _RARE = re.compile(
     rf"^ *(?P<mask>{NAME}) = (?:fcmp ogt |call <\d+ x i1> @llvm\.x86\.avx512\.fpclass\.ps\.\d+\()"
-    rf"<(?P<lanes>\d+) x float> {NAME}, (?:splat \(float 0x4130000000000000\)|i32 32\))$",
+    rf"<(?P<lanes>\d+) x (?:float|double)> {NAME}, "
+    r"(?:splat \((?:float 0x4130000000000000|double 0x41B0000000000000)\)|i32 32\))$",
     re.MULTILINE,
 )
 _SELECT = re.compile(
@@ -34,8 +36,8 @@ _METADATA = re.compile(r"^!(\d+) = ", re.MULTILINE)
 
 #: Operations that have no effect but their value, and may be left out where nothing needs it.
 _PURE = re.compile(
-    r"(?:f(?:add|sub|mul|div|neg|cmp|pext|ptrunc)|icmp|select|bitcast|trunc|zext|sext|add|sub|mul|and|or|xor|shl|lshr|ashr)"
-    r" |(?:tail )?call <\d+ x \w+> @llvm\.fabs\."
+    r"(?:f(?:add|sub|mul|div|neg|cmp|pext|ptrunc|ptoui)|uitofp|icmp|select|bitcast|trunc|zext|sext|add|sub|mul|and|or|xor"
+    r"|shl|lshr|ashr|shufflevector) |(?:tail )?call <\d+ x \w+> @llvm\.(?:fabs|umin|usub\.sat)\."
 )
 #: Fewer operations are not worth a branch.
 _FEWEST = 8

@@ -15,7 +15,7 @@ from halide_backend.codegen.axes import Axes, inner_first
 from halide_backend.codegen.call_text import call_text
 from halide_backend.codegen.cpu.bfloat16_text import exact_text, stored_text
 from halide_backend.codegen.cpu.checks import write_status
-from halide_backend.codegen.cpu.quotient_text import product_text
+from halide_backend.codegen.cpu.quotient_text import division_text, product_text
 from halide_backend.codegen.cpu.scatter import write_scatter
 from halide_backend.codegen.cpu.turned_tiles import turned_tiles
 from halide_backend.codegen.index_text import index_text
@@ -97,10 +97,13 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             case Apply():
                 text = self._applied(value, value.attribute)
             case Load():
-                text = self._in_rows(value_text(self.program, value, sorted(value.axes)))
+                element = element_text(self.program, value, value.attribute, by_stride=True)
+                text = self._in_rows(converted(value, element))
             case _:
                 exact = exact_text(self.program, value, self.bfloat16) or product_text(self.program, value)
-                text = exact or value_text(self.program, value, sorted(value.axes))
+                text = (
+                    exact or division_text(self.program, value) or value_text(self.program, value, sorted(value.axes))
+                )
         self.lines.append(f"t{position} = {text}")
         if role is not None:
             stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation

@@ -1,4 +1,5 @@
-"""Quotients by a power of two, which are products: x / 64 and x * (1 / 64) are rounded from the same number."""
+"""Quotients by a power of two, which are products: x / 64 and x * (1 / 64) are rounded from the same number; and
+divisions of integers, which are those of floating-point numbers where the divisor is none."""
 
 from __future__ import annotations
 
@@ -6,9 +7,25 @@ import math
 
 from halide_backend.program.loop_program import LoopProgram, Value
 from halide_backend.program.moments import number
+from halide_backend.program.precision import constants
 
 #: Exponents of the powers whose reciprocal any type has that quotients are computed in.
 _EXPONENTS = range(-100, 101)
+
+
+#: Divisions of integers.
+_DIVISIONS = {"floordiv", "truncdiv", "mod", "fmod", "remainder"}
+
+
+def division_text(program: LoopProgram, value: Value) -> str | None:
+    """Text of `value` if it is a division of integers by what differs between elements or calls, else None.
+
+    A processor divides vectors of floating-point numbers, but one integer after another.
+    """
+    if value.operation not in _DIVISIONS or "int" not in value.dtype or value.operands[1] in constants(program):
+        return None
+    operands = ", ".join(f"t{operand}" for operand in value.operands)
+    return f"ops.{value.operation}({operands}, in_vectors=True)"
 
 
 def product_text(program: LoopProgram, value: Value) -> str | None:

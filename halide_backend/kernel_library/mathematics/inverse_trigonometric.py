@@ -1,4 +1,4 @@
-"""asin, acos, atan, atan2, in binary64; binary32 results are those rounded.
+"""asin, acos, atan, atan2. Binary32 ones are rounded from binary64, which needs fewer terms for them.
 
 Interval reductions of fdlibm's e_asin.c and s_atan.c, rational minimax approximations by
 tests/kernel_library/mathematics/fits.py.
@@ -14,7 +14,6 @@ from halide_backend.kernel_library.mathematics.floating_point import (
     BINARY64,
     float_format,
     head,
-    in_binary64,
     is_infinite,
     negate,
     rough_reciprocal,
@@ -43,6 +42,29 @@ ATAN_P = (
     -0.33333333333333326,
 )
 ATAN_Q = (0.04770538563721782, 0.5227439607367851, 1.7457504571241127, 2.263345741281471, 1.0)
+# For binary32: the same of asin, error 2**-35.8, and of atan in z = t**2, |t| <= 1, error 2**-33.9.
+ASIN_32 = (
+    0.034662034096046214,
+    0.00749672469451833,
+    0.024608733695137816,
+    0.030111906593555192,
+    0.04466001970300225,
+    0.07499948732604433,
+    0.16666667182148828,
+)
+ATAN_32 = (
+    -0.0006980290978192408,
+    0.004926742998790452,
+    -0.016300333185331337,
+    0.03447698811502757,
+    -0.05451680550688131,
+    0.07259476168753921,
+    -0.0898544877241804,
+    0.11094504673577527,
+    -0.14284167152865854,
+    0.19999927217683242,
+    -0.33333332132306887,
+)
 # pi and pi/2 beyond binary64.
 PI_REST = 1.2246467991473532e-16
 HALF_PI_REST = 6.123233995736766e-17
@@ -55,9 +77,36 @@ ATAN_INTERVALS = (
 ATAN_LAST = 39 / 16
 
 
-@in_binary64
 def asin(x: hl.Expr) -> hl.Expr:
     """x + x**3 R(x**2), or pi/2 - 2 asin(sqrt((1 - |x|)/2)) for |x| > 0.5."""
+    if float_format(x) is BINARY64:
+        return _asin_64(x)
+    _, outer, arc = _arc_32(x)
+    return with_sign_of(hl.cast(float_format(x).float_type, hl.select(outer, hl.f64(math.pi / 2) - arc * 2, arc)), x)
+
+
+def acos(x: hl.Expr) -> hl.Expr:
+    """pi/2 - asin(x), or 2 asin(sqrt((1 - |x|)/2)) for x > 0.5 and pi minus that for x < -0.5."""
+    if float_format(x) is BINARY64:
+        return _acos_64(x)
+    wide, outer, arc = _arc_32(x)
+    left = wide < hl.f64(0)
+    signed = hl.select(left, negate(arc), arc)
+    far = hl.select(left, hl.f64(math.pi) - arc * 2, arc * 2)
+    return hl.cast(float_format(x).float_type, hl.select(outer, far, hl.f64(math.pi / 2) - signed))
+
+
+def _arc_32(x: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
+    """x in binary64, whether |x| > 0.5, and asin(|x|), or asin(sqrt((1 - |x|)/2)) then, for binary32."""
+    wide = hl.cast(hl.Float(64), x)
+    a = hl.abs(wide)
+    outer = a > hl.f64(0.5)
+    z = hl.select(outer, (hl.f64(1) - a) * hl.f64(0.5), a * a)
+    s = hl.select(outer, hl.sqrt(z), a)
+    return wide, outer, s * z * polynomial(z, ASIN_32) + s
+
+
+def _asin_64(x: hl.Expr) -> hl.Expr:
     a = hl.abs(x)
     outer = a > hl.f64(0.5)
     z, s, r = _half_angle(a, outer)
@@ -67,9 +116,7 @@ def asin(x: hl.Expr) -> hl.Expr:
     return with_sign_of(hl.select(outer, large, a * r + a), x)
 
 
-@in_binary64
-def acos(x: hl.Expr) -> hl.Expr:
-    """pi/2 - asin(x), or 2 asin(sqrt((1 - |x|)/2)) for x > 0.5 and pi minus that for x < -0.5."""
+def _acos_64(x: hl.Expr) -> hl.Expr:
     a = hl.abs(x)
     outer = a > hl.f64(0.5)
     z, s, r = _half_angle(a, outer)
@@ -100,22 +147,33 @@ def _root_in_two_parts(z: hl.Expr, s: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     return f, (z - f * f) / (s + f + hl.f64(1e-300))  # 1e-300: no 0/0
 
 
-@in_binary64
 def atan(x: hl.Expr) -> hl.Expr:
+    if float_format(x) is not BINARY64:
+        return with_sign_of(_angle_32(hl.abs(x), float_format(x).value(1), hl.u64(0) != hl.u64(0)), x)
     return with_sign_of(_angle(hl.abs(x), hl.f64(1), hl.u64(0) != hl.u64(0), exactly=False), x)
 
 
 def atan2(y: hl.Expr, x: hl.Expr) -> hl.Expr:
     """The angle of (x, y) in [-pi, pi], with C99's values for zeros and infinities of either sign."""
-    if float_format(x) is BINARY64:
-        return _atan2(y, x, exactly=True)
-    wide = hl.Float(64)
-    return hl.cast(hl.Float(32), _atan2(hl.cast(wide, y), hl.cast(wide, x), exactly=False))
+    f = float_format(x)
+    left = sign_bits(x) != f.word(0)
+    if f is BINARY64:
+        return with_sign_of(_angle(hl.abs(y), hl.abs(x), left, exactly=True), y)
+    return with_sign_of(_angle_32(hl.abs(y), hl.abs(x), left), y)
 
 
-def _atan2(y: hl.Expr, x: hl.Expr, *, exactly: bool) -> hl.Expr:
-    left = sign_bits(x) != hl.u64(0)
-    return with_sign_of(_angle(hl.abs(y), hl.abs(x), left, exactly=exactly), y)
+def _angle_32(a: hl.Expr, b: hl.Expr, left: hl.Expr) -> hl.Expr:
+    """atan(a/b), or pi minus it where `left`; a, b >= 0 of binary32, whose quotients binary64 holds."""
+    f = float_format(a)
+    both_infinite, both_zero = is_infinite(a) & is_infinite(b), (a == f.value(0)) & (b == f.value(0))
+    a, b = hl.select(both_infinite, f.value(1), a), hl.select(both_infinite | both_zero, f.value(1), b)
+    steep = a > b
+    over, under = (hl.cast(hl.Float(64), each) for each in (hl.select(steep, b, a), hl.select(steep, a, b)))
+    t = over / under
+    z = t * t
+    angle = t * z * polynomial(z, ATAN_32) + t
+    angle = hl.select(steep, hl.f64(math.pi / 2) - angle, angle)
+    return hl.cast(f.float_type, hl.select(left, hl.f64(math.pi) - angle, angle))
 
 
 def _angle(a: hl.Expr, b: hl.Expr, left: hl.Expr, *, exactly: bool) -> hl.Expr:

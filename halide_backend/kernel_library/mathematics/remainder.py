@@ -13,12 +13,16 @@ from halide_backend.kernel_library.mathematics.floating_point import (
     is_infinite,
     is_nan,
     magnitude_bits,
+    quotient,
     sign_bits,
     times_power_of_two,
     to_bits,
 )
 
 _WORD = hl.UInt(64)
+
+# Quotients of binary32 beyond this come by repeated squaring. `build/llvm/rare_ranges.py` knows the number.
+LARGE_QUOTIENT_32 = 2.0**28
 
 
 def fmod(x: hl.Expr, y: hl.Expr) -> hl.Expr:
@@ -27,7 +31,14 @@ def fmod(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     if f is BINARY64:
         return _remainder(x, y, squares=6)
     wide = hl.Float(64)
-    return hl.cast(f.float_type, _remainder(hl.cast(wide, x), hl.cast(wide, y), squares=3))
+    a, b = hl.abs(hl.cast(wide, x)), hl.abs(hl.cast(wide, y))
+    count = quotient(a, b)
+    # Of significands of 24 bits a quotient that is not whole is 2**-24 or more away from whole numbers, and this one
+    # off by 2**-25 at most; what is taken away has 52 bits, and the rest those of y.
+    rest = hl.cast(f.float_type, a - hl.trunc(count) * b)
+    near = hl.select(a < b, x, from_bits(to_bits(rest) | sign_bits(x)))
+    far = hl.cast(f.float_type, _remainder(hl.cast(wide, x), hl.cast(wide, y), squares=3))
+    return hl.select(count > hl.f64(LARGE_QUOTIENT_32), far, near)
 
 
 def _remainder(x: hl.Expr, y: hl.Expr, squares: int) -> hl.Expr:

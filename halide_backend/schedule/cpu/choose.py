@@ -14,6 +14,7 @@ from halide_backend.schedule.cpu.column_reductions import reduce_columns
 from halide_backend.schedule.cpu.functions import function, rows_of
 from halide_backend.schedule.cpu.grouped_columns import groups, reduce_groups
 from halide_backend.schedule.cpu.kernel import CpuKernel, Nest, is_short
+from halide_backend.schedule.cpu.narrow_columns import reduce_rows_side_by_side, rows_side_by_side
 from halide_backend.schedule.cpu.rows import rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
@@ -74,6 +75,8 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if nest.around and (group := groups(kernel)):
         return reduce_groups(kernel, stage, nest, group)
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
+    if kernel.contiguous not in over and (count := rows_side_by_side(kernel, stage)) > 1:
+        return reduce_rows_side_by_side(kernel, stage, level, count)
     if kernel.contiguous not in over and stage.loops:
         steps = reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
         parts = [step.into for step in steps if isinstance(step, RFactor)]

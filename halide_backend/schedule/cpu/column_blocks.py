@@ -33,7 +33,9 @@ from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
 
 COLUMNS = Knob(
-    "column_blocks.columns", (16, 32, 48, 64, 128, 256, 512, 1024, 2048), "columns of a block with accumulators"
+    "column_blocks.columns",
+    (16, 32, 48, 64, 80, 96, 112, 128, 256, 512, 1024, 2048),
+    "columns of a block with accumulators",
 )
 UNROLL = Knob(
     "column_blocks.unroll", (1, 2, 4), "vectors of a block that are computed together where nothing is reduced"
@@ -60,8 +62,11 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     column = kernel.contiguous if kernel.contiguous in outer else outer[-1]
     others = [axis for axis in outer if axis != column]
     lanes = _lanes(kernel, loop_along(parent, column))
-    streamed = _streamed(kernel, others)
-    block = _block(kernel, column, others, lanes, streamed)
+    along = loop_along(parent, column)
+    # Masked accumulators that lie in a block of known size become registers (build/llvm/partial_vectors.py).
+    narrow = kernel.reduces and not along.fixed and along.extent < HELD * lanes
+    streamed = not narrow and _streamed(kernel, others)
+    block = lanes * -(-along.extent // lanes) if narrow else _block(kernel, column, others, lanes, streamed)
     within = [loop for loop in parent.loops if loop.axis not in outer]
     tasks = _tasks_of_rows(kernel, column, within) if streamed else _tasks(kernel, column, others)
     steps: list[Step] = []
@@ -228,8 +233,11 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
 
 
 def _held(kernel: CpuKernel, along: Loop, lanes: int) -> int:
-    """Vectors of a block whose accumulators registers hold: one less where that saves a good part of a short row."""
+    """Vectors of a block whose accumulators registers hold: all of a short row, which is then read from one end to the
+    other, or one less where that saves a good part of it."""
     row = -(-along.extent // lanes)
+    if along.fixed and HELD < row < 2 * HELD and kernel.transposition is None:
+        return row
     less, more = (-(-row // count) * count for count in (HELD - 1, HELD))
     return HELD - 1 if along.fixed and kernel.transposition is None and 4 * less <= 3 * more else HELD
 

@@ -38,7 +38,9 @@ PARTS = Knob(
 #: The Var that RFactor adds to those of the Func before, by the end of a Func's name.
 _ADDED = {"parts": "part", "blocks": "block", "chunks": "chunk"}
 
-REGISTERS = Knob("column_reductions.registers", (1, 2, 4, 8), "vectors of columns whose accumulators stay in registers")
+REGISTERS = Knob(
+    "column_reductions.registers", (1, 2, 4, 5, 6, 7, 8), "vectors of columns whose accumulators stay in registers"
+)
 
 #: Vectors of columns whose accumulators stay in registers: as many additions as run at a time, of 4 cycles each.
 HELD = 4
@@ -57,7 +59,7 @@ def reduce_columns(
     column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), stage.loops[0])
     outer = tuple(loop.name for loop in stage.loops if loop is not column and loop is not beside)
     dimensions = (column.name, *([beside.name] if beside else []), *outer)
-    rows = _longest(stage.updates)
+    rows = longest(stage.updates)
     serial: dict[str, tuple[str, ...]] = {}
     size = _rows_of_a_part(kernel, stage) if level is None else rows.extent
     if size < rows.extent:
@@ -79,6 +81,8 @@ def reduce_columns(
     reading = next(reversed(loops_of))
     lanes = kernel.lanes(stage.bits)
     width = column.extent * (beside.extent if beside else 1)
+    if not column.fixed:
+        width = max(width, lanes)  # There may be more columns than a hint says, and masked they take as long.
     wide = width >= lanes // 2
     along = f"{column.name}_{beside.name}" if beside else column.name
     operands = kernel.transposition
@@ -92,7 +96,7 @@ def reduce_columns(
         if beside:
             steps.append(ReorderStorage(name, dimensions))
             steps += [Fuse(name, column.name, beside.name, along, update) for update in (None, 0)]
-        elif wide and width % lanes:
+        elif wide and (width % lanes or not column.fixed):
             # Whole vectors of accumulators: what masked stores write stays in memory (build/llvm/partial_vectors.py).
             steps.append(AlignStorage(name, column.name, lanes))
         for update in (None, 0):
@@ -102,7 +106,11 @@ def reduce_columns(
                 continue
             # An operand that lies across is read for as many of its lines as there are columns: all rows of a part of
             # these first, which adjoin in each line.
-            held = _held(kernel, stage, -(-width // lanes)) if name == reading or (tiles and name == func) else 1
+            held = (
+                _held(kernel, stage, -(-min(width, room or width) // lanes))
+                if name == reading or (tiles and name == func)
+                else 1
+            )
             turned = tiles and name == reading
             if held > 1 or turned:
                 (inner, several), rows_read = vector.loops, loops_of[name]
@@ -126,14 +134,15 @@ def _reads_tiles(kernel: CpuKernel, stage: Stage) -> bool:
 def _held(kernel: CpuKernel, stage: Stage, available: int) -> int:
     """Vectors of columns whose accumulators stay in registers while all rows are read, of those that are available."""
     why = "as many additions as run at a time; in the cache, an accumulator would be loaded and stored for each element"
-    return max(1, min(available, kernel.choices.number(REGISTERS, HELD, why, at=stage.name)))
+    held = next((count for count in range(HELD, 2 * HELD) if available % count == 0), HELD)
+    return max(1, min(available, kernel.choices.number(REGISTERS, held, why, at=stage.name)))
 
 
 def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
     """Whether there are enough rows in reduction `stage` to be split into parts for threads."""
     return (
         kernel.parallel
-        and _longest(stage.updates).extent >= _PARTS
+        and longest(stage.updates).extent >= _PARTS
         and math.prod(loop.extent for loop in stage.updates) >= _PARTS * RUNNING_TERMS
         and kernel.work >= _PARTS * kernel.task_work
     )
@@ -141,7 +150,7 @@ def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
 
 def _rows_of_a_part(kernel: CpuKernel, stage: Stage) -> int:
     """Rows that share accumulators: those of a part, or all of them if threads do not share the rows."""
-    rows = _longest(stage.updates)
+    rows = longest(stage.updates)
     if not has_parts(kernel, stage):
         return rows.extent
     why = "parts for as many threads, and little to add up"
@@ -153,8 +162,8 @@ def _rows_of_a_part(kernel: CpuKernel, stage: Stage) -> int:
 
 def _cut(loops: tuple[Loop, ...], name: str, size: int) -> tuple[Loop, ...]:
     """`loops`, of whose longest there are `size` steps, as loop `name`."""
-    longest = _longest(loops)
-    return tuple(Loop(name, size, loop.axis) if loop is longest else loop for loop in loops)
+    most = longest(loops)
+    return tuple(Loop(name, size, loop.axis) if loop is most else loop for loop in loops)
 
 
 def _cascade(
@@ -163,7 +172,7 @@ def _cascade(
     """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
     round away. Returns the Funcs that result and the loops over rows of each one's update, innermost first."""
     names = tuple(loop.name for loop in updates)
-    rows = _longest(updates)
+    rows = longest(updates)
     others = math.prod(loop.extent for loop in updates if loop is not rows)
     if ROUNDS.isdisjoint(operators) or rows.extent * others < 2 * RUNNING_TERMS:
         return [], {func: names}
@@ -186,6 +195,6 @@ def _cascade(
     return steps, serial | {total: (chunk,), chunks: tuple(inner if name == rows.name else name for name in names)}
 
 
-def _longest(loops: Sequence[Loop]) -> Loop:
+def longest(loops: Sequence[Loop]) -> Loop:
     """The longest loop, of several the outermost one: the parts of it are apart in memory."""
     return max(reversed(loops), key=lambda loop: loop.extent)

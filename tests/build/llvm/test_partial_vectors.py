@@ -63,6 +63,13 @@ def test_the_lanes_that_are_masked_out_are_kept(lanes: list[bool], offset: int) 
     assert run(ir, lanes, 16) == wanted == run(module(16, offset), lanes, 16)
 
 
+def test_a_vector_of_numbers_is_stored_whole() -> None:
+    numbers = ", ".join(["float 0.0"] * 5 + ["float poison"] * 3)
+    ir, changed = with_whole_stores(module(16, 0).replace("<8 x float> %v, ptr", f"<8 x float> <{numbers}>, ptr"))
+    assert changed and MASKED not in ir
+    assert run(ir, 5 * [True] + 3 * [False], 16) == [0.0] * 16
+
+
 @pytest.mark.parametrize(
     "ir",
     [module(8, 4), module(15, 32), module(16, 0, "%out")],

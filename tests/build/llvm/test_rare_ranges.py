@@ -125,6 +125,23 @@ def pipeline():
 """
 
 
+_REMAINDER = """
+import halide as hl
+from halide_backend.kernel_library import mathematics
+from halide_backend.kernel_library.arguments import Input, Output
+
+ARGUMENTS = (Input("x", "float32", 64), Input("y", "float32", 64), Output("r", "float32", ((64, 1),)))
+
+def pipeline():
+    i = hl.Var("i")
+    x, y = hl.ImageParam(hl.Float(32), 1, "x"), hl.ImageParam(hl.Float(32), 1, "y")
+    r = hl.Func("r")
+    r[i] = mathematics.fmod(x[i], y[i])
+    r.bound(i, 0, 64).vectorize(i, LANES)
+    return [x, y], [r]
+"""
+
+
 @pytest.mark.parametrize("level", ["sse41", "avx2", "avx512"])
 def test_sines_of_large_arguments_are_behind_a_branch(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One branch for each sine and cosine of the same vector, and none of their multiplications twice."""
@@ -139,3 +156,18 @@ def test_sines_of_large_arguments_are_behind_a_branch(level: str, monkeypatch: p
     late = "0x3B0ABE8FA9000000"
     assert late in before
     assert all(late not in part for part in after.split("\n\n") if not re.match(r"rare\d+:", part.strip()))
+
+
+@pytest.mark.parametrize("level", ["avx2", "avx512"])
+def test_remainders_of_large_quotients_are_behind_a_branch(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where four of five divisions are, those of squares modulo the divisor."""
+    seen = []
+    monkeypatch.setattr(compiler, "with_rare_ranges", lambda ir: seen.append(ir) or with_rare_ranges(ir))
+    text = _REMAINDER.replace("LANES", str({"avx2": 8, "avx512": 16}[level]))
+    compiler.compile_kernel(text, Target.named(level), "kernel")
+    (before,) = seen
+    divisions = {
+        part.partition(":")[0].strip(): part.count("= fdiv ") for part in with_rare_ranges(before).split("\n\n")
+    }
+    rare = sum(count for name, count in divisions.items() if re.fullmatch(r"rare\d+", name))
+    assert rare == 4 and sum(divisions.values()) == before.count("= fdiv ") == 5, divisions

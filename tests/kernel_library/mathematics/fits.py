@@ -267,6 +267,8 @@ FITS = (
         *("inverse_trigonometric", "ATAN_P", odd(mp.atan), 0, (7 / 16) ** 2 * 1.002, 4, 4, -57.5),
         *(of_odd(mp.atan), "ATAN_Q"),
     ),
+    Fit(*("inverse_trigonometric", "ASIN_32", odd(mp.asin), 0, 0.2501, 6, 0, -35.7), of_odd(mp.asin)),
+    Fit(*("inverse_trigonometric", "ATAN_32", odd(mp.atan), 0, 1, 10, 0, -33.8), of_odd(mp.atan)),
     Fit(
         *("inverse_hyperbolic", "ASINH_P", odd(mp.asinh), 0, 1.001, 6, 6, -56.5),
         *(of_odd(mp.asinh), "ASINH_Q"),

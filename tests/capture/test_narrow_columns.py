@@ -1,0 +1,66 @@
+"""A few columns are reduced side by side with those of adjacent rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import halide_backend
+from halide_backend.schedule.cpu.narrow_columns import ROWS
+from halide_backend.schedule.plan import Plan
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda x: x.sum(0),
+    "maximum": lambda x: x.amax(0),
+    "variance": lambda x: x.var(0),
+    "of each picture": lambda x: x.reshape(3, -1, x.shape[-1]).sum(1),
+    "two axes": lambda x: x.reshape(3, -1, x.shape[-1]).sum((0, 1)),
+    "centred": lambda x: x - x.mean(0),
+    "of products": lambda x: (x * x.sigmoid()).sum(0),
+}
+
+
+def rows_side_by_side(plans: list[Plan]) -> list[object]:
+    return [choice.setting for plan in plans for choice in plan.choices if choice.knob is ROWS]
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype"),
+    [(2, torch.float32), (5, torch.float32), (13, torch.float32), (50, torch.float32), (13, torch.bfloat16)],
+)
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_values(plans: list[Plan], function: Callable[[Tensor], Tensor], columns: int, dtype: torch.dtype) -> None:
+    x = torch.randn(3 * 1537, columns, generator=torch.Generator().manual_seed(3)).to(dtype)
+    found = torch.compile(function, fullgraph=True)(x)
+    tolerance = 2e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(found.double(), function(x.double()), rtol=tolerance, atol=30 * tolerance)
+    assert halide_backend.stats()["delegated_kernels"] == 0
+    assert max(map(int, rows_side_by_side(plans))) > 1  # type: ignore[call-overload]
+
+
+def test_the_first_of_equal_elements(plans: list[Plan]) -> None:
+    x = torch.randint(0, 3, (5003, 13), generator=torch.Generator().manual_seed(3)).float()
+    values, places = torch.compile(lambda x: x.min(0), fullgraph=True)(x)
+    assert torch.equal(values, x.amin(0))
+    assert torch.equal(places, (x == 0).byte().argmax(0))
+    assert rows_side_by_side(plans)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: x.sum(0), (4099, 64)),  # whole vectors, as many as registers hold
+        (lambda x: x.sum(0), (100, 13)),  # few rows
+        (lambda x: x[:, :13].sum(0), (4099, 20)),  # rows apart in memory
+        (lambda x: (x * x[:, :1]).sum(0), (4099, 13)),  # what a row has in common would be gathered
+    ],
+    ids=["wide", "short", "apart", "scaled"],
+)
+def test_not_of(plans: list[Plan], function: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    found = torch.compile(function, fullgraph=True)(x)
+    torch.testing.assert_close(found.double(), function(x.double()), rtol=2e-5, atol=1e-3)
+    assert not rows_side_by_side(plans)
