@@ -57,3 +57,11 @@ def test_by_a_number(dtype: torch.dtype) -> None:
     assert "in_vectors" not in builder.text()
     (found,) = builder.run(a)
     assert torch.equal(found, a.div(7, rounding_mode="floor"))
+
+
+def test_by_a_size() -> None:
+    """It is the same for all elements, and no number."""
+    compiled = torch.compile(lambda x, y: x // y.shape[0], dynamic=True, fullgraph=True)
+    x = torch.arange(-5000, 5000, dtype=torch.int32)
+    for size in (7, 48, 1000):
+        assert torch.equal(compiled(x, torch.empty(size, 2)), x.div(size, rounding_mode="floor"))

@@ -7,7 +7,6 @@ import math
 
 from halide_backend.program.loop_program import LoopProgram, Value
 from halide_backend.program.moments import number
-from halide_backend.program.precision import constants
 
 #: Exponents of the powers whose reciprocal any type has that quotients are computed in.
 _EXPONENTS = range(-100, 101)
@@ -18,11 +17,13 @@ _DIVISIONS = {"floordiv", "truncdiv", "mod", "fmod", "remainder"}
 
 
 def division_text(program: LoopProgram, value: Value) -> str | None:
-    """Text of `value` if it is a division of integers by what differs between elements or calls, else None.
+    """Text of `value` if it is a division of integers by what is no number, else None.
 
     A processor divides vectors of floating-point numbers, but one integer after another.
     """
-    if value.operation not in _DIVISIONS or "int" not in value.dtype or value.operands[1] in constants(program):
+    if value.operation not in _DIVISIONS or "int" not in value.dtype:
+        return None
+    if isinstance(number(program, value.operands[1]), int | float):
         return None
     operands = ", ".join(f"t{operand}" for operand in value.operands)
     return f"ops.{value.operation}({operands}, in_vectors=True)"

@@ -50,18 +50,19 @@ _PARTS = 16
 
 
 def reduce_columns(
-    kernel: CpuKernel, stage: Stage, level: Level | None, beside: Loop | None = None, room: int = 0
+    kernel: CpuKernel, stage: Stage, level: Level | None, beside: Loop | None = None, room: int = 0, at_a_time: int = 1
 ) -> list[Step]:
     """Steps that compute reduction `stage` at `level`, None for before everything else, in vectors of columns; those of
     all steps of the loop `beside` lie side by side in memory, and are one loop. `room` is the number of columns that
-    the level computes at a time, if that is known whatever the sizes are."""
+    the level computes at a time, if that is known whatever the sizes are, `at_a_time` the rows of a step of the loop
+    over rows."""
     steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name)]
     column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), stage.loops[0])
     outer = tuple(loop.name for loop in stage.loops if loop is not column and loop is not beside)
     dimensions = (column.name, *([beside.name] if beside else []), *outer)
     rows = longest(stage.updates)
     serial: dict[str, tuple[str, ...]] = {}
-    size = _rows_of_a_part(kernel, stage) if level is None else rows.extent
+    size = _rows_of_a_part(kernel, stage, at_a_time) if level is None else rows.extent
     if size < rows.extent:
         func, part, updates = f"{stage.name}_parts", f"{rows.name}_p", _cut(stage.updates, f"{rows.name}_q", size)
         steps += [
@@ -138,20 +139,20 @@ def _held(kernel: CpuKernel, stage: Stage, available: int) -> int:
     return max(1, min(available, kernel.choices.number(REGISTERS, held, why, at=stage.name)))
 
 
-def has_parts(kernel: CpuKernel, stage: Stage) -> bool:
-    """Whether there are enough rows in reduction `stage` to be split into parts for threads."""
+def has_parts(kernel: CpuKernel, stage: Stage, at_a_time: int = 1) -> bool:
+    """Whether there are enough rows in reduction `stage`, `at_a_time` in a step, to be split into parts for threads."""
     return (
         kernel.parallel
         and longest(stage.updates).extent >= _PARTS
-        and math.prod(loop.extent for loop in stage.updates) >= _PARTS * RUNNING_TERMS
+        and math.prod(loop.extent for loop in stage.updates) * at_a_time >= _PARTS * RUNNING_TERMS
         and kernel.work >= _PARTS * kernel.task_work
     )
 
 
-def _rows_of_a_part(kernel: CpuKernel, stage: Stage) -> int:
+def _rows_of_a_part(kernel: CpuKernel, stage: Stage, at_a_time: int) -> int:
     """Rows that share accumulators: those of a part, or all of them if threads do not share the rows."""
     rows = longest(stage.updates)
-    if not has_parts(kernel, stage):
+    if not has_parts(kernel, stage, at_a_time):
         return rows.extent
     why = "parts for as many threads, and little to add up"
     size = -(-rows.extent // kernel.choices.number(PARTS, _PARTS, why, at=stage.name))

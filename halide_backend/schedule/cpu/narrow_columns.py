@@ -70,5 +70,5 @@ def reduce_rows_side_by_side(kernel: CpuKernel, stage: Stage, level: Level | Non
         RFactor(stage.name, inner, beside.name, several),
         *total,
         Unroll(stage.name, inner, update=0),
-        *reduce_columns(kernel, parts, level, beside),
+        *reduce_columns(kernel, parts, level, beside, at_a_time=count),
     ]
