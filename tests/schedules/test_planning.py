@@ -43,7 +43,8 @@ def test_the_plan_of_the_rules_is_made_again_from_the_text_of_its_entry(target: 
         assert (entry.steps is not None) is with_steps
         (read,) = parse(text_of([entry]).encode(), "f")
         assert read == entry
-        assert plan_entry(program, device, read).text == kernel.text
+        text, _, _ = kernel.text.partition("\n\n#: The same for calls with these sizes.\n")
+        assert plan_entry(program, device, read).text == text
 
 
 @pytest.mark.parametrize(

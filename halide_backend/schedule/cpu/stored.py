@@ -60,7 +60,7 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     steps += [BoundStorage(stage.name, loop.name, nest.room[loop.axis]) for loop in unknown]
     steps += nest.single_point(stage, [stage.name])
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
-    if [loop.axis for loop in stage.loops] == [loop.axis for loop in columns if loop.axis in kernel.graph.clamped]:
+    if list(stage.loops) == columns and [loop.axis for loop in columns if loop.axis in kernel.graph.clamped]:
         (whole,) = columns
         # Of rows that are typically shorter, vectors of results are as well.
         if nest.room.get(whole.axis) == kernel.lanes(stage.bits) <= whole.extent:
