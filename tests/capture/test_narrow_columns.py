@@ -64,3 +64,13 @@ def test_not_of(plans: list[Plan], function: Callable[[Tensor], Tensor], shape: 
     found = torch.compile(function, fullgraph=True)(x)
     torch.testing.assert_close(found.double(), function(x.double()), rtol=2e-5, atol=1e-3)
     assert not rows_side_by_side(plans)
+
+
+@pytest.mark.parametrize("function", [FUNCTIONS["sum"], FUNCTIONS["maximum"], FUNCTIONS["variance"]])
+def test_rows_of_any_number(function: Callable[[Tensor], Tensor]) -> None:
+    """In the version for a few columns, and for the columns of any other number."""
+    compiled = torch.compile(function, dynamic=True, fullgraph=True)
+    for shape in ((4611, 13), (3, 13), (17, 13), (999, 13), (4611, 12), (5, 70)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+        torch.testing.assert_close(compiled(x).double(), function(x.double()), rtol=2e-5, atol=1e-3)
+    assert halide_backend.stats()["delegated_kernels"] == 0

@@ -75,7 +75,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if nest.around and (group := groups(kernel)):
         return reduce_groups(kernel, stage, nest, group)
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
-    if kernel.contiguous not in over and (count := rows_side_by_side(kernel, stage)) > 1:
+    if kernel.contiguous not in over and (count := rows_side_by_side(kernel, stage, level)) > 1:
         return reduce_rows_side_by_side(kernel, stage, level, count)
     if kernel.contiguous not in over and stage.loops:
         steps = reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
