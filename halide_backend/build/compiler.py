@@ -24,7 +24,13 @@ from halide_backend.build.entry_names import with_placeholders
 from halide_backend.build.executed_text import ExecutedText
 from halide_backend.build.kernel import CompiledKernel
 from halide_backend.build.llvm.bfloat16_conversions import integer_operations_are_rare, with_bfloat16_instructions
-from halide_backend.build.llvm.code_generation import emit_assembly, emit_object, for_processor, with_contraction
+from halide_backend.build.llvm.code_generation import (
+    emit_assembly,
+    emit_object,
+    for_processor,
+    promoted,
+    with_contraction,
+)
 from halide_backend.build.llvm.element_alignment import with_element_alignment
 from halide_backend.build.llvm.near_gathers import with_near_gathers
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
@@ -34,6 +40,7 @@ from halide_backend.build.llvm.scaled_products import with_scaled_products
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.llvm.transposed_tiles import with_direct_transpositions
 from halide_backend.build.llvm.variants import variant_entry, with_variant
+from halide_backend.build.llvm.vector_parts import with_parts_as_shuffles
 from halide_backend.build.ptx import ptxas
 from halide_backend.build.target import Target
 from halide_backend.errors import HalideCompileError, IllegalPlan
@@ -68,15 +75,15 @@ def compile_kernel(text: str, target: Target, entry: str, name: str = "", c_inte
     manifest = kernel.manifest(inputs, outputs)
     registers = kernel.registers()
     _check_folds(kernel, inputs, outputs, target)
-    ir, promote = _versions(kernel, inputs, outputs, target, entry)
+    ir = _versions(kernel, inputs, outputs, target, entry)
     if c_interface:
         ir = with_c_interface(ir, entry, manifest, on_gpu=bool(target.capability))
     if not target.capability:
-        return CompiledKernel(emit_object(ir, target, name, promote=promote), manifest, time.perf_counter() - start)
+        return CompiledKernel(emit_object(ir, target, name), manifest, time.perf_counter() - start)
     check_shared_memory(ir, name)
     # One after the other they take 1.05 times as long, all of it counted (19 kernels, 2 cores).
     with ThreadPoolExecutor(1) as beside:
-        emission = beside.submit(emit_object, ir, target, name, promote=promote)
+        emission = beside.submit(emit_object, ir, target, name)
         module = device_code(kernel, ir, target)
         image = ptxas.assemble(str(with_placeholders(module)), target.capability, name, registers)
         machine_code = emission.result()
@@ -118,10 +125,10 @@ def assembly(text: str, target: Target, entry: str, name: str) -> str:
         KernelTextError, HalideCompileError, LLVMCompileError: as `compile_kernel`.
     """
     kernel = ExecutedText(text, name)
-    ir, promote = _versions(kernel, *kernel.pipeline(), target, entry)
+    ir = _versions(kernel, *kernel.pipeline(), target, entry)
     if target.capability:
         return str(device_code(kernel, ir, target))
-    return emit_assembly(ir, target, name, promote=promote)
+    return emit_assembly(ir, target, name)
 
 
 def autoschedule(
@@ -179,22 +186,17 @@ def _check_folds(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], ta
             raise IllegalPlan("too few lines", where=repr(steps[0]), cure="keep as many as are read at a time")
 
 
-def _versions(
-    kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target: Target, entry: str
-) -> tuple[str, bool]:
+def _versions(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:
     """The same as `_llvm_ir`, with the version for calls with certain sizes, if the text has one."""
-    ir, promote = _llvm_ir(kernel, inputs, outputs, target, entry)
+    ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     variant = kernel.variant()
     if variant is None:
-        return ir, promote
-    known, promote_known = _llvm_ir(variant, *variant.pipeline(), target, variant_entry(entry))
-    return with_variant(ir, known, entry, kernel.variant_numbers()), promote or promote_known
+        return ir
+    known = _llvm_ir(variant, *variant.pipeline(), target, variant_entry(entry))
+    return with_variant(ir, known, entry, kernel.variant_numbers())
 
 
-def _llvm_ir(
-    kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target: Target, entry: str
-) -> tuple[str, bool]:
-    """The IR, and whether `emit_object` is to promote memory on the stack."""
+def _llvm_ir(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:
     # An anonymous file in memory: a worker that is killed leaves nothing behind.
     file = os.memfd_create(entry)
     try:
@@ -206,8 +208,10 @@ def _llvm_ir(
             ir = written.read()
     finally:
         os.close(file)
-    ir, promote = with_whole_stores(with_contraction(for_processor(ir, target)))
+    ir, whole = with_whole_stores(with_contraction(for_processor(ir, target)))
+    if whole:
+        ir = with_parts_as_shuffles(promoted(ir, target, entry))
     ir = with_scaled_products(with_element_alignment(without_single_lane_stores(ir)), target)
     ir = with_near_gathers(with_direct_transpositions(ir), target)
     shorter = with_rare_ranges(with_bfloat16_instructions(ir, target))
-    return shorter if integer_operations_are_rare(shorter) else with_rare_ranges(ir), promote
+    return shorter if integer_operations_are_rare(shorter) else with_rare_ranges(ir)

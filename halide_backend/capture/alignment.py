@@ -76,7 +76,8 @@ def align(nodes: Sequence[NodeLoops], *, divided: bool = False) -> tuple[tuple[A
     stretches = [_stretches(node) for node in nodes]
     wanted = [_divided(node, own, everywhere=divided) for node, own in zip(nodes, stretches)]
     cuts = _cuts([*stretches, *wanted]) or _cuts(stretches)
-    pieces = [_cut(own, cuts) for own in stretches]
+    lone = [_lone_ends(number, nodes, stretches) for number in range(len(nodes))]
+    pieces = [_cut(own, [cut for cut in cuts if cut not in ends]) for own, ends in zip(stretches, lone)]
     if any(_harms(node, own, piece) for node, own, piece in zip(nodes, stretches, pieces)):
         pieces = [[[stretch] for stretch in own] for own in stretches]
     names = _axes(pieces)
@@ -135,6 +136,19 @@ def _cuts(stretches: Sequence[Sequence[Stretch]]) -> list[Extent]:
     cuts = sorted({end for own in stretches for _, end in own}, key=hint)
     divides = all(quotient(b, a) is not None for a, b in itertools.pairwise(cuts))
     return cuts if divides else []
+
+
+def _lone_ends(number: int, nodes: Sequence[NodeLoops], stretches: Sequence[Sequence[Stretch]]) -> set[Extent]:
+    """Where only reductions over fewer or more points than a node has end a loop: it shares no value with them."""
+    own = {end for _, end in stretches[number]}
+    shared: set[Extent] = set()
+    lone: set[Extent] = set()
+    for node, other in zip(nodes, stretches):
+        iterated = [end for _, end in other[: len(node.iteration)]]
+        ends = [end for _, end in other[len(node.iteration) :]]
+        shared.update(iterated)
+        (shared if own.issuperset(ends[-1:]) else lone).update(ends)
+    return lone - shared
 
 
 def _cut(own: Sequence[Stretch], cuts: Sequence[Extent]) -> list[list[Stretch]]:

@@ -87,8 +87,8 @@ def transposed(
     The Funcs have the arguments (i, j, *variables), in which `column` and `across` count tiles. In the first one i runs
     along `across` and j along `column`, in the last one the other way. Each step takes, along i, elements of two
     vectors in turns: a perfect shuffle, which Halide compiles to interleaving instructions. log2(side) of them are a
-    transposition (Stone, Parallel processing with the perfect shuffle, 1971). Tiles that reach beyond an extent repeat
-    its last element.
+    transposition (Stone, Parallel processing with the perfect shuffle, 1971). Beyond the extent of `column` tiles
+    repeat its last elements; beyond that of `across`, along which vectors lie, they hold zeros: a masked load.
 
     Args:
         variables: arguments of `func`, among them `column` and `across`, whose `extents` these are in this order.
@@ -99,16 +99,28 @@ def transposed(
     """
     i, j = hl.Var("i"), hl.Var("j")
 
-    def inside(tile: hl.Var, offset: hl.Var, extent: hl.Expr | int) -> hl.Expr:
-        place = tile * side + offset
-        whole = isinstance(extent, int) and extent % side == 0
-        return place if whole else hl.min(hl.likely(place), extent - 1)
+    def whole(extent: hl.Expr | int) -> bool:
+        return isinstance(extent, int) and extent % side == 0
 
-    places = {column.name(): inside(column, j, extents[0]), across.name(): inside(across, i, extents[1])}
+    def element(step: hl.Expr) -> hl.Expr:
+        line = column * side + j
+        places = {
+            column.name(): line if whole(extents[0]) else hl.min(hl.likely(line), extents[0] - 1),
+            across.name(): across * side + step,
+        }
+        value = hl.Expr(func[tuple(places.get(each.name(), each) for each in variables)])
+        return hl.reinterpret(hl.UInt(func.type().bits()), value) if as_bits else value
+
     tile = hl.Func(f"{name}_0")
     coordinates = (i, j, *variables)
-    element = hl.Expr(func[tuple(places.get(each.name(), each) for each in variables)])
-    tile[coordinates] = hl.reinterpret(hl.UInt(func.type().bits()), element) if as_bits else element
+    if whole(extents[1]):
+        tile[coordinates] = element(i)
+    else:
+        step = hl.RDom([(0, side)], f"{name}_r")
+        step.where(hl.likely(across * side + step[0] < extents[1]))
+        tile[coordinates] = hl.cast(element(i).type(), 0)
+        copied = (step[0], *coordinates[1:])
+        tile[copied] = element(step[0])
     funcs, half = [tile], side // 2
     for number in range(1, side.bit_length()):
         shuffled = hl.Func(f"{name}_{number}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from halide_backend import pipeline
-from halide_backend.schedule.steps import ComputeAt, Parallel, Reorder, RFactor
+from halide_backend.schedule.steps import ComputeAt, Parallel, Reorder, RFactor, Vectorize
 
 Check = Callable[..., dict[str, Any]]
 
@@ -98,3 +98,12 @@ def test_what_sums_of_the_same_rows_share_is_not_stored(check: Check, steps: lis
     check(lambda g, s, x, y: (gradient(g, s, x).sum(0), (gradient(g, s, x) * y).sum(0)), *operands, tolerance=5e-3)
     assert not any(isinstance(step, ComputeAt) and step.func.startswith(("add", "mul")) for step in steps)
     assert {step.func.partition("_")[0] for step in steps if isinstance(step, RFactor)} == {"reductions"}
+
+
+@pytest.mark.parametrize("rows", [128, 100, 7])
+def test_a_reduction_beside_them_runs_along_its_own_memory(check: Check, steps: list[Any], rows: int) -> None:
+    """What the sums of columns are divided by is the sum of a row, of another operand."""
+    x, mask = numbers((16, rows, 384)), numbers((16, rows)).abs() + 1
+    check(lambda x, mask: (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), x, mask, tolerance=1e-5)
+    vectors = {step.var for step in steps if isinstance(step, Vectorize) and step.func.startswith("sum_0")}
+    assert not any(name.startswith("x0") for name in vectors)

@@ -63,6 +63,16 @@ def test_softmax_is_one_nest_of_rows(compiled: Compile, programs: list[LoopProgr
     assert all(v.axes == {"x0"} for v in program.values if isinstance(v.attribute, Reduction))
 
 
+def test_a_loop_is_not_cut_where_a_reduction_over_other_points_ends(
+    compiled: Compile, programs: list[LoopProgram]
+) -> None:
+    """A row of 384 is three times as long as the 128 rows of a mask, with which it shares no value."""
+    x, mask = torch.randn(16, 128, 384), torch.rand(16, 128)
+    compiled(lambda x, mask: (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), x, mask)
+    (program,) = programs
+    assert sorted(extents(program).values()) == [16, 128, 128, 384]
+
+
 def test_a_mutated_argument_is_two_buffers_over_one_memory(compiled: Compile, programs: list[LoopProgram]) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         z = x * 2

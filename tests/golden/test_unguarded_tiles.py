@@ -53,3 +53,17 @@ def test_a_copy_of_the_loops_has_no_guards(order: tuple[int, ...], shape: tuple[
     with LoopNests() as nests:
         statements = nests.of(planned.text, lowered=True)
     assert any(body.count("out_ptr0[") >= 8 and " if (" not in body for body in loop_bodies(statements))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("shape", [(1001, 1003), (1000, 1003), (640, 1003)], ids=str)
+def test_what_reaches_beyond_an_end_is_loaded_under_a_mask(shape: tuple[int, int], dynamic: bool) -> None:
+    """Elements at clamped places would be loaded one by one."""
+    target = Target.named("avx512")
+    (kernel,) = captured_kernels(permuted(1, 0), (torch.randn(shape),), target, dynamic)
+    planned: Any = plan_kernel(kernel.program, device_of(target))
+    with LoopNests() as nests:
+        statements = nests.of(planned.text, lowered=True)
+    loads = re.findall(r"in_ptr0\[(\w+)\(", statements)
+    assert loads and set(loads) == {"ramp"}
+    assert re.search(r"in_ptr0\[ramp.* if \(", statements)

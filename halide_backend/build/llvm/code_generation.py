@@ -72,62 +72,64 @@ def with_contraction(ir: str) -> str:
     return FUNCTION.sub(in_function, ir)
 
 
-def emit_object(ir: str, target: Target, name: str, *, promote: bool = False) -> bytes:
+def emit_object(ir: str, target: Target, name: str) -> bytes:
     """Turn LLVM IR into a position-independent relocatable object.
 
-    Halide has optimized the IR. `promote` says that there is memory on the stack since which belongs in registers.
+    Halide has optimized the IR.
 
     Raises:
         LLVMCompileError: the IR does not parse or verify.
     """
-    return _emitted(lambda module, machine: bytes(machine.emit_object(module)), ir, target, name, promote)
+    return _emitted(lambda module, machine: bytes(machine.emit_object(module)), ir, target, name)
 
 
-def emit_assembly(ir: str, target: Target, name: str, *, promote: bool = False) -> str:
+def emit_assembly(ir: str, target: Target, name: str) -> str:
     """The same code as assembly language.
 
     Raises:
         LLVMCompileError: as `emit_object`.
     """
-    return _emitted(lambda module, machine: str(machine.emit_assembly(module)), ir, target, name, promote)
+    return _emitted(lambda module, machine: str(machine.emit_assembly(module)), ir, target, name)
 
 
-def _emitted(
-    emit: Callable[[llvm.ModuleRef, llvm.TargetMachine], Code], ir: str, target: Target, name: str, promote: bool
-) -> Code:
-    with _prepared(ir, target, name, promote) as (module, machine):
+def _emitted(emit: Callable[[llvm.ModuleRef, llvm.TargetMachine], Code], ir: str, target: Target, name: str) -> Code:
+    with _prepared(ir, target, name) as (module, machine):
         code = emit(module, machine)
     features = misread(code) if target.architecture.startswith("x86") else []
     if not features:
         return code
-    with _prepared(without(features, ir), target, name, promote) as (module, machine):
+    with _prepared(without(features, ir), target, name) as (module, machine):
         return emit(module, machine)
 
 
 @contextmanager
-def _prepared(ir: str, target: Target, name: str, promote: bool) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
+def _prepared(ir: str, target: Target, name: str) -> Iterator[tuple[llvm.ModuleRef, llvm.TargetMachine]]:
     if target.architecture == riscv.ARCHITECTURE:
         ir = riscv.for_riscv(ir)
     try:
         module = llvm.parse_assembly(ir)
         module.verify()
         machine = _machine(target, module.triple)
-        if promote:
-            _promote(module, machine)
         yield module, machine
     except RuntimeError as error:
         raise LLVMCompileError(str(error), where=f"kernel {name}", cure=_REPORT) from error
 
 
-def _promote(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """Move memory on the stack into registers, where LLVM finds that it may."""
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
-    passes = llvm.create_new_function_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    for function in module.functions:
-        if not function.is_declaration:
-            passes.run(function, builder)
+def promoted(ir: str, target: Target, name: str) -> str:
+    """LLVM IR with memory on the stack in registers, where LLVM finds that it may be.
+
+    Raises:
+        LLVMCompileError: as `emit_object`.
+    """
+    with _prepared(ir, target, name) as (module, machine):
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+        passes = llvm.create_new_function_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+        return str(module)
 
 
 @cache

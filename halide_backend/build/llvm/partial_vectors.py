@@ -1,8 +1,9 @@
-"""Masked stores into a vector on the stack become whole ones, so that LLVM can keep the vector in a register.
+"""Stores of some lanes of a vector on the stack become whole ones, so that LLVM can keep the vector in a register.
 
 Where the length of a row is no multiple of the vector, Halide adds its last elements to some lanes of an accumulator
-with `llvm.masked.store`. LLVM's SROA leaves such memory on the stack, and a load that follows, of another width, cannot
-be forwarded from the store: it waits until the cache has the data, once for each iteration.
+with `llvm.masked.store`, and a single last element to the first lane. LLVM's SROA leaves such memory on the stack, and
+a load that follows, of another width, cannot be forwarded from the store: it waits until the cache has the data, once
+for each iteration.
 """
 
 from __future__ import annotations
@@ -20,42 +21,73 @@ _MASKED_STORE = re.compile(
     rf"<\d+ x i1> (?P<mask><[^>]*>|{NAME}|zeroinitializer)\)[^\n]*$",
     re.MULTILINE,
 )
+_VECTOR_STORE = re.compile(rf"^ *store <(\d+) x (\w+)> [^\n]*, ptr ({NAME}), align", re.MULTILINE)
+_ELEMENT_STORE = re.compile(
+    rf"^(?P<indent> *)store (?P<type>half|float|double|i\d+) (?P<value>[^,\n]+), ptr (?P<pointer>{NAME}), "
+    r"align (?P<align>\d+)[^\n]*$",
+    re.MULTILINE,
+)
+#: A line that may write to memory, or begins a basic block.
+_MAY_STORE = re.compile(r" *store |.*\bcall |[^ \n][^\n]*:")
 _BYTES = {"half": 2, "float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 
 def with_whole_stores(ir: str) -> tuple[str, bool]:
-    """LLVM IR in which every masked store that provably lies within an array on the stack stores all lanes, and whether
-    there was one.
+    """LLVM IR in which every store of some lanes that provably lies within a vector on the stack stores all of them,
+    and whether there was one.
 
-    What lies there is loaded, and kept in the lanes that are masked out. That is the same to the one thread which can
-    see the array.
+    What lies there is loaded, and kept in the lanes that are not stored. That is the same to the one thread which can
+    see the array. A single element is part of a vector if its address is a vector store's, too.
     """
-    if "@llvm.masked.store." not in ir:
-        return ir, False
     number = 0
 
     def in_function(function: re.Match[str]) -> str:
-        nonlocal number
         text = function[0]
         sizes = {name: int(count) * _BYTES.get(type_, 0) for name, count, type_ in _ALLOCA.findall(text)}
         room = sizes | {
             name: sizes[array] - int(offset) for name, array, offset in _PLACE.findall(text) if array in sizes
         }
+        vectors = {(place, type_): int(lanes) for lanes, type_, place in _VECTOR_STORE.findall(text) if place in room}
 
-        def whole(match: re.Match[str]) -> str:
+        def whole(match: re.Match[str], lanes: int, part: str) -> str:
             nonlocal number
-            if room.get(match["pointer"], 0) < int(match["lanes"]) * _BYTES.get(match["type"], 1 << 30):
+            if room.get(match["pointer"], 0) < lanes * _BYTES.get(match["type"], 1 << 30):
                 return match[0]
             number += 1
-            vector, lanes = f"<{match['lanes']} x {match['type']}>", f"<{match['lanes']} x i1>"
+            vector = f"<{lanes} x {match['type']}>"
             old, new = f"%partial.{number}.old", f"%partial.{number}.new"
             place = f"ptr {match['pointer']}, align {match['align']}"
             return (
                 f"{match['indent']}{old} = load {vector}, {place}\n"
-                f"{match['indent']}{new} = select {lanes} {match['mask']}, {vector} {match['value']}, {vector} {old}\n"
+                f"{match['indent']}{new} = {part.replace('OLD', f'{vector} {old}')}\n"
                 f"{match['indent']}store {vector} {new}, {place}"
             )
 
-        return _MASKED_STORE.sub(whole, text)
+        def masked(match: re.Match[str]) -> str:
+            lanes, vector = match["lanes"], f"<{match['lanes']} x {match['type']}>"
+            part = f"select <{lanes} x i1> {match['mask']}, {vector} {match['value']}, OLD"
+            return whole(match, int(lanes), part)
+
+        def element(match: re.Match[str]) -> str:
+            lanes = vectors.get((match["pointer"], match["type"]), 0)
+            part = f"insertelement OLD, {match['type']} {match['value']}, i64 0"
+            return whole(match, lanes, part.replace("OLD", _just_stored(match, lanes) or "OLD")) if lanes else match[0]
+
+        text = _MASKED_STORE.sub(masked, text) if "@llvm.masked.store." in text else text
+        return _ELEMENT_STORE.sub(element, text) if vectors else text
 
     return FUNCTION.sub(in_function, ir), number > 0
+
+
+def _just_stored(match: re.Match[str], lanes: int) -> str:
+    """The vector that was stored last before `match`, with its type, if that was there and in the same basic block.
+
+    LLVM's code generator would narrow the store of a vector that is loaded and differs in one lane to that lane again.
+    """
+    for line in reversed(match.string[: match.start()].splitlines()):
+        if _MAY_STORE.match(line):
+            stored = re.match(
+                rf" *store (<{lanes} x {match['type']}> [^\n]+), ptr {re.escape(match['pointer'])}, ", line
+            )
+            return stored[1] if stored else ""
+    return ""

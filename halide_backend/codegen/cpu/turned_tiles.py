@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from halide_backend.schedule.mapping.transposition import Transposition
-from halide_backend.schedule.stage import Loop, Role, Stage
+from halide_backend.schedule.stage import Loop, Role, Stage, rvar
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,12 @@ def turned_tiles(
     if beside_others:
         arguments += ", as_bits=True"
     tile = (Loop("i", side, "i"), Loop("j", side, "j"), *(replace(loop, extent=1) for loop in loops))
-    stages = (
+    stages = [
         Stage(name, Role.STAGED_LOAD, tile, calls=(needed,), bits=bits, work=0)
         for name, needed in zip(names, [source, *names])
-    )
+    ]
+    if not (extents[1].isdecimal() and int(extents[1]) % side == 0):
+        stages[0] = replace(stages[0], updates=(Loop(rvar(f"{source}_r", 0), side, "i"),))
     places = [f"{column} % {side}", f"{across} % {side}"]
     places += [f"{axis} // {side}" if axis in (column, across) else axis for axis in axes]
     line = f"{', '.join(names)} = memory.transposed({arguments})"

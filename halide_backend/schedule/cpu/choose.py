@@ -7,6 +7,7 @@ docs/design/schedules.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from halide_backend.schedule.cpu.column_blocks import column_blocks
@@ -75,15 +76,16 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if nest.around and (group := groups(kernel)):
         return reduce_groups(kernel, stage, nest, group)
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
-    if kernel.contiguous not in over and (count := rows_side_by_side(kernel, stage, level)) > 1:
+    contiguous = _contiguous(kernel, stage)
+    if contiguous not in over and (count := rows_side_by_side(kernel, stage, level)) > 1:
         return reduce_rows_side_by_side(kernel, stage, level, count)
-    if kernel.contiguous not in over and stage.loops:
+    if contiguous not in over and stage.loops:
         steps = reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
         parts = [step.into for step in steps if isinstance(step, RFactor)]
         return [*steps, *nest.single_point(stage, [stage.name, *parts])]
     # Of outputs that are computed together in tiles Halide cannot prove that they need the same row.
     in_tiles = kernel.transposition is not None and not nest.single
-    along, lanes = kernel.contiguous if kernel.contiguous in over else over[0], kernel.lanes(stage.bits)
+    along, lanes = contiguous if contiguous in over else over[0], kernel.lanes(stage.bits)
     return reduce_in_lanes(
         stage,
         along=along,
@@ -96,3 +98,14 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         choices=kernel.choices,
         single_point=nest.single_point,
     )
+
+
+def _contiguous(kernel: CpuKernel, stage: Stage) -> str:
+    """The kernel's contiguous axis, or that along which most bytes of reduction `stage` lie if it has no such loop."""
+    axes = {loop.axis for loop in (*stage.loops, *stage.updates)}
+    if kernel.contiguous in axes:
+        return kernel.contiguous
+    votes = Counter[str]()
+    for each in (stage, *kernel.behind([stage])):
+        votes.update({axis: size for axis, size in each.contiguous.items() if axis in axes})
+    return max(votes, key=votes.__getitem__, default=kernel.contiguous)

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 from halide_backend.schedule.cpu.column_reductions import HELD
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop_along, vectors
-from halide_backend.schedule.cpu.turned_operands import TASK_TILES, TASKS
+from halide_backend.schedule.cpu.turned_operands import TASK_TILES, TASKS, tile_in_vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import (
-    Bound,
-    BoundExtent,
     ComputeAt,
     ComputeWith,
     NeverPartition,
@@ -69,15 +67,9 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     level = Level(parent.name, loops.around[0])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in tiled if stage is not parent]
     for stage in funcs:
-        # One tile is needed at a time, which Halide cannot prove where a tail is guarded.
         steps += [
             ComputeAt(stage.name, level.parent, level.var),
-            Bound(stage.name, "i", 0, side),
-            Bound(stage.name, "j", 0, side),
-            BoundExtent(stage.name, column, 1),
-            BoundExtent(stage.name, across, 1),
-            Vectorize(stage.name, "i"),
-            Unroll(stage.name, "j"),
+            *tile_in_vectors(stage, side, column, across),
         ]
     if not turned.results:
         return Nest(tuple(steps), level)

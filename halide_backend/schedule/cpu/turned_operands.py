@@ -25,14 +25,22 @@ def turned_operands(kernel: CpuKernel, turned: Transposition, level: Level, skip
         place = level if tiles is stage else Level(tiles.name, tiles.loops[2].name)
         steps += [
             ComputeAt(stage.name, place.parent, place.var),
-            Bound(stage.name, "i", 0, turned.side),
-            Bound(stage.name, "j", 0, turned.side),
-            Vectorize(stage.name, "i"),
-            Unroll(stage.name, "j"),
+            *tile_in_vectors(stage, turned.side),
         ]
         if tiles is stage and turned.reduced == "rows":
             # Halide cannot prove that where a tail is guarded.
             steps.append(BoundExtent(stage.name, turned.across, 1))
+    return steps
+
+
+def tile_in_vectors(stage: Stage, side: int, *single: str) -> list[Step]:
+    """Steps that compute a tile of Func `stage`, `side` elements a side, in vectors and without a loop. Along the axes
+    `single` one tile is needed at a time, which Halide cannot prove where a tail is guarded."""
+    steps: list[Step] = [Bound(stage.name, name, 0, side) for name in ("i", "j")]
+    steps += [BoundExtent(stage.name, axis, 1) for axis in single]
+    steps += [Vectorize(stage.name, "i"), Unroll(stage.name, "j")]
+    for loop in stage.updates:
+        steps += [Vectorize(stage.name, loop.name, update=0), Unroll(stage.name, "j", update=0)]
     return steps
 
 
@@ -85,12 +93,7 @@ def turned_result(kernel: CpuKernel, stage: Stage, block: int, around: list[str]
     for each in _tiles_of(kernel, stage):
         steps += [
             ComputeAt(each.name, stage.name, tiles),
-            Bound(each.name, "i", 0, side),
-            Bound(each.name, "j", 0, side),
-            BoundExtent(each.name, column, 1),
-            BoundExtent(each.name, across, 1),
-            Vectorize(each.name, "i"),
-            Unroll(each.name, "j"),
+            *tile_in_vectors(each, side, column, across),
         ]
     if tasks.outer in cut.loops:
         steps += tasks.shared(stage.name)

@@ -153,7 +153,8 @@ class Directives(Reader):
             # LLVM ends the process over 17 lanes of int64.
             cure = f"split the loop: a power of two, at most {MOST_LANES}"
             refuse(self.number, each, f"a vector of {loop.extent} lanes", cure)
-        if loop.reduces and each.func not in self.atomic:
+        # Each step that copies into a tile has a place of its own.
+        if loop.reduces and nest.stage.role is not Role.STAGED_LOAD and each.func not in self.atomic:
             refuse(self.number, each, "steps of an update depend on one another", "RFactor it, or make it Atomic first")
         if sum(other.kind is Kind.VECTOR for other in nest.loops) > 1:
             refuse(self.number, each, "another loop of this definition is a vector", "unroll one of them")

@@ -102,7 +102,8 @@ class Nests:
         self.stages[stage.name] = stage
         self.nests[stage.name, None] = Nest(stage, None, [_loop(loop) for loop in stage.loops])
         if has_update(stage):
-            along = {loop.axis for loop in stage.updates} if stage.role is Role.SCAN else set()
+            copies = stage.role in (Role.SCAN, Role.STAGED_LOAD)
+            along = {loop.axis for loop in stage.updates} if copies else set()
             pure = [loop for loop in stage.loops if loop.name not in along and loop.name != "p"]
             self.nests[stage.name, 0] = Nest(stage, 0, [_loop(loop) for loop in (*stage.updates, *pure)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -32,9 +33,9 @@ SIDE = Knob("transposes.side", (SIDE_LEAST, 8, SIDE_LIMIT), "side of the square 
 #: loop (random program 1072803).
 _GATHERS = 3
 
-#: Bytes of a row of a tile that has tails: Halide writes its body four times, with either edge guarded or not. A tile
-#: whose side divides the typical extents has guards for others, too, and takes longer to compile then.
-_ROW_BYTES = 32
+#: Bytes of a row of a tile where whole vectors would reach far beyond the ends: more than `_MOST_TURNED` times the
+#: points. 37 x 43 float32 are 40 x 48 in tiles of 8 a side and 48 x 48 in tiles of 16.
+_ROW_BYTES, _MOST_TURNED = 32, 1.25
 
 #: Operations of an element, a function counted as eight, from which on half a vector at a time takes longer than all
 #: copies of a whole one: GELU of 384 x 1500 transposed elements was faster with whole vectors, by a script.
@@ -108,8 +109,13 @@ def transposition(
     elif (work := max(operations_behind(program)[store.value] for store in program.stores)) >= _FUNCTION_WORK:
         side = choices.number(SIDE, full, f"rows of a whole vector: {work} operations take longer than guards")
     else:
-        why = f"rows of {_ROW_BYTES} bytes: Halide writes tiles with tails several times"
-        side = choices.number(SIDE, min(_ROW_BYTES * 8 // bits, limit), why)
+        # Of a tile that reaches beyond an end all is turned.
+        turned_points = math.prod(full * -(-axis.hint // full) for axis in ends)
+        little = turned_points <= _MOST_TURNED * math.prod(axis.hint for axis in ends)
+        why = "rows of a whole vector, of which little" if little else f"rows of {_ROW_BYTES} bytes, of which less"
+        side = choices.number(
+            SIDE, full if little else min(_ROW_BYTES * 8 // bits, limit), f"{why} reaches beyond ends"
+        )
     unrolled = results or _gathers(program, column, turned) <= _GATHERS
     return Transposition(column, across, side, results, unrolled), frozenset() if results else turned
 

@@ -1,4 +1,4 @@
-"""Masked stores to the stack become whole ones where they fit, and no other does."""
+"""Stores of some lanes to the stack become whole ones where they fit, and no other does."""
 
 from __future__ import annotations
 
@@ -76,6 +76,41 @@ def test_a_vector_of_numbers_is_stored_whole() -> None:
     ids=["one element beyond", "partly beyond", "no array of its own"],
 )
 def test_what_may_lie_beyond_the_array_stays_masked(ir: str) -> None:
+    assert with_whole_stores(ir) == (ir, False)
+
+
+def element(place: int, type_: str = "float", value: str = "%e") -> str:
+    """A vector of eight 1.0 on the stack, of which the element at byte `place` is stored anew and all is copied out."""
+    ones = ", ".join(8 * ["float 1.0"])
+    return f"""
+define void @f(ptr %in, ptr %mask, ptr %out) {{
+  %array = alloca [16 x float], align 64
+  %other = getelementptr inbounds nuw i8, ptr %array, i64 32
+  store <8 x float> <{ones}>, ptr %array, align 32
+  store <8 x float> <{ones}>, ptr %other, align 32
+  %place = getelementptr inbounds nuw i8, ptr %array, i64 {place}
+  %e = load {type_}, ptr %in, align 4
+  store {type_} {value}, ptr {"%array" if place == 0 else "%other" if place == 32 else "%place"}, align 4
+  call void @llvm.memcpy.p0.p0.i64(ptr %out, ptr %array, i64 64, i1 false)
+  ret void
+}}
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)
+"""
+
+
+@pytest.mark.parametrize("place", [0, 32])
+def test_an_element_is_the_first_of_its_vector(place: int) -> None:
+    module = element(place).replace("%e = load float, ptr %in", "%e.old = load float, ptr %in")
+    module = module.replace("  store float", "  %e = fadd float %e.old, 6.0\n  store float")
+    ir, changed = with_whole_stores(module)
+    assert changed and "store float" not in ir
+    wanted = [1.0] * 16
+    wanted[place // 4] = 7.0
+    assert run(ir, [True], 16) == wanted == run(module, [True], 16)
+
+
+@pytest.mark.parametrize("ir", [element(4), element(0, "i32"), element(0, "double")], ids=["apart", "i32", "double"])
+def test_an_element_of_no_such_vector_stays_one(ir: str) -> None:
     assert with_whole_stores(ir) == (ir, False)
 
 
