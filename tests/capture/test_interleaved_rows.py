@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import halide_backend
+from halide_backend.schedule.cpu.kernel import INTERLEAVED
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import Unroll, Vectorize
 
@@ -36,3 +37,23 @@ def test_pixel_shuffle(plans: list[Plan], function: Callable[[Tensor], Tensor], 
     vectors, elements = ([step.var for step in steps if isinstance(step, kind)] for kind in (Vectorize, Unroll))
     (across,), (along,) = vectors, elements
     assert across.endswith("_i_v") and along.endswith("_u") and across[:2] < along[:2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "interleaved"),
+    [
+        (16, torch.int8, False),
+        (8, torch.int8, False),
+        (8, torch.bfloat16, False),
+        (4, torch.float32, False),
+        (4, torch.int8, True),  # no register of 32 bits
+        (6, torch.float32, True),
+    ],
+    ids=str,
+)
+def test_rows_that_are_small_vectors(plans: list[Plan], columns: int, dtype: torch.dtype, interleaved: bool) -> None:
+    """A smaller register holds such a row; across rows each of its elements would be loaded by itself."""
+    x = (torch.randn(5003, 2 * columns + 1, generator=torch.Generator().manual_seed(3)) * 9).to(dtype)
+    assert torch.equal(torch.compile(lambda x: x[:, :columns].clone(), fullgraph=True)(x), x[:, :columns])
+    (plan,) = plans
+    assert [choice.setting for choice in plan.choices if choice.knob is INTERLEAVED] == [interleaved]

@@ -44,6 +44,9 @@ CHAIN_WORK, LONG_ROW, MANY_REGISTERS = 30, 256, 32
 #: exponentials of sums of rows vectors along the rows were slower for 16 to 32 elements, by a script.
 SINGLE_WORK = 8
 
+#: A row of so many elements, or so many bits, is a vector of a smaller register.
+SMALL_VECTOR, SMALL_REGISTER = 8, 128
+
 #: Elements of a row from which on one that is gathered is a vector of its own: one load for all of them, where vectors
 #: across rows take one for each.
 GATHERED_ROW = 4
@@ -207,7 +210,12 @@ class CpuKernel:
         if rows.extent >= GATHERED_ROW and any(row in stage.gathered for stage in self.graph.stages):
             return ""
         why = f"a vector holds {lanes} elements, a row {rows.extent}"
-        return across if self.choices.flag(INTERLEAVED, 2 * rows.extent <= lanes, why) else ""
+        pays = 2 * rows.extent <= lanes
+        whole = rows.extent >= SMALL_VECTOR or rows.extent * self.parent.bits >= SMALL_REGISTER
+        if pays and whole and rows.extent.bit_count() == 1:
+            # Without interleaving, unless its elements come from several lines.
+            pays = any(each.contiguous.get(row, 0) != each.traffic for each in self.graph.stages)
+        return across if self.choices.flag(INTERLEAVED, pays, why) else ""
 
     @cached_property
     def _along_memory(self) -> str:
