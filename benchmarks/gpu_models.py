@@ -7,7 +7,8 @@ Architectures of transformers (`pip install transformers`, which no other part o
 weights. Outputs and gradients are compared with those of float64. A profile shows what ran: the device's time in the
 kernels that either backend wrote, and in all others. Ratios are of medians of steps that end with a synchronisation;
 the backends take turns. A training step is forward, mean of squares, backward. float32 products are TF32. Where
-products are tuned, templates are counted, which are Triton's in both; `--candidates` limits what is tried for each.
+products are tuned, templates are counted, which are Triton's in both; `--candidates` limits what is tried for each, and
+leaves out the search from neighbour to neighbour around the best one, which compiles one kernel after another.
 
 `--jobs` processes compile at once, each a model; then they measure one after another, when none compiles.
 """
@@ -139,7 +140,13 @@ MODELS = {
 }
 
 
-def compiled_steps(name: str, dtype: torch.dtype, training: bool, modes: list[str]) -> dict[str, Any]:
+def options_of(mode: str, candidates: int) -> dict[str, Any]:
+    """Inductor's options for a mode; with a number of candidates only these are tried."""
+    options = dict(torch._inductor.list_mode_options(mode))
+    return {**options, "coordinate_descent_tuning": False} if candidates else options
+
+
+def compiled_steps(name: str, dtype: torch.dtype, training: bool, modes: list[str], candidates: int) -> dict[str, Any]:
     """Steps by mode and backend, compiled and compared with float64, and what is known of them."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
@@ -167,7 +174,7 @@ def compiled_steps(name: str, dtype: torch.dtype, training: bool, modes: list[st
         steps[mode], facts[mode] = {}, {}
         for backend in BACKENDS:
             halide_backend.reset_stats()
-            compiled = compile_for(backend, model, options=torch._inductor.list_mode_options(mode))
+            compiled = compile_for(backend, model, options=options_of(mode, candidates))
             step = in_turn(step_of(compiled.call, model, inputs, training))
             begin = time.perf_counter()
             errors = errors_of(step)
@@ -237,7 +244,7 @@ def trial(
     found: dict[str, Any] = {"model": name, "dtype": dtype, "training": training}
     prepared: dict[str, Any] = {}
     try:
-        prepared = compiled_steps(name, getattr(torch, dtype), training, modes)
+        prepared = compiled_steps(name, getattr(torch, dtype), training, modes, candidates)
     except Exception as error:
         found["failed"] = f"{type(error).__name__}: {error}"
         traceback.print_exc()
