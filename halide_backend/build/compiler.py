@@ -208,11 +208,11 @@ def _llvm_ir(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target
             ir = written.read()
     finally:
         os.close(file)
-    ir = with_element_alignment(without_single_lane_stores(with_contraction(for_processor(ir, target))))
-    ir, whole = with_whole_stores(ir)
+    # What a load promises of its address, LLVM's passes take for granted afterwards.
+    ir, whole = with_whole_stores(with_element_alignment(with_contraction(for_processor(ir, target))))
     if whole:
         ir = with_parts_as_shuffles(promoted(ir, target, entry))
-    ir = with_scaled_products(ir, target)
+    ir = with_scaled_products(without_single_lane_stores(ir), target)
     ir = with_near_gathers(with_direct_transpositions(ir), target)
     shorter = with_rare_ranges(with_bfloat16_instructions(ir, target))
     return shorter if integer_operations_are_rare(shorter) else with_rare_ranges(ir)

@@ -134,7 +134,7 @@ class Stage:
 class StageGraph:
     """All Funcs of a kernel, producers before consumers, and the outer axes that all of them share, outermost first.
 
-    Beyond the end of an axis in `clamped` all loads read what lies at its end.
+    Beyond the end of an axis in `clamped` all loads read what lies at its end, or nothing.
     """
 
     stages: tuple[Stage, ...]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from captured_kernels import captured_kernels
 
+from halide_backend.build import compiler
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.inspection.loop_nests import LoopNests
@@ -67,3 +68,12 @@ def test_what_reaches_beyond_an_end_is_loaded_under_a_mask(shape: tuple[int, int
     loads = re.findall(r"in_ptr0\[(\w+)\(", statements)
     assert loads and set(loads) == {"ramp"}
     assert re.search(r"in_ptr0\[ramp.* if \(", statements)
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2"])
+def test_a_single_element_beyond_whole_tiles_is_part_of_a_vector(target: str) -> None:
+    """49 are three tiles and one element: if that is stored to memory by itself, the vector loaded next waits."""
+    x = torch.randn(4, 384, 49).bfloat16()
+    (kernel,) = captured_kernels(permuted(0, 2, 1), (x,), Target.named(target), False)
+    planned: Any = plan_kernel(kernel.program, device_of(Target.named(target)))
+    assert "movw" not in compiler.assembly(planned.text, Target.named(target), "entry", "name")
