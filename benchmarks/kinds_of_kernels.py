@@ -81,6 +81,23 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "quotients int64": (lambda x, y: x // y, lambda: divisors(torch.int64)),
     "remainders int32": (lambda x, y: x % y, lambda: divisors(torch.int32)),
     "remainders": (torch.remainder, lambda: (R(1000, 999), R(1000, 999))),
+    "means under a mask": (
+        lambda x, mask: (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True),
+        lambda: (R(32, 128, 256), torch.rand(32, 128)),
+    ),
+    "variances of rows of 33": (lambda x: x.var(-1), lambda: (R(30000, 33),)),
+    "variances of rows of 33, bfloat16": (lambda x: x.var(-1), lambda: (bfloat16(30000, 33),)),
+    "sums of rows that lie across": (
+        lambda x, y: ((x.t() * y).sum(0), y.sum(0)),
+        lambda: (R(384, 1500), R(1500, 384)),
+    ),
+    "ragged transposition": (lambda x: x.permute(2, 3, 0, 1).contiguous(), lambda: (R(18, 35, 37, 43),)),
+    "rows of 16 int8 of 33": (lambda x: x[:, :16].clone(), lambda: (numbers(100, 62500, 33).to(torch.int8),)),
+    "rows of 8 bfloat16 of 17": (lambda x: x[:, :8].clone(), lambda: (bfloat16(125000, 17),)),
+    "rows of 8 bfloat16 side by side": (
+        lambda x, y: torch.cat((x, y * 2), 1),
+        lambda: (bfloat16(62500, 8), bfloat16(62500, 8)),
+    ),
     "angles": (torch.atan2, lambda: (R(1000, 999), R(1000, 999))),
     "arcsines": (torch.asin, lambda: (torch.rand(1000, 999) * 2 - 1,)),
     "gather along rows": (lambda x, i: x.gather(1, i), lambda: (R(500, 300), numbers(300, 500, 300))),
