@@ -1,5 +1,5 @@
-"""A program for the sizes that it was captured with, where these are a few elements: channels of a pixel, coordinates
-of a point. Whether a row is shorter than a vector decides what its loops are, and such sizes hardly ever change.
+"""A program for the sizes that it was captured with, where these are short: coordinates of a point, channels of a
+pixel, elements of a head. How many vectors such a row has decides what its loops are, and it hardly ever changes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sympy
 from halide_backend.program.index import SizeSymbol, expanded
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 
-#: Elements of the longest such size: float32 of a vector of AVX-512.
-_LONGEST = 16
+#: Elements of the longest such size: float32 of four vectors of AVX-512, of which the guarded last one is a fourth.
+_LONGEST = 64
 
 #: Fields that hold an `Extent`, an int where it is known.
 _EXTENTS = frozenset({"extent", "stride", "first", "end", "size"})
 
 
 def short_sizes(program: LoopProgram) -> dict[str, int]:
-    """The sizes, by name, that are typically a few elements and lie inside others in memory, or are reduced."""
+    """The sizes, by name, that are typically short and lie inside others in memory, or are reduced."""
     inside: set[sympy.Symbol] = set()
     for value in program.values:
         match value.attribute:
