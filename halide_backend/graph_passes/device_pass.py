@@ -18,6 +18,7 @@ from halide_backend.graph_passes.convolution_layouts import choose_convolution_l
 from halide_backend.graph_passes.depthwise_gradients import compute_depthwise_gradients
 from halide_backend.graph_passes.dynamic_upsampling import rewrite_upsampling
 from halide_backend.graph_passes.embedding_gradients import add_up_tokens
+from halide_backend.graph_passes.equal_slices import write_equal_sizes_alike
 from halide_backend.graph_passes.frozen_convolutions import compute_single_points, fold_padding, pack_one_dimensional
 from halide_backend.graph_passes.frozen_layers import compile_frozen_layers
 from halide_backend.graph_passes.joined_scatters import join_scatters
@@ -64,6 +65,7 @@ class DevicePass(CustomGraphModulePass):
             fold_padding(graph)
             pack_one_dimensional(graph)
             compile_frozen_layers()
+            write_equal_sizes_alike()
             compute_single_points()
             store_what_filters_read(graph)
             reduce_columns_first(graph, self._kind.name)
