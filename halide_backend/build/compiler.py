@@ -187,12 +187,17 @@ def _check_folds(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], ta
 
 
 def _versions(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target: Target, entry: str) -> str:
-    """The same as `_llvm_ir`, with the version for calls with certain sizes, if the text has one."""
+    """The same as `_llvm_ir`, with the version for calls with certain sizes, if there is one that is not refused."""
     ir = _llvm_ir(kernel, inputs, outputs, target, entry)
     variant = kernel.variant()
     if variant is None:
         return ir
-    known = _llvm_ir(variant, *variant.pipeline(), target, variant_entry(entry))
+    try:
+        arguments, results = variant.pipeline()
+        _check_folds(variant, arguments, results, target)
+        known = _llvm_ir(variant, arguments, results, target, variant_entry(entry))
+    except (HalideCompileError, IllegalPlan):
+        return ir
     return with_variant(ir, known, entry, kernel.variant_numbers())
 
 

@@ -93,6 +93,22 @@ def test_the_version_for_short_sizes_runs(monkeypatch: pytest.MonkeyPatch) -> No
         torch.testing.assert_close(compiled(x), x.sum(-1) + 0.5 + (length == 3))
 
 
+def test_without_a_version_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The general one is for all sizes, so it is for these."""
+    from halide_backend.codegen import planned_kernel
+
+    def refused(text: str, sizes: dict[str, int], variant: str) -> str:
+        return with_variant(text, sizes, variant.replace("SCHEDULE = (", "SCHEDULE = (Unroll('out_ptr0', 'x0'),"))
+
+    with_variant = planned_kernel.with_variant
+    monkeypatch.setattr(planned_kernel, "with_variant", refused)
+    compiled = compile_for("halide_backend", lambda x: x.sum(-1) + 0.75, dynamic=True)
+    for length in (37, 38):
+        x = torch.randn(100, length)
+        torch.testing.assert_close(compiled(x), x.sum(-1) + 0.75)
+    assert compiled.kernels() == {"halide_backend": 1} and not compiled.delegated
+
+
 def test_checks_keep_their_loops() -> None:
     def function(x: Tensor, places: Tensor) -> Tensor:
         return x[places].sum()
