@@ -126,6 +126,8 @@ def promoted(ir: str, target: Target, name: str) -> str:
         passes = llvm.create_new_function_pass_manager()
         passes.add_sroa_pass()
         passes.add_instruction_combine_pass()
+        # Around a loop, what lay in memory before is passed on from step to step, and nobody reads it.
+        passes.add_aggressive_dce_pass()
         for function in module.functions:
             if not function.is_declaration:
                 passes.run(function, builder)
