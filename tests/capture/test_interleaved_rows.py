@@ -47,7 +47,7 @@ def test_pixel_shuffle(plans: list[Plan], function: Callable[[Tensor], Tensor], 
         (8, torch.bfloat16, False),
         (4, torch.float32, False),
         (4, torch.int8, True),  # no register of 32 bits
-        (6, torch.float32, True),
+        (3, torch.float32, True),
     ],
     ids=str,
 )
