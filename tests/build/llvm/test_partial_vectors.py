@@ -7,10 +7,9 @@ import re
 
 import pytest
 import torch
-from llvmlite import binding as llvm
+from native_code import native_engine
 
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
-from halide_backend.build.target import Target
 
 MASKED = "call void @llvm.masked.store.v8f32.p0"
 
@@ -36,14 +35,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)
 
 
 def run(ir: str, lanes: list[bool], room: int) -> list[float]:
-    target = Target.host()
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, jit=True
-    )
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(ir), machine)
-    engine.finalize_object()
+    engine = native_engine(ir)
     values = (ctypes.c_float * 8)(*range(1, 9))
     mask = bytes(lanes)
     out = (ctypes.c_float * room)()

@@ -7,9 +7,9 @@ import ctypes
 import pytest
 import torch
 from llvmlite import binding as llvm
+from native_code import native_engine
 
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
-from halide_backend.build.target import Target
 
 LANES = 16
 STORE = f"llvm.masked.store.v{LANES}"
@@ -35,14 +35,7 @@ declare void @{STORE}{narrow}.p0(<{LANES} x {narrow}>, ptr captures(none), i32 i
 
 def stored(ir: str, narrow: int, wide: int) -> list[int]:
     """The bytes of the destination after running `ir` over the values -1, -2, ..., on a background of zeros."""
-    target = Target.host()
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, jit=True
-    )
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(ir), machine)
-    engine.finalize_object()
+    engine = native_engine(ir)
     values = b"".join((-1 - k).to_bytes(wide // 8, "little", signed=True) for k in range(LANES))
     result = ctypes.create_string_buffer((LANES + 4) * narrow // 8)
     function = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)(engine.get_function_address("f"))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from llvmlite import binding as llvm
+from native_code import native_engine
 
 from halide_backend.build.llvm.vector_parts import with_parts_as_shuffles
-from halide_backend.build.target import Target
 
 
 def module(part: int, type_: str = "float", lanes: int = 4) -> str:
@@ -26,14 +25,7 @@ define void @f(ptr %in, ptr %out) {{
 
 
 def run(ir: str) -> list[float]:
-    target = Target.host()
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, jit=True
-    )
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(ir), machine)
-    engine.finalize_object()
+    engine = native_engine(ir)
     values, out = (ctypes.c_float * 16)(*range(16)), (ctypes.c_float * 4)()
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(engine.get_function_address("f"))
     function(ctypes.addressof(values), ctypes.addressof(out))
