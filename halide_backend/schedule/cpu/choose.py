@@ -101,11 +101,12 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
 
 
 def _contiguous(kernel: CpuKernel, stage: Stage) -> str:
-    """The kernel's contiguous axis, or that along which most bytes of reduction `stage` lie if it has no such loop."""
+    """The kernel's contiguous axis, or that along which most bytes of reduction `stage` lie if none of them lie along
+    that one."""
     axes = {loop.axis for loop in (*stage.loops, *stage.updates)}
-    if kernel.contiguous in axes:
-        return kernel.contiguous
     votes = Counter[str]()
     for each in (stage, *kernel.behind([stage])):
         votes.update({axis: size for axis, size in each.contiguous.items() if axis in axes})
+    if kernel.contiguous in axes and (kernel.transposition is not None or votes[kernel.contiguous] or not votes):
+        return kernel.contiguous
     return max(votes, key=votes.__getitem__, default=kernel.contiguous)

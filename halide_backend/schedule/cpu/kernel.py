@@ -79,11 +79,12 @@ class Nest:
 
     `around` has the loop of the parent along each axis around that, outermost first: the level at which what is read
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
-    `storage` is the loop of one task, where the level is a loop inside it. `room` are, by axis, the elements that the
-    level computes at a time, if they are known whatever the sizes are. `across` is the axis of the outputs' vectors
-    if these are of rows with one result each. `single` are axes of which the level computes one point at a time, which
-    Halide does not see where outputs of computed length are computed together, or where there is a guard: it takes the
-    number of points for unknown. If there is one, so is the point beyond the end, where loads take the last one.
+    `storage` is the loop of one task, or of a block of `rows`, where the level is a loop inside it. `room` are, by
+    axis, the elements that the level computes at a time, if they are known whatever the sizes are. `across` is the axis
+    of the outputs' vectors if these are of rows with one result each. `single` are axes of which the level computes one
+    point at a time, which Halide does not see where outputs of computed length are computed together, or where there is
+    a guard: it takes the number of points for unknown. If there is one, so is the point beyond the end, where loads
+    take the last one.
     """
 
     steps: tuple[Step, ...]
@@ -91,6 +92,7 @@ class Nest:
     around: tuple[tuple[str, Level], ...] = ()
     threads: str = ""
     storage: Level | None = None
+    rows: int = 1
     room: Mapping[str, int] = field(default_factory=dict)
     across: str = ""
     single: tuple[str, ...] = ()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, is_short, loop_along, vectors
+from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, has, is_short, loop_along, vectors
+from halide_backend.schedule.cpu.stored import is_gathered, is_stored
 from halide_backend.schedule.cpu.turned_operands import tiles_of_task, turned_operands
 from halide_backend.schedule.cpu.vector_reductions import is_horizontal, lies_close
 from halide_backend.schedule.knobs import Knob
@@ -42,6 +43,9 @@ def rows(kernel: CpuKernel) -> Nest:
     turned = kernel.transposition
     if turned is not None and tasks.axis == turned.across:
         tasks = Tasks(f"{turned.across}_o", tiles_of_task(loop_along(parent, turned.across), turned.side, tasks.grain))
+    block = _block(kernel)
+    if block > 1 and tasks.axis == outer[-1]:
+        tasks = Tasks(f"{outer[-1]}_o", max(1, tasks.grain // block))
     for stage in kernel.outputs:
         inner = [loop for loop in stage.loops if loop.axis not in outer]
         order: list[str] = []
@@ -61,6 +65,10 @@ def rows(kernel: CpuKernel) -> Nest:
             steps.append(Split(stage.name, turned.across, f"{turned.across}_o", f"{turned.across}_s", turned.side))
             order.append(f"{turned.across}_s")
             outside[0] = f"{turned.across}_o"
+        if block > 1:
+            steps.append(Split(stage.name, outer[-1], f"{outer[-1]}_o", f"{outer[-1]}_s", block))
+            order.append(f"{outer[-1]}_s")
+            outside[0] = f"{outer[-1]}_o"
         cut = tasks.cut(stage.name, outside)
         steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
     if turned is not None:
@@ -69,12 +77,32 @@ def rows(kernel: CpuKernel) -> Nest:
         steps += turned_operands(kernel, turned, Level(parent.name, tasks.inner if tasks.axis == of_rows else of_rows))
         steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
         return Nest(tuple(steps), level, single=(turned.across,))
+    if block > 1:
+        level, blocks = Level(parent.name, f"{outer[-1]}_s"), f"{outer[-1]}_o"
+        storage = Level(parent.name, tasks.inner if tasks.axis == blocks else blocks)
+        steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+        return Nest(tuple(steps), level, storage=storage, rows=block)
     innermost = tasks.axis == outer[-1]
     level = Level(parent.name, tasks.inner if innermost else outer[-1])
     storage = Level(parent.name, tasks.outer) if innermost and tasks.inner != tasks.outer else None
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in outer)
     return Nest(tuple(steps), level, around, tasks.axis, storage, single=kernel.single(tasks, outer))
+
+
+def _block(kernel: CpuKernel) -> int:
+    """Rows for which what is gathered is computed at a time: a vector of them if there are such, else one."""
+    kept = (stage for stage in kernel.graph.stages if is_gathered(stage) and stage.name in kernel.inside)
+    held = [stage for stage in kept if is_stored(kernel, stage)]
+    if not (held and kernel.outer) or kernel.transposition is not None:
+        return 1
+    row, lanes = kernel.outer[-1], max(kernel.lanes(stage.bits) for stage in held)
+    if not all(has(stage, row) and loop_along(stage, row).fixed for stage in (*held, *kernel.outputs)):
+        return 1
+    points = [math.prod(each.extent for each in stage.loops if each.axis not in kernel.outer) for stage in held]
+    held_bytes = sum(lanes * count * stage.bits // 8 for count, stage in zip(points, held, strict=True))
+    whole = loop_along(kernel.parent, row).extent % lanes == 0
+    return lanes if whole and held_bytes <= kernel.device.l1_bytes else 1
 
 
 def _across(kernel: CpuKernel) -> str:

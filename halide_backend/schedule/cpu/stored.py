@@ -47,9 +47,30 @@ def is_kept(kernel: CpuKernel, stage: Stage) -> bool:
     return stage.role is Role.REDUCTION or (stage.role in (Role.SHARED, Role.PRESERVED) and is_stored(kernel, stage))
 
 
+def is_gathered(stage: Stage) -> bool:
+    """Whether `stage` holds elements that lie apart along each of its axes, for several uses."""
+    return stage.role is Role.SHARED and not stage.calls and not stage.contiguous and bool(stage.across)
+
+
+def stored_in_blocks(stage: Stage, nest: Nest, row: str) -> list[Step]:
+    """Steps that compute gathered `stage` for a block of rows of `nest`, in vectors across them along axis `row`: a
+    line of memory has elements of several rows, and would be fetched for each of them."""
+    assert nest.storage is not None
+    across = next(loop for loop in stage.loops if loop.axis == row)
+    rest = [loop.name for loop in stage.loops if loop is not across]
+    vector = vectors(stage.name, across.name, nest.rows, nest.rows)
+    return [
+        ComputeAt(stage.name, nest.storage.parent, nest.storage.var),
+        *vector.steps,
+        Reorder(stage.name, (*vector.loops, *rest)),
+    ]
+
+
 def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     """Steps that compute `stage` at the level of `nest`, in vectors along memory."""
     assert nest.level is not None
+    if nest.rows > 1 and is_gathered(stage):
+        return stored_in_blocks(stage, nest, kernel.outer[-1])
     steps: list[Step] = [ComputeAt(stage.name, nest.level.parent, nest.level.var)]
     inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     if nest.storage and inner and stage.role is Role.SHARED and not all(loop.fixed for loop in stage.loops):

@@ -47,10 +47,10 @@ _ROUNDED_BY_BITS = NARROW_FLOATS - {"float16"}
 
 
 def shared_values(program: LoopProgram) -> frozenset[int]:
-    """Values with real work behind them that several reductions or stores use."""
+    """Values with real work behind them, and gathered loads, that several reductions or stores use."""
     users = users_of(program)
     sinks = sinks_of(program)
-    work = operations_behind(program)
+    work, gathered = operations_behind(program), _gathered(program)
 
     def outermost(position: int) -> bool:
         return any(sinks[user] != sinks[position] for user in users[position]) or any(
@@ -61,9 +61,25 @@ def shared_values(program: LoopProgram) -> frozenset[int]:
         position
         for position, value in enumerate(program.values)
         if len(sinks[position]) > 1
-        and work[position] >= _WORTH_SHARING
+        and (work[position] >= _WORTH_SHARING or position in gathered)
         and not isinstance(value.attribute, Reduction)
         and outermost(position)
+    )
+
+
+def _gathered(program: LoopProgram) -> frozenset[int]:
+    """Loads of what is reduced that have all axes and are adjacent along none of them, as of the patches of a picture:
+    every loop over a row would fetch its elements one by one."""
+    names = [axis.name for axis in program.axes]
+    sinks = sinks_of(program)
+    return frozenset(
+        position
+        for position, value in enumerate(program.values)
+        if isinstance(value.attribute, Load)
+        and not value.operands
+        and len(value.axes) == len(names) > 1
+        and any(sink.startswith("reduction") for sink in sinks[position])
+        and not any(is_contiguous(value.attribute.index, name) for name in names)
     )
 
 

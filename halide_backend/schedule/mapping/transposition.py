@@ -135,12 +135,21 @@ def _of_reductions(
     row = range(2 * device.l1_bytes // (_COLUMNS * lanes * 4), device.l1_bytes // (lanes * 4) + 1)
     sizes, outer = _contiguous(program), program.outer[-1].name
     in_rows = frozenset(axis for axis in sizes if axis != outer and hints[axis] in row)
-    column = max(sizes, key=lambda axis: (sizes[axis], axis in in_rows, axis == outer), default="")
-    if reduced and all(column in axes for axes in reduced):
-        across = outer
-    elif reduced and column == outer and all(len(axes) == 1 and axes == reduced[0] for axes in reduced):
-        (across,) = reduced[0]
-    else:
+
+    def turned_along(column: str) -> str:
+        """The axis along which operands lie that are turned for others along `column`, "" if there is no such form."""
+        if reduced and all(column in axes for axes in reduced):
+            return outer
+        if column == outer and reduced and all(axes == reduced[0] for axes in reduced):
+            return max(reduced[0], key=lambda axis: sizes[axis])
+        return ""
+
+    def order(axis: str) -> tuple[int, bool, bool, bool]:
+        return sizes[axis], bool(turned_along(axis)), axis in in_rows, axis == outer
+
+    column = max(sizes, key=order, default="")
+    across = turned_along(column)
+    if not across:
         return nothing
     loads = {p: v.attribute for p, v in enumerate(program.values) if isinstance(v.attribute, Load) and p not in taken}
     turned = frozenset(

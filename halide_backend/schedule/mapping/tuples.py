@@ -92,7 +92,8 @@ def _is_read_again(program: LoopProgram, position: int, most: int) -> bool:
     assert isinstance(reduction, Reduction)
     reduced = frozenset(axis.name for axis in reduction.axes)
     operand = value.operands[0]
-    loads = [load for axes, load in _loads(program, operand) if reduced <= axes]
+    # What all rows share is in a cache.
+    loads = [load for axes, load in _loads(program, operand) if axes == program.values[operand].axes]
     along = [load for load in loads if any(is_contiguous(load.index, axis) for axis in reduced)]
     if 2 * len(along) <= len(loads):
         return True
