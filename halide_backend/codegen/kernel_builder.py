@@ -70,7 +70,9 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
             outputs=(*outputs, *self.status()),
             inputs=(*inputs, *sizes),
             lines=tuple(self.lines),
-            stages=StageGraph(tuple(self.stages), tuple(axis.name for axis in program.outer), self.clamped),
+            stages=StageGraph(
+                tuple(self.stages), tuple(axis.name for axis in program.outer), self.clamped, self.mapping.narrow
+            ),
             aligned=tuple(self.aligned),
             loads=self.mapping.loads,
             registers=self.mapping.registers,

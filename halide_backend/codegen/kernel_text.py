@@ -35,7 +35,7 @@ def algorithm():
 
 STAGES = StageGraph((
 {stages}
-), outer={outer!r}{clamped})
+), outer={outer!r}{ends})
 TILING = {tiling!r}
 
 SCHEDULE = (
@@ -69,6 +69,7 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
     which steps are legal, so that a worker refuses others in an edited text."""
     on_cpu = algorithm.library == CPU_LIBRARY
     outputs = [stage.name for stage in algorithm.stages.outputs]
+    ends = {"clamped": algorithm.stages.clamped, "narrow": algorithm.stages.narrow}
     return _TEMPLATE.format(
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),
         library=algorithm.library,
@@ -81,7 +82,7 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
         funcs=f"{{{', '.join(f'{name!r}: {name}' for name in algorithm.funcs)}}}",
         stages=_lines(algorithm.stages.stages),
         outer=algorithm.stages.outer,
-        clamped=f", clamped={algorithm.stages.clamped!r}" if algorithm.stages.clamped else "",
+        ends="".join(f", {name}={value!r}" for name, value in ends.items() if value),
         tiling=tiling,
         steps=_lines(steps),
     )

@@ -134,12 +134,14 @@ class Stage:
 class StageGraph:
     """All Funcs of a kernel, producers before consumers, and the outer axes that all of them share, outermost first.
 
-    Beyond the end of an axis in `clamped` all loads read what lies at its end, or nothing.
+    Beyond the end of an axis in `clamped` all loads read what lies at its end, or nothing. Beyond the end of the axis
+    `narrow` reductions take nothing, so what they read does not have to be there.
     """
 
     stages: tuple[Stage, ...]
     outer: tuple[str, ...]
     clamped: tuple[str, ...] = ()
+    narrow: str = ""
 
     def __getitem__(self, name: str) -> Stage:
         return next(stage for stage in self.stages if stage.name == name)

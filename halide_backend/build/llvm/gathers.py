@@ -133,3 +133,8 @@ def _gather(definitions: Mapping[str, tuple[int, str]], result: str, barrier: in
     constants = tuple(int(word.split()[1]) for word in words)
     rest = frozenset(parts - {result})
     return Gather(result, lanes, type_, base, indices, index_type, notes, rest, constants, distances, tuple(shifts))
+
+
+def widened(number: str, index_type: str) -> str:
+    """The value of an index as an integer of 64 bits."""
+    return f"sext i32 {number} to i64" if index_type == "i32" else f"bitcast i64 {number} to i64"

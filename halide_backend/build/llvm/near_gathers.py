@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from halide_backend.build.llvm.gathers import DEFINITION, LABEL, Gather, gathers
+from halide_backend.build.llvm.gathers import DEFINITION, LABEL, Gather, gathers, widened
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.llvm.two_runs import declaration, form_of, load_runs, runs
 from halide_backend.build.target import Target
 
 _SOURCE = re.compile(r'%("[^"]*"|[-\w.$]+) \]')
@@ -81,7 +82,7 @@ def with_near_gathers(ir: str, target: Target) -> str:
     if "insertelement" not in ir:
         return ir
     declarations: set[str] = set()
-    declared = set(_DECLARED.findall(ir))
+    declared, masked = set(_DECLARED.findall(ir)), form_of(ir)
     number = 0
 
     def in_function(function: re.Match[str]) -> str:
@@ -102,8 +103,8 @@ def with_near_gathers(ir: str, target: Target) -> str:
             if gather and gather.constants:
                 text = _known(gather, name)
             elif gather and place in orders:
-                text = _found(gather, name, orders[place])
-                declarations.update(_declarations(gather))
+                text = _found(gather, name, orders[place], masked)
+                declarations.update(_declarations(gather, masked))
                 ends[label] = f"{name}.rest"
             if gather and text is not None:
                 number += 1
@@ -196,9 +197,8 @@ def _known(gather: Gather, name: str) -> list[str] | None:
 def _loads(gather: Gather, name: str, first: str, further: str, piece: int) -> list[str]:
     """The lines that load a piece of so many elements from index `first` on, and another one `further` on."""
     index, type_ = gather.index_type, gather.type
-    widened = f"sext i32 {first} to i64" if index == "i32" else f"bitcast i64 {first} to i64"
     return [
-        f"  {name}.first64 = {widened}",
+        f"  {name}.first64 = {widened(first, index)}",
         f"  {name}.p = getelementptr inbounds {type_}, ptr {gather.base}, i64 {name}.first64",
         f"  {name}.q = getelementptr inbounds {type_}, ptr {name}.p, i64 {further}",
         f"  {name}.low = load <{piece} x {type_}>, ptr {name}.p, {gather.notes}",
@@ -226,6 +226,7 @@ def _between(order: _Order) -> list[str]:
         f"  {n}.between = icmp eq i{lanes} {n}.bits, 0",
         f"  {n}.rises = icmp sge {index} {n}.span, 0",
         f"  {n}.known = and i1 {n}.between, {n}.rises",
+        *(runs(order.name, order.lanes, order.index_type) if order.rising else []),
     ]
     for form, piece in order.forms:
         f = f"{n}.{form}"
@@ -254,7 +255,7 @@ def _permutation(order: _Order, form: str, piece: int) -> list[str]:
     ]
 
 
-def _found(gather: Gather, name: str, order: _Order) -> list[str]:
+def _found(gather: Gather, name: str, order: _Order, masked: str) -> list[str]:
     """The lines that load a gather with elements as near as `order` says: the blocks `name`."""
     n, last = f"%{name}", gather.lanes - 1
     lines: list[str] = []
@@ -270,6 +271,11 @@ def _found(gather: Gather, name: str, order: _Order) -> list[str]:
         for number, (operator, one) in enumerate(gather.shifts):
             lines.append(f"  %{prefix}.shift{number} = {operator} {gather.index_type} {first}, {one}")
             first = f"%{prefix}.shift{number}"
+        if attempt is order:
+            block = f"{name}.two"
+            loads = load_runs(gather, block, order.name, first, masked)
+            lines += [*loads, f"  br label {n}.rest", "", f"{block}.else:"]
+            sources.append(f"[ %{block}.value, %{block} ]")
         for form, piece in attempt.forms:
             block = f"{prefix}.{form}"
             lines += [
@@ -346,12 +352,12 @@ def _splat(result: str, value: str, lanes: int, type_: str) -> list[str]:
     ]
 
 
-def _declarations(gather: Gather) -> list[str]:
+def _declarations(gather: Gather, form: str) -> list[str]:
     words, permutation = f"<{gather.lanes} x i{gather.bits}>", _PERMUTATIONS[gather.bits, gather.lanes]
     two = [f"declare {words} {permutation.two}({words}, {words}, {words})"] if permutation.two else []
     index, vector = gather.index_type, f"<{gather.lanes} x {gather.index_type}>"
     ends = [f"declare {index} {_end(end, gather)}({vector})" for end in ("min", "max")]
-    return [f"declare {words} {permutation.one}({words}, {words})", *two, *ends]
+    return [f"declare {words} {permutation.one}({words}, {words})", *two, *ends, declaration(gather, form)]
 
 
 def _end(end: str, of: Gather | _Order) -> str:

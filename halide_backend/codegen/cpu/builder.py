@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
@@ -160,6 +160,12 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         return f"hl.Expr({call_text(self.calls[operand], [at.get(axis, axis) for axis in inner_first(axes)])})"
 
     # -- reductions --------------------------------------------------------------------------------------------
+
+    def rdom(self, axes: Iterable[str]) -> tuple[str, tuple[Loop, ...], dict[str, str]]:
+        region, loops, places = super().rdom(axes)
+        if narrow := self.mapping.narrow:
+            self.lines.append(f"{region}.where({narrow} < {index_text(self.axes.extents[narrow])})")
+        return region, loops, places
 
     def encode(self, kind: str, operand: int, loops: Sequence[Loop], text: str, roots: Sequence[int]) -> str:
         value = self.program.values[operand]

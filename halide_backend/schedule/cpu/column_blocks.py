@@ -96,6 +96,9 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
             *together,
             Reorder(stage.name, (vector.loops[0], *within_vectors, *vector.loops[1:], *cut.loops)),
         ]
+        if column == kernel.graph.narrow:
+            # Each accumulator is read from a place of its own, which may be a register.
+            steps.append(Unroll(stage.name, vector.loops[1]))
         steps += [NeverPartition(stage.name, name) for name in _taps(kernel, stage, [*inner, *others], tasks)]
         if tasks.outer in cut.loops:
             steps += tasks.shared(stage.name)

@@ -16,6 +16,7 @@ from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import (
     AlignStorage,
+    BoundExtent,
     BoundStorage,
     ComputeAt,
     ComputeRoot,
@@ -88,12 +89,24 @@ def reduce_columns(
     along = f"{column.name}_{beside.name}" if beside else column.name
     operands = kernel.transposition
     tiles = wide and operands is not None and operands.reduced == "columns" and _reads_tiles(kernel, stage)
+
+    def held_of(name: str, update: int | None) -> int:
+        if update is None or not (name == reading or (tiles and name == func)):
+            return 1
+        return _held(kernel, stage, -(-min(width, room or width) // lanes))
+
     for name, around in serial.items():
-        if room and not column.fixed:
+        whole = bool(room) and column.axis == kernel.graph.narrow
+        if whole:
+            steps.append(BoundExtent(name, column.name, room))
+        elif room and not column.fixed:
             # Without a fixed size, accumulators would be allocated for each block of columns.
             steps.append(BoundStorage(name, column.name, room))
         if name != stage.name:
             dimensions += (_ADDED[name.rpartition("_")[2]],)
+            if whole:
+                # One chunk of one block, which Halide does not see of a computed number of them.
+                steps += [BoundExtent(name, var, 1) for var in dimensions if var in ("chunk", "block")]
         if beside:
             steps.append(ReorderStorage(name, dimensions))
             steps += [Fuse(name, column.name, beside.name, along, update) for update in (None, 0)]
@@ -103,15 +116,14 @@ def reduce_columns(
         for update in (None, 0):
             vector = vectors(name, along, width, lanes, update) if wide else Cut((), (along,))
             steps += vector.steps
+            held = held_of(name, update)
+            if whole and held == 1:
+                # Each accumulator has a place of its own, which may be a register.
+                steps.append(Unroll(name, vector.loops[1], update))
             if update is None:
                 continue
             # An operand that lies across is read for as many of its lines as there are columns: all rows of a part of
             # these first, which adjoin in each line.
-            held = (
-                _held(kernel, stage, -(-min(width, room or width) // lanes))
-                if name == reading or (tiles and name == func)
-                else 1
-            )
             turned = tiles and name == reading
             if held > 1 or turned:
                 (inner, several), rows_read = vector.loops, loops_of[name]

@@ -352,7 +352,8 @@ class Directives(Reader):
     @take.register
     def _(self, each: step.BoundExtent) -> None:
         loop = self._dimension(each)
-        known = loop.axis in self.nests.clamped or each.extent in (1, self._shared(each.func, loop))
+        narrow = loop.axis == self.nests.narrow and self.nests.stages[each.func].role is Role.REDUCTION
+        known = narrow or loop.axis in self.nests.clamped or each.extent in (1, self._shared(each.func, loop))
         if not known or (self.nests.on_gpu and loop.axis not in self.nests.outer):
             refuse(self.number, each, "a thread needs one point of the axes that blocks and threads share out")
         for nest in self.nests.of_func(each.func):

@@ -88,11 +88,13 @@ class Nests:
     shifted: dict[str, frozenset[str]] = field(default_factory=dict)
     specialized: set[str] = field(default_factory=set)
     clamped: tuple[str, ...] = ()
+    narrow: str = ""
 
     @staticmethod
     def of(graph: StageGraph, tiling: Tiling | None) -> Nests:
         """Halide's default loops, of Funcs that are written for the `tiling` of a GPU, or for a CPU."""
-        nests = Nests({stage.name: stage for stage in graph.stages}, graph.outer, tiling, clamped=graph.clamped)
+        stages = {stage.name: stage for stage in graph.stages}
+        nests = Nests(stages, graph.outer, tiling, clamped=graph.clamped, narrow=graph.narrow)
         for stage in graph.stages:
             nests.add(stage)
         return nests

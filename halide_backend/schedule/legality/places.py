@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import groupby
 
 from halide_backend.errors import IllegalPlan, OldValueLost
 from halide_backend.schedule.legality.nests import Kind, NestLoop, Nests, Place, points
@@ -37,11 +38,12 @@ def check_places(nests: Nests, steps: list[Step]) -> None:
         _check_storage(nests, func, place)
         _check_windows(nests, steps, func)
     room = {_dimension(nests, step): step.extent for step in steps if isinstance(step, BoundStorage)}
+    bound = {(step.func, step.var): step.extent for step in steps if isinstance(step, BoundExtent)}
     for number, step in enumerate(steps):
         if isinstance(step, FoldStorage) and step.func not in nests.stored:
             refuse(number, step, "lines take turns only where storage outlives what is computed", "add a StoreAt")
         if isinstance(step, BoundExtent):
-            _check_points(nests, number, step)
+            _check_points(nests, number, step, bound)
         if isinstance(step, BoundStorage):
             _check_room(nests, number, step, room)
         if isinstance(step, StoreIn) and step.memory == "Stack":
@@ -185,23 +187,29 @@ def _is_beside(nests: Nests, func: str, place: Place) -> bool:
     return False
 
 
+def _axes(nests: Nests, func: str) -> set[str]:
+    return {loop.axis for loop in nests.stages[func].loops}
+
+
 def _reduces(stage: Stage, axis: str) -> bool:
     return any(loop.axis == axis for loop in stage.updates)
 
 
-def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
-    """The points of a dimension are enough where all other loops along it are around the Func."""
+def _check_points(nests: Nests, number: int, step: BoundExtent, bound: Mapping[tuple[str, str], int]) -> None:
+    """The points of a dimension are enough where all other loops along it are around the Func, or around one that is
+    `bound` to as many, of which all are computed where the Func is."""
     axis = next(loop.axis for loop in nests.stages[step.func].loops if loop.name == step.var)
     place = nests.computed.get(step.func)
     around = nests.around(place) if place is not None else []
     if any(axis in nests.shifted.get(nest.stage.name, ()) for nest, _ in around):
         refuse(number, step, "the last steps of the loop around it are shifted inwards: they need other points")
-    inside = [
-        nests.fused.get((nest.stage.name, loop.name), {}).get(axis, loop.extent)
-        for nest, level in around
-        for loop in nest.loops[:level]
-        if axis in loop.axes
-    ]
+    inside: list[int] = []
+    for func, own in groupby(around, key=lambda found: found[0].stage.name):
+        along = [(k < level, loop) for nest, level in own for k, loop in enumerate(nest.loops) if axis in loop.axes]
+        inside += [nests.fused.get((func, loop.name), {}).get(axis, loop.extent) for within, loop in along if within]
+        dimensions = [loop.name for loop in nests.stages[func].loops if loop.axis == axis]
+        if all(within for within, _ in along) and [bound.get((func, name)) for name in dimensions] == [step.extent]:
+            break
     # A tile's points are counted by dimensions of their own, and its number by this one.
     sides = {loop.extent for loop in nests.stages[step.func].loops if loop.axis not in nests.outer}
     needed = math.prod(steps for steps in inside if steps > 1)
@@ -214,13 +222,19 @@ def _check_points(nests: Nests, number: int, step: BoundExtent) -> None:
 def _check_whole_tiles(nests: Nests, number: int, step: BoundExtent, axis: str, side: int) -> None:
     """Tiles of an axis that is one of whole tiles, of so many elements a `side`, are read without a guard, as is what
     is no tile: no loop may go beyond its end."""
+    if axis == nests.narrow and nests.stages[step.func].role is Role.REDUCTION:
+        alone = [name for name in nests.computed if nests.stages[name].role in _PLAIN and axis in _axes(nests, name)]
+        if alone:
+            refuse(number, step, f"{alone[0]} would be read beyond the end of {axis}", "compute it where it is used")
+        return
     if nests.on_gpu or axis in nests.clamped:
         return
     for nest, _ in nests.around(nests.computed[step.func]):
         length = next((loop.extent for loop in nest.stage.loops if loop.axis == axis and loop.fixed), None)
         along = [loop for loop in nest.loops if axis in loop.axes]
         steps = math.prod(loop.extent for loop in along)
-        if length is None and not side and any(loop.part for loop in along):
+        # A reduction has its guard with it, in each part of it as well.
+        if length is None and not side and any(loop.part for loop in along) and not _reduces(nest.stage, axis):
             refuse(number, step, f"{nest.stage.name} may have more steps along {axis} than there are points")
         if length is not None and (not side or length % side == 0) and steps > length:
             why = (

@@ -16,6 +16,7 @@ from halide_backend.schedule.mapping.materialise import (
     shared_values,
     values_of_sums,
 )
+from halide_backend.schedule.mapping.narrow_columns import narrow_columns
 from halide_backend.schedule.mapping.transposition import transposition
 from halide_backend.schedule.mapping.tuples import tuples
 from halide_backend.schedule.stage import Role
@@ -52,4 +53,6 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
     roles = ((position, role(position)) for position in range(len(program.values)))
     funcs = tuple((position, found) for position, found in roles if found is not None)
     groups = tuples(program, device, choices)
-    return Mapping(funcs, transposition=turned, tuples=groups, joined=turned is None and joined(program, choices))
+    narrow = narrow_columns(program, {found for _, found in funcs}, device) if turned is None else ""
+    together = turned is None and joined(program, choices)
+    return Mapping(funcs, transposition=turned, tuples=groups, joined=together, narrow=narrow)

@@ -19,9 +19,10 @@ class Mapping:
     `funcs` are pairs of a value's position and the role of its Func; every other value is part of the expressions that
     use it. Reductions, outputs and the words of a GPU's vectors have Funcs in any case. `transposition` is how a CPU
     turns transposed operands, if there are any, `tuples` are the positions of reductions that share a Func, `joined` is
-    whether all results share one. `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as PTX spells it,
-    `divisions` the forms of its quotients (`division.py`), `registers` how many registers a thread may have
-    (`registers.py`), `rule` the name of the rule for CUDA that made the tiling and chooses the steps.
+    whether all results share one, `narrow` the axis of columns beyond whose last one reductions take nothing, or "".
+    `tiling` is None on a CPU, `loads` the cache hint of a GPU's loads as PTX spells it, `divisions` the forms of its
+    quotients (`division.py`), `registers` how many registers a thread may have (`registers.py`), `rule` the name of the
+    rule for CUDA that made the tiling and chooses the steps.
     """
 
     funcs: tuple[tuple[int, Role], ...] = ()
@@ -33,6 +34,7 @@ class Mapping:
     transposition: Transposition | None = None
     tuples: tuple[tuple[int, ...], ...] = ()
     joined: bool = False
+    narrow: str = ""
 
     @property
     def roles(self) -> dict[int, Role]:
@@ -48,6 +50,8 @@ class Mapping:
             found["tuples"] = [list(group) for group in self.tuples]
         if self.joined:
             found["joined"] = True
+        if self.narrow:
+            found["narrow"] = self.narrow
         if self.tiling is not None:
             found["tiling"] = {f.name: _plain(getattr(self.tiling, f.name)) for f in fields(Tiling)}
             found["rule"] = self.rule
@@ -72,7 +76,8 @@ class Mapping:
             if tiling is None:
                 turned = document.get("transposition")
                 turning = Transposition(**turned) if turned else None
-                return Mapping(funcs, transposition=turning, tuples=tuples, joined=bool(document.get("joined")))
+                joined, narrow = bool(document.get("joined")), str(document.get("narrow", ""))
+                return Mapping(funcs, transposition=turning, tuples=tuples, joined=joined, narrow=narrow)
             return Mapping(
                 funcs, _tiling(tiling), document["loads"], divisions, registers, document["rule"], tuples=tuples
             )

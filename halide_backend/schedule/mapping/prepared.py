@@ -10,6 +10,7 @@ from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
 from halide_backend.program.silu import with_shared_sigmoids
+from halide_backend.program.wrapped import with_wrapped_coordinates
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.mapping.chunks import contiguous_axis
 
@@ -25,7 +26,7 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """
     if isinstance(device, Cpu):
         taken = with_functions_of_rows(with_shared_sigmoids(program))
-        return with_main_pieces(taken, contiguous_axis(taken))
+        return with_main_pieces(with_wrapped_coordinates(taken), contiguous_axis(taken))
     taken = composed(flattened(without_applications(program)))
     return with_moments(taken) if _reduces_across_memory(taken) else taken
 

@@ -121,6 +121,32 @@ def test_elements_in_any_order_are_permuted(type_: str, lanes: int) -> None:
     np.testing.assert_array_equal(run(alone, memory, near.astype(np.int32)), memory[near])
 
 
+@needs_avx512
+@pytest.mark.parametrize("index", ["i32", "i64"])
+@pytest.mark.parametrize(("type_", "lanes"), FORMS)
+def test_two_runs_far_from_each_other_are_two_loads(type_: str, lanes: int, index: str) -> None:
+    """As where a rolled row begins anew, from the first place of memory up to the last."""
+    steps, memory = np.arange(lanes), np.arange(40 * lanes).astype(NUMPY[type_])
+    far = [np.where(steps < k, steps + 39 * lanes + (lanes - k), steps - k) for k in range(1, lanes)]
+    far += [np.where(steps < k, steps, steps + 39 * lanes) for k in range(1, lanes + 1)]
+    rewritten = with_near_gathers(gather(type_, lanes, index, loaded_indices(lanes, index)), HOST)
+    assert rewritten.count("@llvm.masked.load.") == 3
+    alone = rewritten.replace(f"[ %near0.v{lanes - 1}, ", "[ zeroinitializer, ")
+    assert alone != rewritten
+    indices = np.array(far)
+    np.testing.assert_array_equal(run(alone, memory, indices.astype(NUMPY[index])), memory[indices])
+
+
+@needs_avx512
+def test_masked_loads_are_as_halide_declares_them() -> None:
+    memory = np.arange(640).astype(np.float32)
+    indices = np.where(np.arange(16) < 3, np.arange(16) + 600, np.arange(16))[None]
+    own = "declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32 immarg, <16 x i1>, <16 x float>)"
+    rewritten = with_near_gathers(f"{gather('float', 16, 'i32', loaded_indices(16, 'i32'))}\n{own}\n", HOST)
+    assert rewritten.count("declare <16 x float> @llvm.masked.load") == 1
+    np.testing.assert_array_equal(run(rewritten, memory, indices.astype(np.int32)), memory[indices])
+
+
 @pytest.mark.parametrize(("type_", "lanes"), [("i16", 8), ("float", 4), ("float", 16), ("double", 8), ("i32", 32)])
 def test_known_distances_need_no_branch(type_: str, lanes: int) -> None:
     memory = np.arange(40 * lanes).astype(NUMPY[type_])
