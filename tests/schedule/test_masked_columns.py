@@ -108,6 +108,15 @@ def test_values_are_eagers_whatever_the_sizes_are(name: str) -> None:
     assert any(".where(" in code for code in compiled.codes)
 
 
+def test_several_results_of_columns() -> None:
+    compiled = compile_for("halide_backend", lambda x: torch.var_mean(x, (0, 1)), dynamic=True)
+    for shape in ((40, 90, 30), (3, 33, 21), (70, 64, 64), (1, 5, 3)):
+        x = torch.randn(shape)
+        for found, wanted in zip(compiled(x), torch.var_mean(x.double(), (0, 1))):
+            torch.testing.assert_close(found, wanted.float(), rtol=1e-4, atol=1e-5)
+    assert any(".where(" in code and "hl.Tuple([ops.stored" in code for code in compiled.codes)
+
+
 def test_columns_of_pictures() -> None:
     compiled = compile_for("halide_backend", lambda x: x.sum(1), dynamic=True)
     for shape in ((3, 700, 24), (2, 33, 21), (5, 64, 40), (1, 1, 3)):

@@ -16,8 +16,9 @@ from halide_backend.schedule.stage import Role
 _VECTORS = 4
 
 
-def narrow_columns(program: LoopProgram, roles: set[Role], device: Cpu) -> str:
-    """The axis of such columns, "" if there is none: the one result is made of reductions over other axes alone."""
+def narrow_columns(program: LoopProgram, roles: set[Role], joined: bool, device: Cpu) -> str:
+    """The axis of such columns, "" if there is none: one result, or several that are `joined`, which are made of reductions
+    over other axes alone."""
     name = contiguous_axis(program)
     axis = next((axis for axis in program.outer if axis.name == name), None)
     if axis is None or isinstance(axis.extent, int) or axis.hint >= _VECTORS * device.vector_bytes // 4:
@@ -25,8 +26,8 @@ def narrow_columns(program: LoopProgram, roles: set[Role], device: Cpu) -> str:
     reductions = [value for value in program.values if isinstance(value.attribute, Reduction)]
     if not reductions or any(name not in value.axes for value in reductions) or not roles <= {Role.INLINE}:
         return ""
-    alone = len(program.stores) == 1 and not program.checks and not _loads_besides(program)
-    return name if alone else ""
+    alone = joined or len(program.stores) == 1
+    return name if alone and not program.checks and not _loads_besides(program) else ""
 
 
 def _loads_besides(program: LoopProgram) -> bool:
