@@ -17,8 +17,8 @@ _VECTORS = 4
 
 
 def narrow_columns(program: LoopProgram, roles: set[Role], joined: bool, device: Cpu) -> str:
-    """The axis of such columns, "" if there is none: one result, or several that are `joined`, which are made of reductions
-    over other axes alone."""
+    """The axis of such columns, "" if there is none: one result, or several that are `joined`, which are made of
+    reductions over other axes alone."""
     name = contiguous_axis(program)
     axis = next((axis for axis in program.outer if axis.name == name), None)
     if axis is None or isinstance(axis.extent, int) or axis.hint >= _VECTORS * device.vector_bytes // 4:
