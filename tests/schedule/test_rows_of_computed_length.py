@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -89,3 +90,16 @@ def test_rows_of_other_lengths_are_right() -> None:
         x = torch.randn(50, length)
         torch.testing.assert_close(compiled(x), (x.logsumexp(-1), x.argmax(-1)))
     compiled.check_code()
+
+
+@pytest.mark.parametrize("length", [33, 60, 300])
+def test_what_is_made_of_a_computed_number_of_rows_is_made_of_a_vector_of_them(length: int) -> None:
+    """The last vector begins earlier; fewer rows than a vector are computed one by one."""
+    compiled = compile_for("halide_backend", lambda x: x.logsumexp(-1), dynamic=True)
+    for rows, columns in ((3000, length), (2999, length - 1), (17, 33), (16, 16), (15, 2), (5, 1025), (2, 64), (0, 7)):
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(compiled(x), x.double().logsumexp(-1).float(), rtol=1e-5, atol=1e-5)
+    assert any(
+        re.search(r"Split\('out_ptr0', 'x0', 'x0_o', 'x0_v', \d+, tail='ShiftInwards'\)", c) for c in compiled.codes
+    )
+    assert not compiled.delegated and set(compiled.kernels()) == {"halide_backend"}

@@ -116,8 +116,8 @@ def _across(kernel: CpuKernel) -> str:
     along = all(kernel.contiguous in {each.axis for each in stage.updates} for stage in reductions)
     elements = max(math.prod(each.extent for each in stage.updates) for stage in reductions)
     work = max(map(kernel.inlined_work, kernel.outputs))
-    whole = loop.extent % lanes == 0 or _tail(kernel, loop) != Split.tail
-    fits = loop.fixed and whole and all(stage.bits <= 32 for stage in kernel.outputs)
+    whole = (loop.fixed and loop.extent % lanes == 0) or _tail(kernel, loop) != Split.tail
+    fits = whole and all(stage.bits <= 32 for stage in kernel.outputs)
     if not (along and fits and elements <= _SHORT):
         return ""
     memory = [(stage, each) for stage in reductions for each in stage.updates if each.axis == kernel.contiguous]
@@ -133,7 +133,7 @@ def _tail(kernel: CpuKernel, across: Loop) -> str:
     """The tail of the split into vectors of rows: functions in a guard would be computed for each row by itself."""
     lanes, stage = kernel.lanes(32), kernel.parent
     again = len(kernel.outputs) == 1 and not (stage.overwrites or stage.replaces) and across.extent >= lanes
-    return "ShiftInwards" if again and across.extent % lanes else Split.tail
+    return "ShiftInwards" if again and (across.extent % lanes or not across.fixed) else Split.tail
 
 
 def _results_in_vectors(kernel: CpuKernel, across: str, tasks: Tasks) -> Nest:
