@@ -90,6 +90,18 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Tensor, ...]]]]
     "causal softmax of 49": (causal, lambda more: (torch.randn(400 + more, 49 + more, 49 + more),)),
     "turned pairs": (turned, lambda more: rows(4_000 + more, 300 + 2 * more)),
     "softmax of 700": (lambda x: x.softmax(-1), lambda more: rows(1_000 + more, 700 + more)),
+    "statistics of 30 channels, last": (
+        lambda x: torch.var_mean(x, (0, 1, 2)),
+        lambda more: (torch.randn(9 + more, 40 + more, 40 + more, 30 + more),),
+    ),
+    "means of pixels of 50": (
+        lambda x: x.mean((1, 2)),
+        lambda more: (torch.randn(20, 28 + more, 28 + more, 50 + more),),
+    ),
+    "places of the least of 30 columns": (lambda x: x.argmin(0), lambda more: rows(5_000 + more, 30 + more)),
+    "norms of rows of 20": (lambda x: x / x.norm(dim=-1, keepdim=True), lambda more: rows(20_000 + more, 20 + more)),
+    "replicated edges": (lambda x: F.pad(x, (2,) * 4, mode="replicate"), lambda more: images(9 + more, 30, 50 + more)),
+    "largest of 3 x 3, stride 2": (lambda x: F.max_pool2d(x, 3, 2, 1), lambda more: images(9 + more, 30, 45 + more)),
 }
 
 
