@@ -56,8 +56,9 @@ def test_a_plan_that_says_otherwise_is_refused() -> None:
     plan = plan_kernel(found, device).plan
     (loaded,) = (k for k, value in enumerate(found.values) if value.operation == "load")
     stored = ((loaded, Role.SHARED),)
-    for mapping in (replace(plan.mapping, narrow=""), replace(plan.mapping, funcs=stored)):
-        with pytest.raises(IllegalPlan, match="narrow"):
+    refused = {"one point of the axes": replace(plan.mapping, narrow=""), "narrow": replace(plan.mapping, funcs=stored)}
+    for why, mapping in refused.items():
+        with pytest.raises(IllegalPlan, match=why):
             plan_kernel(found, device, plan=replace(plan, mapping=mapping))
 
 

@@ -50,8 +50,8 @@ def check_mapping(program: LoopProgram, device: Device, mapping: Mapping, knobs:
     if mapping.joined != rules.joined:
         _refuse("joined", f"of this program it is {rules.joined}", "choose it by knobs")
     narrow = rules.narrow if {role for _, role in mapping.funcs} <= {Role.INLINE} else ""
-    if mapping.narrow != narrow:
-        _refuse("narrow", f"of this program and these Funcs it is {narrow!r}", "leave it")
+    if mapping.narrow not in ("", narrow):
+        _refuse("narrow", f"of this program and these Funcs it is {narrow!r}", "leave it out")
     if isinstance(device, Cpu):
         return
     if extra := set(mapping.divisions) - set(rules.divisions):
