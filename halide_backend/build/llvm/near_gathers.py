@@ -4,8 +4,9 @@ A vector with an index that is no plain step, as at the edge of a padded row or 
 loads element by element: four instructions for each. Mostly those elements lie within a vector of memory, between the
 first and the last of them. Where the index is one number plus constants, that is known; otherwise it is found out when
 the kernel runs: once for all vectors whose indices differ by one number, as those of several rows, and outside of the
-loop if that is all that changes there. If so, two halves of a vector are loaded, from the first element on and up to
-the last one, and their elements permuted. If not, the ends may be other elements, as at the edge of a reflected row,
+loop if that is all that changes there. Two runs of adjacent elements, however far apart, are two loads with masks
+(`two_runs.py`). If all are near, two halves of a vector are loaded, from the first element on and up to the last one,
+and their elements permuted. If not, the ends may be other elements, as at the edge of a reflected row,
 whose indices fall and rise: the least and the greatest index are then looked for. If these are far from each other, the
 elements are loaded one by one, as before. Every value is the same, and nothing is read but what lies between two
 elements that are loaded anyway.
