@@ -63,6 +63,7 @@ _INSTRUCTIONS = {
     },
     "halide_backend_bfloat16_pair": "cvt.rn.bf16x2.f32 {result}, {1}, {0};",
     "halide_backend_float16_pair": "cvt.rn.f16x2.f32 {result}, {1}, {0};",
+    "halide_backend_word": "mov.b32 {result}, {0};",
     **{f"{ADDEND}{kind}": f"mov.b{64 if '64' in kind else 32} {{result}}, {{0}};" for kind in _ADDENDS},
     **{f"{PREDICATED}{bits}": f"mov.b{bits} {{result}}, {{0}};" for bits in (32, 64)},
     **{f"{PARTIAL}{bits}": "mov.b32 {result}, {0};" for bits in (8, 16, 32)},

@@ -207,7 +207,7 @@ class TiledAxes(Axes):
         elif tiling.ragged:
             inside = f"{number}i"
             lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
-        return lines, {f"{tiling.chunk}_e": element, **unflatten(inside, self._coordinates())}
+        return lines, {f"{tiling.chunk}_e": element, **unflatten(inside, self._coordinates(), read=True)}
 
     def output(self, layout: OutputLayout, *, without: str) -> tuple[list[Loop], list[tuple[Extent, Extent]]]:
         """The Vars of an output and, one for each, its (extent, stride) in elements; `without` as of `loops`."""
@@ -266,11 +266,16 @@ class TiledAxes(Axes):
         return tiling.elements * chunks[loop.name] if loop.name in chunks else 1
 
 
-def unflatten(number: str, coordinates: Sequence[tuple[str, Extent]]) -> dict[str, str]:
-    """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first."""
+def unflatten(number: str, coordinates: Sequence[tuple[str, Extent]], *, read: bool = False) -> dict[str, str]:
+    """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first.
+
+    Of a Func that is `read` at a remainder Halide computes the whole axis, in local memory; at a difference, one point.
+    """
     places: dict[str, str] = {}
     for name, extent in reversed(coordinates):
         quotient, remainder = divided_texts(number, extent)
+        if read and isinstance(extent, int):
+            remainder = f"({number} - {quotient}*{extent})"
         places[name] = number if name == coordinates[0][0] else remainder
         number = quotient
     return places

@@ -234,6 +234,12 @@ def partial(word: hl.Expr, count: hl.Expr, bits: int) -> hl.Expr:
     return _call(hl.u32(0), f"halide_backend_partial_b{bits}", word, hl.cast(hl.UInt(32), count))
 
 
+def word(x: hl.Expr) -> hl.Expr:
+    """The UInt(32) `x`, of whose making LLVM knows nothing: it takes the bytes of a half out of all 64 bits otherwise,
+    by instructions that the GPU has for 32."""
+    return _call(x, "halide_backend_word", x)
+
+
 def bfloat16_pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
     """Two float32 rounded to nearest even, NaN kept, as the halves of one UInt(32)."""
     return _call(hl.u32(0), "halide_backend_bfloat16_pair", low, high)

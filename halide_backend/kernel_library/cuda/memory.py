@@ -55,12 +55,13 @@ def pairs(argument: Input) -> hl.ImageParam:
 
 def half(pair: hl.Expr, word: hl.Expr) -> hl.Expr:
     """Word 0 or 1 of a number of 64 bits."""
-    return hl.cast(hl.UInt(32), pair >> hl.cast(hl.UInt(64), word * 32))
+    return intrinsics.word(hl.cast(hl.UInt(32), pair >> hl.cast(hl.UInt(64), word * 32)))
 
 
 def pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
     """The number of 64 bits of two words."""
-    return hl.cast(hl.UInt(64), low) | (hl.cast(hl.UInt(64), high) << hl.u64(32))
+    low, high = (hl.cast(hl.UInt(64), intrinsics.word(word)) for word in (low, high))
+    return low | (high << hl.u64(32))
 
 
 def _from_zero(parameter: hl.ImageParam) -> hl.ImageParam:

@@ -94,7 +94,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
         elements = choices.number(ELEMENTS, vector, "one vector of the widest numbers; the last one may be short")
     elif whole > 1:
         elements, why = _coalesced(facts, along, whole)
-        if elements > _STEPPED and not all(is_contiguous(store.index, along) for store in program.stores):
+        if elements > _STEPPED and _stored_with_steps(facts, along, elements):
             elements, why = _STEPPED, "each is stored on its own, and neighbouring threads are as far apart as all"
         if elements > (word := _word(program)) and _loads_elements(facts, tiling, along, elements):
             elements, why = word, "each is loaded on its own, and neighbouring threads are as far apart as all"
@@ -105,6 +105,15 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     possible = not short or (may_be_short and elements == vector)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
     return replace(tiling, chunk=along, elements=elements, short=short) if elements > 1 else tiling
+
+
+def _stored_with_steps(facts: Facts, along: str, elements: int) -> bool:
+    """Whether a store of `elements` along the axis has steps between them that neighbouring threads do not fill: a
+    thread that has all of the axis is next to the one that stores what is adjacent in memory."""
+    stores = [store.index for store in facts.program.stores]
+    others = [name for name in facts.outer if name != along]
+    beside = facts.extents[along] == elements and any(all(is_contiguous(i, name) for i in stores) for name in others)
+    return not beside and not all(is_contiguous(index, along) for index in stores)
 
 
 def _word(program: LoopProgram) -> int:

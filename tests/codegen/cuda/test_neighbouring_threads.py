@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -76,3 +77,16 @@ def test_masks_do_not_make_chunks_wider(needs_intrinsics: None) -> None:
     arguments = x.bfloat16(), x > 0
     assert tiling_of(masked, *arguments).elements == 4
     check_values(masked, *arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_short_row_is_read_as_a_whole(dtype: torch.dtype, needs_intrinsics: None) -> None:
+    """Neighbouring threads read next rows, and what they store of each column lies side by side."""
+
+    def columns(x: Tensor) -> Tensor:
+        return x.permute(2, 0, 1).contiguous()
+
+    x = (torch.arange(20 * 40 * 4).reshape(20, 40, 4) % 50).to(dtype)
+    assert tiling_of(columns, x).elements == 4
+    (kernel,) = check_values(columns, x)
+    assert len(re.findall(r"ld\.global", kernel.code)) == 1

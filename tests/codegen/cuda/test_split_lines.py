@@ -28,3 +28,17 @@ def test_parts_that_end_within_vectors(needs_intrinsics: None) -> None:
     x = (torch.arange(9 * 4 * 132).reshape(9, 4, 132) % 50).to(torch.bfloat16)
     (kernel,) = check_values(sums_of_parts, x)
     assert not re.findall(r"ld\.global\S*v[24]", kernel.code)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [4, 5])
+def test_lines_of_several_rows_are_read_in_registers(dtype: torch.dtype, rows: int, needs_intrinsics: None) -> None:
+    """All that a row had was loaded into local memory for each vector of it."""
+
+    def variation(x: Tensor) -> Tensor:
+        return (x[:, 1:, :9600] - x[:, :-1, :9600]).abs().float().sum((1, 2))
+
+    x = (torch.arange(2 * rows * 9608).reshape(2, rows, 9608) * 7 % 50).to(dtype)
+    (kernel,) = check_values(variation, x)
+    assert "TilingKind.BLOCK" in kernel.text and ".local" not in kernel.code
+    assert re.search(r"ld\.global\S*v[24]", kernel.code)
