@@ -269,13 +269,14 @@ class TiledAxes(Axes):
 def unflatten(number: str, coordinates: Sequence[tuple[str, Extent]], *, read: bool = False) -> dict[str, str]:
     """Texts of the coordinates behind a flat number; `coordinates` are (name, extent) pairs, outermost first.
 
-    Of a Func that is `read` at a remainder Halide computes the whole axis, in local memory; at a difference, one point.
+    Of a Func that is `read` at a remainder Halide computes the whole axis, in local memory; at a difference, one point,
+    and by its bounds, of which nothing is left in the kernel, no more than the axis for the threads of a block.
     """
     places: dict[str, str] = {}
     for name, extent in reversed(coordinates):
         quotient, remainder = divided_texts(number, extent)
         if read and isinstance(extent, int):
-            remainder = f"({number} - {quotient}*{extent})"
+            remainder = f"hl.clamp({number} - {quotient}*{extent}, 0, {extent - 1})"
         places[name] = number if name == coordinates[0][0] else remainder
         number = quotient
     return places
