@@ -24,6 +24,14 @@ from halide_backend.bench.timing import SAMPLED_S, alternate, calls
 from halide_backend.inspection.compiled import compile_for
 
 
+def patches(x: Tensor) -> tuple[Tensor, ...]:
+    """The pixels of each place in patches of 2 x 2, channels innermost, with the moments of their channels."""
+    n, c, h, w = x.shape
+    pixels = x.reshape(n * c * h // 2, 2, w // 2, 2).transpose(1, 2).reshape(n, c, h * w // 4, 4)
+    rows = pixels.transpose(1, 3).reshape(n * 4, h * w // 4, c).contiguous()
+    return rows, *torch.var_mean(rows, -1)
+
+
 def numbers(limit: int, *size: int) -> Tensor:
     return torch.randint(0, limit, size)
 
@@ -90,6 +98,15 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "sums of rows that lie across": (
         lambda x, y: ((x.t() * y).sum(0), y.sum(0)),
         lambda: (R(384, 1500), R(1500, 384)),
+    ),
+    "patches and moments of their channels": (patches, lambda: (R(2, 144, 32, 32),)),
+    "gradient of a norm's weights, across": (
+        lambda g, x, mean, scale: ((g.mT * ((x - mean) * scale)).sum((0, 1)), g.sum((0, 2))),
+        lambda: (R(2, 32, 3136), R(2, 3136, 32), R(2, 3136, 1), R(2, 3136, 1)),
+    ),
+    "gradient of a norm's weights, across, 196": (
+        lambda g, x, mean, scale: ((g.mT * ((x - mean) * scale)).sum((0, 1)), g.sum((0, 2))),
+        lambda: (R(2, 160, 196), R(2, 196, 160), R(2, 196, 1), R(2, 196, 1)),
     ),
     "ragged transposition": (lambda x: x.permute(2, 3, 0, 1).contiguous(), lambda: (R(18, 35, 37, 43),)),
     "rows of 16 int8 of 33": (lambda x: x[:, :16].clone(), lambda: (numbers(100, 62500, 33).to(torch.int8),)),

@@ -101,12 +101,13 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
 
 
 def _contiguous(kernel: CpuKernel, stage: Stage) -> str:
-    """The kernel's contiguous axis, or that along which most bytes of reduction `stage` lie if none of them lie along
-    that one."""
+    """The kernel's contiguous axis, or that along which most bytes of reduction `stage` lie if it has no such loop, or
+    reduces along it what does not lie along it."""
     axes = {loop.axis for loop in (*stage.loops, *stage.updates)}
     votes = Counter[str]()
     for each in (stage, *kernel.behind([stage])):
         votes.update({axis: size for axis, size in each.contiguous.items() if axis in axes})
-    if kernel.contiguous in axes and (kernel.transposition is not None or votes[kernel.contiguous] or not votes):
+    across = kernel.contiguous in {loop.axis for loop in stage.updates} and votes and not votes[kernel.contiguous]
+    if kernel.contiguous in axes and (not across or kernel.transposition is not None):
         return kernel.contiguous
     return max(votes, key=votes.__getitem__, default=kernel.contiguous)

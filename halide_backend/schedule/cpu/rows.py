@@ -79,9 +79,9 @@ def rows(kernel: CpuKernel) -> Nest:
         return Nest(tuple(steps), level, single=(turned.across,))
     if block > 1:
         level, blocks = Level(parent.name, f"{outer[-1]}_s"), f"{outer[-1]}_o"
-        storage = Level(parent.name, tasks.inner if tasks.axis == blocks else blocks)
+        around_block = Level(parent.name, tasks.inner if tasks.axis == blocks else blocks)
         steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
-        return Nest(tuple(steps), level, storage=storage, rows=block)
+        return Nest(tuple(steps), level, storage=around_block, rows=block)
     innermost = tasks.axis == outer[-1]
     level = Level(parent.name, tasks.inner if innermost else outer[-1])
     storage = Level(parent.name, tasks.outer) if innermost and tasks.inner != tasks.outer else None
