@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import sympy
 import torch
 from torch import Tensor
 
 from halide_backend.inspection.compiled import compile_for
 from halide_backend.program.index import AxisSymbol, Mod, SizeSymbol
-from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Size, Store, Value
+from halide_backend.program.loop_program import Axis, Buffer, Extent, Load, LoopProgram, Nest, Size, Store, Value
 from halide_backend.program.wrapped import with_wrapped_coordinates
 
 X, N, M = AxisSymbol("x0"), SizeSymbol("n0", nonnegative=True), SizeSymbol("n1", nonnegative=True)
 SHIFT = Mod(N - 3, N)
 
 
-def loading(index: object, extent: object = N) -> LoopProgram:
-    axis = Axis("x0", extent, 50)  # type: ignore[arg-type]
-    value = Value.of("load", "float32", (), Load("in_ptr0", index), [])  # type: ignore[arg-type]
+def loading(index: sympy.Expr, extent: Extent = N) -> LoopProgram:
+    axis = Axis("x0", extent, 50)
+    value = Value.of("load", "float32", (), Load("in_ptr0", index), [])
     return LoopProgram(
         inputs=(Buffer("in_ptr0", "float32", N, 0),),
         sizes=(Size("n0", N, hint=50), Size("n1", M, hint=50)),
