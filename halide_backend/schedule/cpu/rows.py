@@ -75,19 +75,25 @@ def rows(kernel: CpuKernel) -> Nest:
         level = Level(parent.name, f"{turned.across}_s")
         of_rows = f"{turned.across}_o"
         steps += turned_operands(kernel, turned, Level(parent.name, tasks.inner if tasks.axis == of_rows else of_rows))
-        steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+        steps += _together(kernel, level)
         return Nest(tuple(steps), level, single=(turned.across,))
     if block > 1:
         level, blocks = Level(parent.name, f"{outer[-1]}_s"), f"{outer[-1]}_o"
         around_block = Level(parent.name, tasks.inner if tasks.axis == blocks else blocks)
-        steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+        steps += _together(kernel, level)
         return Nest(tuple(steps), level, storage=around_block, rows=block)
     innermost = tasks.axis == outer[-1]
     level = Level(parent.name, tasks.inner if innermost else outer[-1])
     storage = Level(parent.name, tasks.outer) if innermost and tasks.inner != tasks.outer else None
-    steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+    steps += _together(kernel, level)
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in outer)
     return Nest(tuple(steps), level, around, tasks.axis, storage, single=kernel.single(tasks, outer))
+
+
+def _together(kernel: CpuKernel, level: Level) -> list[Step]:
+    """Steps that compute the other outputs in the parent's loops, down to that of `level`."""
+    others = (stage for stage in kernel.outputs if stage is not kernel.parent)
+    return [ComputeWith(stage.name, level.parent, level.var) for stage in others]
 
 
 def _block(kernel: CpuKernel) -> int:
@@ -154,7 +160,7 @@ def _results_in_vectors(kernel: CpuKernel, across: str, tasks: Tasks) -> Nest:
             # 3.7 times as long, by a script.
             steps.append(NeverPartition(stage.name, cut.loops[0]))
     level = Level(parent.name, tasks.inner if tasks.axis == vectors_of else vectors_of)
-    steps += [ComputeWith(stage.name, parent.name, level.var) for stage in kernel.outputs if stage is not parent]
+    steps += _together(kernel, level)
     return Nest(tuple(steps), level, across=across)
 
 
