@@ -32,6 +32,50 @@ def patches(x: Tensor) -> tuple[Tensor, ...]:
     return rows, *torch.var_mean(rows, -1)
 
 
+def patches_of_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """A norm of what is added to those patches."""
+    n, c, h, w = x.shape
+    pixels = x.reshape(n * c * h // 2, 2, w // 2, 2).transpose(1, 2).reshape(n, c, h * w // 4, 4)
+    return F.layer_norm(pixels.transpose(1, 3).reshape(rows.shape) + rows, rows.shape[-1:])
+
+
+def gradients_of_norms(one: Tensor, other: Tensor, rows: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    total = torch.where(one <= 0, 0.0, other)
+    return total, *(total - (x - m) * s for x, m, s in zip(rows.unbind(), mean.unbind(), scale.unbind()))
+
+
+def gradients_of_weights(one: Tensor, both: Tensor, other: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    norm = (both - mean) * scale
+    return (one * norm).sum(0), (other * norm).sum(0), one.sum(0), other.sum(0)
+
+
+def windows_of_a_norm(x: Tensor) -> tuple[Tensor, Tensor]:
+    n, c, h, w = x.shape
+    rows = F.layer_norm(x.flatten(2).transpose(1, 2), (c,))
+    again = F.layer_norm(rows, (c,))
+    return rows, again.view(n, h // 7, 7, w // 7, 7, c).transpose(2, 3).reshape(-1, 49, c)
+
+
+def norm_of_a_norm(x: Tensor) -> tuple[Tensor, Tensor]:
+    rows = F.layer_norm(x.flatten(2).transpose(1, 2), (x.shape[1],))
+    return rows, F.layer_norm(rows, (x.shape[1],))
+
+
+def norm_and_positions(x: Tensor, table: Tensor) -> Tensor:
+    enlarged = F.interpolate(table, x.shape[2:], mode="bilinear").flatten(2).transpose(1, 2)
+    return F.layer_norm(x.flatten(2).transpose(1, 2), (x.shape[1],)) + enlarged
+
+
+def step_of_a_scan(x: Tensor, gates: Tensor) -> Tensor:
+    """Of a state space model: each second step takes up the one before."""
+    return x[1::2] * gates[1::2] + F.pad(x[2::2] * gates[2::2], (0, 0, 0, 0, 0, 1))
+
+
+def padded_states(states: Tensor, gates: Tensor, weight: Tensor) -> Tensor:
+    total = states.transpose(1, 2) * weight[:, None] + gates
+    return F.pad(total * gates, (0, 3)) * (1 - F.pad(gates, (0, 3)))
+
+
 def numbers(limit: int, *size: int) -> Tensor:
     return torch.randint(0, limit, size)
 
@@ -141,6 +185,32 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "logsumexp of 129": (lambda x: x.logsumexp(-1), lambda: (R(4600, 129),)),
     "softmax of 197": (lambda x: x.softmax(-1), lambda: (R(3000, 197),)),
     "norms of 129": (lambda x: F.rms_norm(x, (x.shape[-1],)), lambda: (R(4600, 129),)),
+    "gradients of four norms of a sum": (
+        gradients_of_norms,
+        lambda: (R(6272, 128), R(6272, 128), R(4, 6272, 128), R(4, 128), R(4, 128)),
+    ),
+    "gradients of the weights of two norms": (
+        gradients_of_weights,
+        lambda: (R(1024, 384), R(1024, 384), R(1024, 384), R(1024, 1), R(1024, 1)),
+    ),
+    "a sum of four, turned": (
+        lambda *x: sum(x[1:], x[0]).transpose(1, 2).contiguous(),
+        lambda: tuple(R(8, 256, 49) for _ in range(4)),
+    ),
+    "a sum of three, turned": (
+        lambda *x: sum(x[1:], x[0]).transpose(1, 2).contiguous(),
+        lambda: tuple(R(2, 196, 320) for _ in range(3)),
+    ),
+    "windows of a norm": (windows_of_a_norm, lambda: (R(2, 96, 56, 56),)),
+    "norm of a norm": (norm_of_a_norm, lambda: (R(2, 64, 1568, 1),)),
+    "norm of a norm of 32": (norm_of_a_norm, lambda: (R(2, 32, 56, 56),)),
+    "norm and positions": (
+        norm_and_positions,
+        lambda: (R(2, 64, 56, 56), R(1, 28, 28, 64).permute(0, 3, 1, 2)),
+    ),
+    "steps of a scan": (step_of_a_scan, lambda: (R(64, 512, 16), R(64, 512, 16))),
+    "padded states": (padded_states, lambda: (R(2, 64, 512), R(2, 512, 64), R(512))),
+    "patches that are added to rows": (patches_of_rows, lambda: (R(2, 144, 32, 32), R(8, 256, 144))),
     "crop and padding": (lambda x: F.pad(x, (-2, 3, -1, 2)) * 2, lambda: (R(IMAGES),)),
 }
 

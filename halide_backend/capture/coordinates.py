@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 import sympy
 
 from halide_backend.capture.conditions import Bound, is_nonnegative
-from halide_backend.capture.indexing import affine
+from halide_backend.capture.indexing import affine, value_range
 from halide_backend.capture.sizes import extent, hint, is_size
+from halide_backend.program.index import axes_of, values_of
 from halide_backend.program.loop_program import Coordinate, Extent
 
 
@@ -41,6 +42,33 @@ def coordinates(
         return tuple(split)
     # Halide drops a clamp that does nothing if it can prove that, with sizes it often cannot.
     return tuple(replace(c, extent=0) if _in_range(c.index, c.extent, extents, ()) else c for c in split)
+
+
+def beside_a_mask(
+    index: sympy.Expr, size: int, extents: Mapping[sympy.Symbol, Extent], axes: Set[str]
+) -> tuple[Coordinate, ...]:
+    """The flat `index` of a load from `size` elements as what depends on the `axes` of its mask, and what does not: the
+    line along memory. () if there is no such sum.
+
+    Where the mask is true it is so at each step of the other loops, for which the index is in range then: the first
+    coordinate alone is clamped, and all that is added to it stays in range.
+    """
+    terms = sympy.Add.make_args(sympy.expand(index))
+    apart = [term for term in terms if term.free_symbols and axes.isdisjoint(axes_of(term))]
+    beside, within = sympy.Add(*apart), sympy.Add(*(term for term in terms if term not in apart))
+    # An element that is looked up may be another one at each step of the other loops.
+    if not apart or values_of(index) or not {symbol.name for symbol in within.free_symbols} <= axes:
+        return ()
+    span = value_range(beside, extents)
+    if span is None or span[1] - span[0] >= size or _step(beside) >= _step(within):
+        return ()
+    return Coordinate(within + span[0], size - (span[1] - span[0]), 1), Coordinate(beside - span[0], 0, 1)
+
+
+def _step(index: sympy.Expr) -> sympy.Expr:
+    """The least number of elements by which a term of `index` steps."""
+    factors = [abs(term.as_coeff_Mul()[0]) for term in sympy.Add.make_args(index) if term.free_symbols]
+    return min(factors, default=sympy.oo)
 
 
 def _with_one_outer_loop(dims: list[tuple[Extent, Extent]]) -> Iterator[list[tuple[Extent, Extent]]]:

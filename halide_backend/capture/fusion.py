@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config
@@ -9,10 +10,13 @@ from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
 from halide_backend import pipeline
 from halide_backend.capture.kernel_group import capture
-from halide_backend.capture.recording import Recordings
+from halide_backend.capture.recording import Recording, Recordings
 from halide_backend.errors import Unsupported
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.aliasing import old_values
+from halide_backend.program.loop_program import Load
 from halide_backend.program.store_layout import stored_crosswise
+from halide_backend.program.uses import sinks_of
 from halide_backend.refusals import Refusal
 from halide_backend.schedule.device import Cpu, Device, Gpu, device_of
 from halide_backend.schedule.mapping.tuples import is_one_tuple
@@ -26,6 +30,9 @@ MAX_NODES = 48
 #: Points of two axes from which results that are contiguous along either are stored by a kernel each on a CPU: one of
 #: them would be stored element by element, the other kernel turns tiles of it in registers.
 _LEAST_CROSSWISE = 16
+
+#: Elements of a line that a vector reads, or tiles are turned of, on a CPU: of less each element is fetched alone.
+_LEAST_LINE = 16
 
 
 def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> Refusal | None:
@@ -66,10 +73,13 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
                     return Refusal("fusion-over-old-value", f"{lost} is needed by several stores")
             if on_cuda and not any(store.nest.iteration for store in program.stores):
                 return None  # What follows a sum of everything would be a launch for a single number.
-        elif recording.stored_crosswise(_LEAST_CROSSWISE):
-            stored = stored_crosswise(capture(tuple(nodes), recordings).program.stores, _LEAST_CROSSWISE)
-            if stored:
-                return Refusal("fusion-stored-crosswise", f"{stored} is stored across its memory")
+        else:
+            if recording.stored_crosswise(_LEAST_CROSSWISE):
+                stored = stored_crosswise(capture(tuple(nodes), recordings).program.stores, _LEAST_CROSSWISE)
+                if stored:
+                    return Refusal("fusion-stored-crosswise", f"{stored} is stored across its memory")
+            if broken := _broken_line(recording, [recordings.of(each.get_nodes()) for each in (first, second)]):
+                return Refusal("fusion-breaks-lines", f"{broken} would be reduced in lines of a few elements")
     except Unsupported as error:
         return error.refusal
     if not recording.outer and not (isinstance(device, Cpu) and is_one_tuple(recording.finish(()).program, device)):
@@ -80,6 +90,34 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
             "a reduction would be computed for all outer points at once, and by one core",
         )
     return None
+
+
+def _broken_line(fused: Recording, alone: Sequence[Recording]) -> str:
+    """Memory that a reduction of one of the groups `alone` reads in lines, which loops of the other one cut into short
+    ones, as the windows of a picture do with the pixels of a channel; "" if there is none."""
+    if all(len(fused.outer) == len(each.outer) for each in alone):
+        return ""
+    lines = _reduced_lines(fused)
+    for each in alone:
+        for memory, length in _reduced_lines(each).items():
+            if length >= _LEAST_LINE > lines.get(memory, length) > 1:
+                return memory
+    return ""
+
+
+def _reduced_lines(recording: Recording) -> dict[str, int]:
+    """Elements that lie side by side along an axis, of each memory that is read for a reduction."""
+    draft = recording.finish(())
+    sinks = sinks_of(draft.program)
+    found: dict[str, int] = {}
+    memories = dict(zip((buffer.name for buffer in draft.program.inputs), draft.memories))
+    for value, ends in zip(draft.program.values, sinks):
+        if isinstance(value.attribute, Load) and any(end.startswith("reduction") for end in ends):
+            index = value.attribute.index
+            lengths = [axis.hint for axis in draft.program.axes if is_contiguous(index, axis.name)]
+            memory = memories[value.attribute.buffer]
+            found[memory] = max([*lengths, 1, found.get(memory, 1)])
+    return found
 
 
 def refusal_to_fuse_side_by_side(

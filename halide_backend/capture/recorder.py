@@ -17,7 +17,7 @@ from torch._inductor.virtualized import V
 from halide_backend.capture import bucketize, float_index, scans
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.conditions import Bound, decided, steps_inside, with_c_remainders
-from halide_backend.capture.coordinates import coordinates
+from halide_backend.capture.coordinates import beside_a_mask, coordinates
 from halide_backend.capture.indexing import value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
 from halide_backend.capture.recorded import Recorded, dtype_name
@@ -108,14 +108,16 @@ class Recorder(DefaultHandler):
         load = Load(self.builder.read(name, index), index)
         masks: tuple[Recorded, ...] = ()
         if self.mask is not None and not self._in_bounds(index, self.builder.extent(name)):
-            masks = (self.mask,)
-            sizes, strides = self.builder.layout(name)
+            masks, (sizes, strides) = (self.mask,), self.builder.layout(name)
             # On a GPU a masked load is predicated, and its index has to be one line where strides are sizes.
             known = all(isinstance(n, int) for n in (*sizes, *strides))
             if known or not self.builder.flattened:
                 load = replace(load, coordinates=coordinates(index, sizes, strides, self.extents, self.bounds))
             if not self.builder.flattened and not (known and load.coordinates):
-                load = replace(load, inside=steps_inside(index, self.builder.extent(name), self.extents))
+                size, axes = self.builder.extent(name), self.builder.values[self.mask.position].axes
+                split = beside_a_mask(index, size, self.extents, axes) if known else load.coordinates
+                inside = None if known and split else steps_inside(index, size, self.extents)
+                load = replace(load, coordinates=split, inside=inside)
         return self.value("load", dtype, *self.index_operands(index), *masks, attribute=load)
 
     def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:

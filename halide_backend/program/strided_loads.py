@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import sympy
 
@@ -19,9 +19,9 @@ _TILE = 8
 _LINE = 4
 
 
-def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> dict[int, str]:
+def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout], *, masked: bool = False) -> dict[int, str]:
     """Loads that run along another axis of memory than the store they feed, one of those in `layouts`: the transposed
-    operands, each with the axis along which it is adjacent."""
+    operands, each with the axis along which it is adjacent, also those that are `masked` alike along it."""
     found: dict[int, str] = {}
     hints = {axis.name: axis.hint for axis in program.axes}
     for store in program.stores:
@@ -33,7 +33,10 @@ def strided_loads(program: LoopProgram, layouts: dict[str, OutputLayout]) -> dic
             continue
         for position in _behind(program, store):
             value = program.values[position]
-            if isinstance(value.attribute, Load) and (along := _along(value, value.attribute, inner, hints)):
+            masks = [program.values[operand] for operand in value.operands]
+            if masks and not masked:
+                continue
+            if isinstance(value.attribute, Load) and (along := _along(value, value.attribute, masks, inner, hints)):
                 found[position] = along
     return found
 
@@ -71,16 +74,18 @@ def _behind(program: LoopProgram, store: Store) -> set[int]:
     return seen
 
 
-def _along(value: Value, load: Load, inner: str, extents: Mapping[str, int]) -> str:
-    """The axis along which `load` is adjacent, "" if it is no transposed operand of a store along `inner`."""
-    if value.operands or inner not in value.axes:
+def _along(value: Value, load: Load, masks: Sequence[Value], inner: str, extents: Mapping[str, int]) -> str:
+    """The axis along which `load` is adjacent, whatever its `masks`, "" if it is no transposed operand of a store along
+    `inner`."""
+    if inner not in value.axes or any(mask.dtype != "bool" or mask.operation == "indirect" for mask in masks):
         return ""
     index = expanded(load.index)
     by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
     strides = {name: _stride(index, symbol) for name, symbol in by_name.items()}
     if inner not in strides or strides[inner] in (0, 1, -1):
         return ""
-    others = (name for name in sorted(strides) if name != inner and strides[name] == 1)
+    masked: set[str] = set().union(*(mask.axes for mask in masks))
+    others = (name for name in sorted(strides) if name != inner and strides[name] == 1 and name not in masked)
     return next((name for name in others if extents[name] >= _TILE), "")
 
 

@@ -13,7 +13,9 @@ class Role(Enum):
     SHARED = "shared"  # expensive and used more than once: worth storing where there is a place for it
     PRESERVED = "preserved"  # the old value of memory that an output overwrites: read before any output is written
     SNAPSHOT = "snapshot"  # old values that are overwritten before they are read: all of them are read first
-    STAGED_LOAD = "staged_load"  # a strided load, to be copied into a tile; on CUDA the words of a chunk
+    STAGED_LOAD = (
+        "staged_load"  # strided loads, or what is made of them, to be copied into a tile; on CUDA a chunk's words
+    )
     SHARED_TILE = "shared_tile"  # a strided load, to be copied into shared memory (CUDA)
     SERIAL = "serial"  # a loop of as many steps as its data say: never part of a vector
     REDUCTION = "reduction"  # an initial value and one update over an RDom

@@ -10,8 +10,8 @@ import sympy
 from sized_graph import M, N, sized_graph
 
 from halide_backend.capture.conditions import Bound
-from halide_backend.capture.coordinates import coordinates
-from halide_backend.program.index import AxisSymbol
+from halide_backend.capture.coordinates import beside_a_mask, coordinates
+from halide_backend.program.index import AxisSymbol, ValueSymbol
 from halide_backend.program.loop_program import Coordinate, Extent
 
 X, Y, Z = map(AxisSymbol, ("x0", "x1", "x2"))
@@ -46,6 +46,27 @@ def test_no_coordinates_of_nothing() -> None:
     """There is no element that an index could be clamped to; an extent of 0 says that none is needed."""
     assert coordinates(X - 1, (0,), (1,), {X: 3}, within(X - 1, 0)) == ()
     assert coordinates(N * Y + X - 1, (N, 0), (N, 1), {Y: N, X: 3}, within(X - 1, 0)) == ()
+
+
+def test_a_line_beside_a_mask_is_not_clamped() -> None:
+    """A mask of the rows X < 31, whose next row is read: all of it, at each step of the other loops."""
+    extents = {X: 32, Y: 512, Z: 16}
+    index = 32 * X + 1024 * Y + Z + 48
+    clamped, line = beside_a_mask(index, 524_288, extents, {"x0"})
+    assert (clamped.index, clamped.stride) == (32 * X + 48, 1)
+    assert line == Coordinate(1024 * Y + Z, 0, 1)
+    last = 1024 * 511 + 15
+    assert clamped.extent + last == 524_288  # the last element of the buffer, and no other one beyond it
+
+
+def test_no_line_that_lies_along_the_mask() -> None:
+    extents: dict[sympy.Symbol, Extent] = {X: 32, Y: 512, Z: 16}
+    for axes in ({"x2"}, {"x0", "x1", "x2"}):
+        assert beside_a_mask(512 * X + 16 * Y + Z - 3, 16_384, extents, axes) == ()
+    looked_up = ValueSymbol.of(3)
+    assert beside_a_mask(512 * looked_up + Z, 16_384, {**extents, looked_up: 32}, {"x0"}) == ()
+    # Nothing is in range at all steps of a line that is longer than the buffer.
+    assert beside_a_mask(512 * X + 16 * Y + Z, 5_000, extents, {"x0"}) == ()
 
 
 CASES = {

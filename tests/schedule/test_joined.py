@@ -102,3 +102,23 @@ def test_values_are_eagers_for_sizes_with_and_without_a_whole_vector(function: o
             torch.testing.assert_close(found, wanted)
     assert any("hl.Tuple([" in code for code in compiled.codes)
     assert not compiled.delegated and set(compiled.kernels()) == {"halide_backend"}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_several_results_are_computed_before_any_is_stored(count: int) -> None:
+    """The gradients of norms that share a sum; rows of a loop, since vectors of so many results are not few."""
+
+    def gradients(
+        weight: torch.Tensor, one: torch.Tensor, other: torch.Tensor, *rows: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        total = torch.where(one <= 0, 0.0, other)
+        return total, *(total - x * weight for x in rows)
+
+    arguments = [torch.randn(128), *(torch.randn(400, 128) for _ in range(count + 1))]
+    found = compile_for("halide_backend", gradients)
+    for ours, truth in zip(found(*arguments), gradients(*(x.double() for x in arguments)), strict=True):
+        torch.testing.assert_close(ours.double(), truth, rtol=1e-6, atol=1e-5)
+    (code,) = found.codes
+    assert code.count("load_kernel(") == 1
+    assert ("hl.Tuple(" in code) == (count >= 3)
+    assert ("Unroll(" in code) == (count < 3)

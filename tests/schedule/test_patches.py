@@ -34,6 +34,20 @@ def test_patches_are_read_for_a_vector_of_rows() -> None:
     assert "Vectorize('in_ptr0_0', 'x2_v')" in code and "ComputeAt('in_ptr0_0', 'out_ptr0', 'x2_" in code
 
 
+def test_patches_that_are_added_to_rows_are_read_for_a_vector_of_them() -> None:
+    """Of a sum that several uses share, which is no more work than to load it again."""
+
+    def added(x: Tensor, other: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        n, c, h, w = x.shape
+        pixels = x.reshape(n * c * h // 2, 2, w // 2, 2).transpose(1, 2).reshape(n, c, h * w // 4, 4)
+        rows = pixels.transpose(1, 3).reshape(n * 4, h * w // 4, c) + other
+        variance, mean = torch.var_mean(rows, -1, keepdim=True)
+        return (rows - mean) * variance * weight, mean
+
+    _, code = compiled(added, torch.randn(2, 45, 32, 32), torch.randn(8, 256, 45), torch.randn(45))
+    assert "Vectorize('in_ptr0_0', 'x1_v')" in code
+
+
 @pytest.mark.parametrize("width", [6, 34])
 def test_patches_of_which_no_vectors_are_whole_are_read_once_a_row(width: int) -> None:
     _, code = compiled(patches, torch.randn(2, 45, 6, width))

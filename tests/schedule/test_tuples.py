@@ -169,3 +169,32 @@ def test_no_horizontal_instruction_reduces_them() -> None:
     steps = (ComputeRoot("reductions_0"), Atomic("reductions_0"))
     with pytest.raises(IllegalPlan, match="order of the steps"):
         plan_kernel(made, DEVICE, plan=replace(plan, steps=steps))
+
+
+def test_sums_that_share_loads_in_a_chain() -> None:
+    """Gradients of two norms with the same statistics: products with a third operand, and sums without it."""
+    rows, columns = Axis("x1", 1000, 1000), Axis("x0", 64, 64)
+    index = 64 * rows.symbol + columns.symbol
+    values: list[Value] = []
+
+    def add(operation: str, operands: tuple[int, ...] = (), attribute: object = None) -> int:
+        values.append(Value.of(operation, "float32", operands, attribute, values))
+        return len(values) - 1
+
+    one, both, other = (add("load", (), Load(f"in_ptr{number}", index)) for number in range(3))
+    operands = add("mul", (one, both)), add("mul", (other, both)), one, other
+    sums = [add("reduction", (operand,), Reduction("sum", (rows,), None)) for operand in operands]
+    made = LoopProgram(
+        inputs=tuple(Buffer(f"in_ptr{number}", "float32", 64_000, number) for number in range(3)),
+        outputs=tuple(Buffer(f"out_ptr{number}", "float32", 64, 3 + number) for number in range(4)),
+        values=tuple(values),
+        stores=tuple(
+            Store(f"out_ptr{number}", columns.symbol, each, Nest((columns,))) for number, each in enumerate(sums)
+        ),
+        checks=(),
+        outer=(columns,),
+        sizes=(),
+    )
+    assert chosen(made) == (tuple(sums),)
+    # A thread of a GPU would have to hold the operands of all of them.
+    assert column_tuples(made, Tiling(TilingKind.COLUMNS, ("x0",)), Choices()) == ((sums[0], sums[1]),)

@@ -82,7 +82,9 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         role = self.roles.get(position)
         match value.attribute:
             case Load() if role is Role.STAGED_LOAD:
-                element = self._transposed(position, value, value.attribute)
+                memory = value.attribute.buffer
+                text = element_text(self.program, value, value.attribute)
+                element = self._transposed(position, memory, text, ELEMENT[self.buffers[memory].dtype][1])
                 self.lines.append(f"t{position} = {converted(value, element)}")
                 return
             case Reduction() if group := next((group for group in self.mapping.tuples if position in group), ()):
@@ -105,7 +107,10 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
                     exact or division_text(self.program, value) or value_text(self.program, value, sorted(value.axes))
                 )
         self.lines.append(f"t{position} = {text}")
-        if role is not None:
+        if role is Role.STAGED_LOAD:
+            element = self._transposed(position, value.operation, f"t{position}", self._bits(position))
+            self.lines.append(f"t{position} = {element}")
+        elif role is not None:
             stem = value.attribute.buffer if isinstance(value.attribute, Load) else value.operation
             name, loops = self.unique_name(stem), self.axes.loops(value.axes)
             read = self.func(name, role, loops, f"t{position}", [position], bits=self._bits(position))
@@ -125,12 +130,11 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             text = re.sub(rf"\b{axis}\b", f"hl.min({place}, {last})", text)
         return text
 
-    def _transposed(self, position: int, value: Value, load: Load) -> str:
+    def _transposed(self, position: int, stem: str, text: str, bits: int) -> str:
         """The element of a transposed operand, out of a tile that is turned in registers."""
-        loops = self.axes.loops(value.axes)
-        bits = ELEMENT[self.buffers[load.buffer].dtype][1]
-        source = self.unique_name(load.buffer)
-        self.func(source, Role.INLINE, loops, element_text(self.program, value, load), [position])
+        loops = self.axes.loops(self.program.values[position].axes)
+        source = self.unique_name(stem)
+        self.func(source, Role.INLINE, loops, text, [position])
         assert self.transposition is not None
         self.calls[position], text = self._turned(source, loops, bits, self.transposition)
         return text

@@ -46,6 +46,10 @@ ROWS = Knob("column_blocks.rows", (1, 2, 4, 8), "rows that are computed together
 #: Vectors that are computed without a loop, and their operations: as many as an instruction cache holds easily.
 _FEW, _FEW_WORK = 16, 256
 
+#: Vectors of all results together, beyond which a loop that stores one of each result at a time is faster ("gradients
+#: of four norms of a sum" in benchmarks/kinds_of_kernels.py).
+_FEW_RESULTS = 20
+
 #: Most steps of a loop over the taps of a filter.
 _TAPS = 7
 
@@ -154,7 +158,8 @@ def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, 
     few. What rows share is then computed before them, and each load of a copy has a stride of its own, by which
     processors fetch ahead."""
     vectors, most = block // lanes, min(_FEW, max(1, _FEW_WORK // max(1, kernel.inlined_work(stage))))
-    if not column.fixed or column.extent % block or vectors > most:
+    results = sum(each.values for each in kernel.outputs)
+    if not column.fixed or column.extent % block or vectors > min(most, max(1, _FEW_RESULTS // results)):
         return 1, 1
     extents = [loop.extent for loop in stage.loops if loop.axis in rows and loop.fixed]
     return vectors, next((extent for extent in extents if vectors * extent <= most), 1)

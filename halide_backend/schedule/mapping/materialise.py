@@ -61,9 +61,8 @@ def shared_values(program: LoopProgram) -> frozenset[int]:
         position
         for position, value in enumerate(program.values)
         if len(sinks[position]) > 1
-        and (work[position] >= _WORTH_SHARING or position in gathered)
+        and (position in gathered or (work[position] >= _WORTH_SHARING and outermost(position)))
         and not isinstance(value.attribute, Reduction)
-        and outermost(position)
     )
 
 
@@ -171,7 +170,9 @@ def _loops_of_vectors(program: LoopProgram) -> list[str]:
     """The axes of a pointwise kernel in the order of its loops, the one that most large loads and stores are adjacent
     along innermost; none if something is reduced, or read across what is stored."""
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
-    if any(isinstance(value.attribute, Reduction) for value in program.values) or strided_loads(program, layouts):
+    if any(isinstance(value.attribute, Reduction) for value in program.values) or strided_loads(
+        program, layouts, masked=True
+    ):
         return []
     column, names = _along_memory(program), [axis.name for axis in program.outer]
     return [*(name for name in names if name != column), column]

@@ -8,8 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from halide_backend.program.access import is_contiguous
-from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import AxisSymbol
+from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.loop_program import Apply, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
@@ -36,6 +35,10 @@ _GATHERS = 3
 #: Bytes of a row of a tile where whole vectors would reach far beyond the ends: more than `_MOST_TURNED` times the
 #: points. 37 x 43 float32 are 40 x 48 in tiles of 8 a side and 48 x 48 in tiles of 16.
 _ROW_BYTES, _MOST_TURNED = 32, 1.25
+
+#: The same of values that are computed from several loads before they are turned: half a vector at a time needs twice
+#: the loads ("a sum of four, turned" in benchmarks/kinds_of_kernels.py).
+_MOST_COMPUTED = 1.5
 
 #: Operations of an element, a function counted as eight, from which on half a vector at a time takes longer than all
 #: copies of a whole one: GELU of 384 x 1500 transposed elements was faster with whole vectors, by a script.
@@ -71,10 +74,21 @@ def transposition(
     """How transposed operands are turned, and their positions; None where there are none, or outputs differ.
 
     Of reductions either all operands lie along one axis, and what is stored is turned, or those few that do not are.
-    Values in `taken` have another role already.
+    Rows need a shuffle for each step of a sum of their vectors, so results are turned first, if no operand is adjacent
+    along them. Values in `taken` have another role already.
     """
+    if (found := _of_outputs(program, taken, device, choices, alone=True))[0] is not None:
+        return found
     if (found := _of_reductions(program, taken, device, choices))[0] is not None:
         return found
+    return _of_outputs(program, taken, device, choices)
+
+
+def _of_outputs(
+    program: LoopProgram, taken: AbstractSet[int], device: Cpu, choices: Choices, *, alone: bool = False
+) -> tuple[Transposition | None, frozenset[int]]:
+    """Operands that lie across outputs, or outputs that lie across the operands of what is reduced; `alone`: only
+    these, and only if no operand is adjacent along the outputs."""
     layouts = {store.buffer: output_layout(store, program) for store in program.stores}
     if any(layout.scattered for layout in layouts.values()):
         return None, frozenset()
@@ -84,14 +98,19 @@ def transposition(
     if "" in columns or len(columns) != 1:
         return None, frozenset()
     checked = _behind_checks(program)
-    loads = {p: along for p, along in strided_loads(program, tiled).items() if p not in taken and p not in checked}
+    loads = {
+        p: along
+        for p, along in strided_loads(program, tiled, masked=True).items()
+        if p not in taken and p not in checked
+    }
     if not loads:
         return None, frozenset()
     ((across, _),) = Counter(loads.values()).most_common(1)
     turned = frozenset(position for position, along in loads.items() if along == across)
     column = columns.pop()
     results = any(isinstance(value.attribute, Reduction) for value in program.values)
-    if results and not _reduced_along(program, across, column, len(turned)):
+    most = 0 if alone else len(turned) - 1
+    if (alone and not results) or (results and not _reduced_along(program, across, column, most)):
         return None, frozenset()
     # The other outputs are those of rows: what rows are reduced to.
     if any(not results or whole - {column} != frozenset(layouts[each].variables) for each in layouts.keys() - tiled):
@@ -101,6 +120,7 @@ def transposition(
     else:
         bits = max(_bits(program, position) for position in turned)
     ends = [axis for axis in program.axes if axis.name in (column, across)]
+    staged = turned if results else _turned_values(program, turned)
     # No wider than the shorter axis, but for a tail.
     limit = min(SIDE_LIMIT, max(SIDE_LEAST, 1 << (min(axis.hint for axis in ends) - 1).bit_length()))
     full = min(max(device.vector_bytes * 8 // bits, SIDE_LEAST), limit)
@@ -111,13 +131,14 @@ def transposition(
     else:
         # Of a tile that reaches beyond an end all is turned.
         turned_points = math.prod(full * -(-axis.hint // full) for axis in ends)
-        little = turned_points <= _MOST_TURNED * math.prod(axis.hint for axis in ends)
+        beyond = _MOST_TURNED if len(staged) == len(turned) else _MOST_COMPUTED
+        little = turned_points <= beyond * math.prod(axis.hint for axis in ends)
         why = "rows of a whole vector, of which little" if little else f"rows of {_ROW_BYTES} bytes, of which less"
         side = choices.number(
             SIDE, full if little else min(_ROW_BYTES * 8 // bits, limit), f"{why} reaches beyond ends"
         )
     unrolled = results or _gathers(program, column, turned) <= _GATHERS
-    return Transposition(column, across, side, results, unrolled), frozenset() if results else turned
+    return Transposition(column, across, side, results, unrolled), frozenset() if results else staged
 
 
 def _of_reductions(
@@ -144,8 +165,8 @@ def _of_reductions(
             return max(reduced[0], key=lambda axis: sizes[axis])
         return ""
 
-    def order(axis: str) -> tuple[int, bool, bool, bool]:
-        return sizes[axis], bool(turned_along(axis)), axis in in_rows, axis == outer
+    def order(axis: str) -> tuple[int, bool, int, bool, bool]:
+        return sizes[axis], bool(turned_along(axis)), _lines(program, axis), axis in in_rows, axis == outer
 
     column = max(sizes, key=order, default="")
     across = turned_along(column)
@@ -205,6 +226,12 @@ def _contiguous(program: LoopProgram) -> Counter[str]:
     return found
 
 
+def _lines(program: LoopProgram, axis: str) -> int:
+    """Loads of several axes that are adjacent along `axis`, those that all images of a batch share among them."""
+    loads = ((value.attribute, value.axes) for value in program.values)
+    return sum(isinstance(load, Load) and len(axes) > 1 and is_contiguous(load.index, axis) for load, axes in loads)
+
+
 def _is_for_one(program: LoopProgram, position: int, groups: tuple[tuple[int, ...], ...]) -> bool:
     """Whether all that needs the value at `position` is one loop of a reduction, or of those of one group."""
     sinks = sinks_of(program)[position]
@@ -220,6 +247,24 @@ def _is_irregular(program: LoopProgram) -> bool:
     )
 
 
+def _turned_values(program: LoopProgram, loads: AbstractSet[int]) -> frozenset[int]:
+    """What is turned for the outputs of a program without reductions: the `loads` that lie across them, or the values
+    that are made of these and of what all rows or columns share, as a sum of three, if there are fewer of them."""
+    (load, *_) = (program.values[position] for position in loads)
+    apart: set[int] = set()
+    for position, value in enumerate(program.values):
+        alike = value.dtype == load.dtype and value.axes == load.axes and value.dtype not in NARROW_FLOATS
+        operands = [operand for operand in value.operands if program.values[operand].axes == load.axes]
+        made = alike and bool(operands) and apart.issuperset(operands) and value.operation not in RECURRENCES
+        if position in loads or (made and not isinstance(value.attribute, Load | Apply)):
+            apart.add(position)
+    needed = {operand for value in apart for operand in program.values[value].operands}
+    ends = {position for position in apart if position not in needed}
+    ends |= {o for p, v in enumerate(program.values) if p not in apart for o in v.operands if o in apart}
+    ends |= {store.value for store in program.stores if store.value in apart}
+    return frozenset(ends if len(ends) < len(loads) else loads)
+
+
 def _gathers(program: LoopProgram, column: str, turned: AbstractSet[int]) -> int:
     """Loads whose elements are not adjacent along `column` and that are not turned either."""
     return sum(
@@ -231,16 +276,16 @@ def _gathers(program: LoopProgram, column: str, turned: AbstractSet[int]) -> int
     )
 
 
-def _reduced_along(program: LoopProgram, across: str, column: str, turned: int) -> bool:
-    """Whether all reductions have a result for each element along `across`, which is an outer axis, and most
-    operands, of which `turned` are not adjacent along `column`, lie along `across`."""
+def _reduced_along(program: LoopProgram, across: str, column: str, most: int) -> bool:
+    """Whether all reductions have a result for each element along `across`, which is an outer axis, and `most` operands
+    or fewer lie along `column`."""
     reductions = [value for value in program.values if isinstance(value.attribute, Reduction)]
-    loads = [value.attribute for value in program.values if isinstance(value.attribute, Load) and not value.operands]
     along_column = sum(
-        is_contiguous(load.index, column) and AxisSymbol(across) in load.index.free_symbols for load in loads
+        isinstance(value.attribute, Load) and across in value.axes and is_contiguous(value.attribute.index, column)
+        for value in program.values
     )
     outer = {axis.name for axis in program.outer}
-    return across in outer and all(across in value.axes for value in reductions) and turned > along_column
+    return across in outer and all(across in value.axes for value in reductions) and along_column <= most
 
 
 def _behind_checks(program: LoopProgram) -> frozenset[int]:

@@ -27,7 +27,7 @@ _MOST_SUMS = 4
 def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[int, ...], ...]:
     """Positions of the reductions that are computed together: over the same axes, of elements that a load has in common
     and that would be loaded again, none needing another."""
-    groups = _candidates(program, device.vector_registers // _REGISTERS)
+    groups = _candidates(program, device.vector_registers // _REGISTERS, chained=True)
     if not groups:
         return ()
     most = device.l1_bytes // 2
@@ -53,8 +53,9 @@ def is_one_tuple(program: LoopProgram, device: Cpu) -> bool:
     return [set(group) for group in tuples(program, device, Choices())] == [reductions]
 
 
-def _candidates(program: LoopProgram, most: int) -> list[tuple[int, ...]]:
-    """Groups of two to `most` reductions that could be computed together."""
+def _candidates(program: LoopProgram, most: int, *, chained: bool = False) -> list[tuple[int, ...]]:
+    """Groups of two to `most` reductions that could be computed together: each two have a load in common, or
+    `chained`, each one with another."""
     values = program.values
     # Those with as many reductions behind them one after another need neither each other nor, as groups, go in circles.
     behind: list[int] = []
@@ -72,7 +73,8 @@ def _candidates(program: LoopProgram, most: int) -> list[tuple[int, ...]]:
         operand = values[value.operands[0]]
         groups = open_groups.setdefault((reduction.axes, value.axes, operand.axes, _bits(operand), behind[-1]), [])
         for group in groups:
-            if len(group) < most and all(loads[position] & loads[other] for other in group):
+            common = (bool(loads[position] & loads[other]) for other in group)
+            if len(group) < most and (any(common) if chained else all(common)):
                 group.append(position)
                 break
         else:

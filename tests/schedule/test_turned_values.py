@@ -1,0 +1,95 @@
+"""What is turned in tiles: values, not their operands, masked loads, and results rather than the operands of rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from halide_backend.inspection.compiled import compile_for
+
+
+def code_of(function: object, *arguments: Tensor) -> str:
+    """The code of the one kernel of `function`, whose results are those of eager in float64."""
+    found = compile_for("halide_backend", function)
+    ours = found(*arguments)
+    truth = function(*(each.double() if each.is_floating_point() else each for each in arguments))
+    pairs = zip(ours, truth, strict=True) if isinstance(ours, tuple) else ((ours, truth),)
+    for one, other in pairs:
+        torch.testing.assert_close(one.to(other.dtype), other, rtol=1e-5, atol=1e-4)  # norms of norms, in float32
+    (code,) = found.codes
+    assert code.count("load_kernel(") == 1
+    return code
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(196, 320), (49, 250), (7, 33), (64, 64)])
+def test_a_sum_is_turned_once(rows: int, columns: int) -> None:
+    def turned(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        return ((x + y) * z).transpose(1, 2).contiguous()
+
+    code = code_of(turned, *(torch.randn(2, rows, columns) for _ in range(3)))
+    assert code.count("memory.transposed(") == (1 if min(rows, columns) > 7 else 0)
+
+
+def test_what_is_turned_may_have_a_factor_for_each_row_or_column() -> None:
+    def turned(x: Tensor, y: Tensor, z: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        total = (x * scale[:, None] + y + bias).transpose(1, 2).contiguous()
+        return total * z
+
+    x, y, z = torch.randn(2, 100, 70), torch.randn(2, 100, 70), torch.randn(2, 70, 100)
+    code = code_of(turned, x, y, z, torch.randn(100), torch.randn(70))
+    assert code.count("memory.transposed(") == 1
+
+
+def test_a_load_that_is_needed_by_itself_is_turned_by_itself() -> None:
+    def turned(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        sides = (x > 0).transpose(1, 2) & (z > 0)
+        return torch.where(sides, (x + y).transpose(1, 2), z).contiguous()
+
+    x, y, z = torch.randn(2, 100, 70), torch.randn(2, 100, 70), torch.randn(2, 70, 100)
+    assert code_of(turned, x, y, z).count("memory.transposed(") == 2
+
+
+def test_elements_of_16_bits_are_turned_before_they_are_added() -> None:
+    def turned(x: Tensor, y: Tensor) -> Tensor:
+        return (x + y).transpose(0, 1).contiguous()
+
+    x, y = (torch.randn(130, 70).bfloat16() for _ in range(2))
+    found = compile_for("halide_backend", turned)
+    torch.testing.assert_close(found(x, y), turned(x, y), rtol=0, atol=0)
+    assert found.codes[0].count("memory.transposed(") == 2
+
+
+def test_padding_is_turned() -> None:
+    """A scan's gradient: gates along the steps, and states across them, of which the last ones are padding."""
+
+    def padded(states: Tensor, gates: Tensor) -> Tensor:
+        return F.pad(states.transpose(1, 2) * gates, (0, 3)) + 1
+
+    code = code_of(padded, torch.randn(2, 64, 130), torch.randn(2, 130, 64))
+    assert code.count("memory.transposed(") == 1
+
+
+@pytest.mark.parametrize("channels", [16, 30, 96, 256])
+def test_a_norm_of_a_norm_is_computed_along_its_pixels(channels: int) -> None:
+    def norms(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        first = F.layer_norm(x.flatten(2).transpose(1, 2), (channels,), weight)
+        return first, F.layer_norm(first, (channels,))
+
+    code = code_of(norms, torch.randn(2, channels, 24, 20), torch.randn(channels))
+    assert "memory.transposed(" in code and "Role.STAGED_LOAD" in code
+    assert "Vectorize('sum_0', 'x1_" in code
+
+
+def test_rows_that_are_looked_up_stay_rows() -> None:
+    """A norm of pixels' channels, to which positions are added that are enlarged: of more operands than not the
+    channels lie side by side."""
+
+    def positions(x: Tensor, table: Tensor) -> Tensor:
+        enlarged = F.interpolate(table, (20, 16), mode="bilinear").flatten(2).transpose(1, 2)
+        return F.layer_norm(x.flatten(2).transpose(1, 2), (64,)) + enlarged
+
+    table = torch.randn(1, 10, 8, 64).permute(0, 3, 1, 2)
+    code = code_of(positions, torch.randn(2, 64, 20, 16), table)
+    assert "Vectorize('out_ptr0', 'x2_v')" in code and code.count("memory.transposed(") == 1
