@@ -65,6 +65,9 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         return None
     column = kernel.contiguous if kernel.contiguous in outer else outer[-1]
     others = [axis for axis in outer if axis != column]
+    if kernel.across:
+        # A few elements lie inside of all else: their rows, as many as elements, are computed together.
+        others.sort(key=lambda axis: axis == parent.loops[0].axis)
     lanes = _lanes(kernel, loop_along(parent, column))
     along = loop_along(parent, column)
     # Masked accumulators that lie in a block of known size become registers (build/llvm/partial_vectors.py).
