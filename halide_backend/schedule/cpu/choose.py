@@ -77,7 +77,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         return reduce_groups(kernel, stage, nest, group)
     over = [loop.axis for loop in sorted(stage.updates, key=lambda loop: loop.extent, reverse=True)]
     contiguous = _contiguous(kernel, stage)
-    if contiguous not in over and (count := rows_side_by_side(kernel, stage, level)) > 1:
+    if contiguous not in over and (count := rows_side_by_side(kernel, stage)) > 1:
         return reduce_rows_side_by_side(kernel, stage, level, count)
     if contiguous not in over and stage.loops:
         steps = reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))

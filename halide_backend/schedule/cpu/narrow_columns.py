@@ -21,17 +21,14 @@ ROWS = Knob(
 _STEPS = 16
 
 
-def rows_side_by_side(kernel: CpuKernel, stage: Stage, level: Level | None) -> int:
-    """How many adjacent rows of reduction `stage`, computed at `level`, are reduced side by side, 1 if its columns are
-    vectors enough."""
+def rows_side_by_side(kernel: CpuKernel, stage: Stage) -> int:
+    """How many adjacent rows of reduction `stage` are reduced side by side, 1 if its columns are vectors enough."""
     column = next((loop for loop in stage.loops if loop.axis == kernel.contiguous), None)
     if column is None or not column.fixed or len(stage.updates) == 0:
         return 1
     rows, lanes = longest(stage.updates), kernel.lanes(stage.bits)
     if column.extent % lanes == 0 or column.extent >= HELD * lanes:
         return 1
-    if level and not rows.fixed:
-        return 1  # Each point of the level would have guards for its last rows.
     if not all(_adjoin(each, column, rows) for each in kernel.behind([stage])):
         return 1
     whole = lanes // math.gcd(lanes, column.extent)
