@@ -13,8 +13,9 @@ import sympy
 from halide_backend.program.index import SizeSymbol, expanded
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 
-#: Elements of the longest such size: float32 of four vectors of AVX-512, of which the guarded last one is a fourth.
-_LONGEST = 64
+#: Elements of the longest such size: float32 of eight vectors of AVX-512. Registers hold the accumulators of as many,
+#: and a guard for the last one, which may be any of them, leaves those in memory.
+_LONGEST = 128
 
 #: Fields that hold an `Extent`, an int where it is known.
 _EXTENTS = frozenset({"extent", "stride", "first", "end", "size"})
