@@ -211,6 +211,27 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "steps of a scan": (step_of_a_scan, lambda: (R(64, 512, 16), R(64, 512, 16))),
     "padded states": (padded_states, lambda: (R(2, 64, 512), R(2, 512, 64), R(512))),
     "patches that are added to rows": (patches_of_rows, lambda: (R(2, 144, 32, 32), R(8, 256, 144))),
+    "sums of pixels of 3 channels": (
+        lambda x: x.sum((2, 3)),
+        lambda: (R(4, 3, 200, 201).to(memory_format=torch.channels_last),),
+    ),
+    "means of pixels of 13 channels": (
+        lambda x: x - x.mean((2, 3), keepdim=True),
+        lambda: (R(4, 13, 113, 111).to(memory_format=torch.channels_last),),
+    ),
+    "channels of crops": (
+        lambda x: x[:, :, 1:, 2:].contiguous(memory_format=torch.channels_last),
+        lambda: (R(4, 3, 200, 203),),
+    ),
+    "variances of 90 columns": (lambda x: x.var(0), lambda: (R(7777, 90),)),
+    "scores of 100 columns": (lambda x: (x - x.mean(0)) / (x.std(0) + 1), lambda: (bfloat16(7000, 100),)),
+    "sums of 77 columns": (lambda x: x.sum(0), lambda: (bfloat16(9000, 77),)),
+    "places of the largest of 100": (lambda x: x.argmax(-1), lambda: (R(7000, 100),)),
+    "deviations of 100": (lambda x: x.std(-1), lambda: (bfloat16(7000, 100),)),
+    "gradient of norms of 77": (
+        lambda g, x: (g - g.mean(-1, keepdim=True) - x * (g * x).mean(-1, keepdim=True)) * 0.5,
+        lambda: (R(9000, 77), R(9000, 77)),
+    ),
     "crop and padding": (lambda x: F.pad(x, (-2, 3, -1, 2)) * 2, lambda: (R(IMAGES),)),
 }
 

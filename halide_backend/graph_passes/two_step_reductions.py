@@ -29,6 +29,9 @@ _CONVERT = torch.ops.prims.convert_element_type.default
 #: does not hold longer ones.
 _SHORTEST, _LONGEST = 64, 8192
 
+#: Elements of a vector of a CPU, all of which are in one line of its caches.
+_LINE = 16
+
 #: Elements of one result up to which a block of a GPU reduces them at once, wherever they lie, and may go on with them
 #: in the same kernel.
 _WHOLE = 8192
@@ -57,12 +60,13 @@ def reduce_columns_first(graph: GraphModule, device: str) -> None:
     """Rewrite those alone that read a few columns of each group, where their number is a size of the call.
 
     A known number of columns is computed side by side with those of the other groups as it is, if the rules of CPUs
-    choose the loops (`schedule/cpu/grouped_columns.py`).
+    choose the loops (`schedule/cpu/grouped_columns.py`). A vector or more of them is reduced along memory.
     """
 
     def first(value: Any, dims: list[int], results: int) -> list[int]:
         rest = _columns(value, dims, results)
-        return [] if all(isinstance(value.shape[dim], int) for dim in dims if dim not in rest) else rest
+        short = [value.shape[dim] for dim in dims if dim not in rest]
+        return [] if all(isinstance(size, int) or hint(size) >= _LINE for size in short) else rest
 
     _rewrite(graph, device, first)
 

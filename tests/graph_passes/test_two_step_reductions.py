@@ -211,6 +211,17 @@ def test_a_known_number_of_columns_stays() -> None:
     assert reductions(graph) == [[2, 3], [2, 3]]
 
 
+def test_a_vector_of_columns_is_reduced_along_memory() -> None:
+    graph = make_fx(in_groups, tracing_mode="symbolic")(values(3, 10, 9, 64))
+    reduce_columns_first(graph, "cpu")
+    assert reductions(graph) == [[2, 3], [2, 3]]
+    compiled = compile_for("halide_backend", lambda x: x.sum((0, 2)), dynamic=True)
+    for shape in ((150, 64, 60), (33, 7, 17), (70, 3, 5), (9, 64, 16), (0, 5, 20)):
+        x = values(*shape)
+        torch.testing.assert_close(compiled(x), x.double().sum((0, 2)).float(), rtol=1e-5, atol=1e-4)
+    assert set(compiled.kernels()) == {"halide_backend"} and not compiled.delegated
+
+
 def test_lines_stay_where_columns_alone_are_wanted() -> None:
     graph = make_fx(lambda x: x.sum((0, 2, 3)), tracing_mode="symbolic")(values(40, 8, 16, 16))
     reduce_columns_first(graph, "cpu")
