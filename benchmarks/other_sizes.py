@@ -99,6 +99,14 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Tensor, ...]]]]
         lambda more: (torch.randn(20, 28 + more, 28 + more, 50 + more),),
     ),
     "places of the least of 30 columns": (lambda x: x.argmin(0), lambda more: rows(5_000 + more, 30 + more)),
+    "sums of all but the middle, lines of 60": (
+        lambda x: x.sum((0, 2)),
+        lambda more: (torch.randn(160 + more, 64 + more, 60 + more),),
+    ),
+    "sums of all but the middle, lines of 20": (
+        lambda x: x.sum((0, 2)),
+        lambda more: (torch.randn(470 + more, 64 + more, 20 + more),),
+    ),
     "norms of rows of 20": (lambda x: x / x.norm(dim=-1, keepdim=True), lambda more: rows(20_000 + more, 20 + more)),
     "replicated edges": (lambda x: F.pad(x, (2,) * 4, mode="replicate"), lambda more: images(9 + more, 30, 50 + more)),
     "largest of 3 x 3, stride 2": (lambda x: F.max_pool2d(x, 3, 2, 1), lambda more: images(9 + more, 30, 45 + more)),
