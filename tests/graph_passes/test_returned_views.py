@@ -32,6 +32,32 @@ def test_a_group_norms_gradient_is_stored_once(dtype: torch.dtype) -> None:
     assert copies == 0, "written for (n, 4, c // 4, pixels), and once more for (n, c, height, width)"
 
 
+def norm(x: Tensor) -> Tensor:
+    return F.group_norm(x, 4)
+
+
+@pytest.mark.parametrize("sizes", [(3, 12, 5, 7), (2, 64, 20, 20)])
+def test_a_group_norm_in_channels_last_is_stored_once(sizes: tuple[int, ...]) -> None:
+    compiled = compile_for("halide_backend", norm, dynamic=True)
+    for shape in (sizes, (2, 8, 7, 9), (5, 20, 16, 3), (1, 4, 1, 2), (0, 8, 3, 3)):
+        x = torch.randn(shape).to(memory_format=torch.channels_last)
+        found = compiled.call(x)
+        assert found.shape == x.shape and (not x.numel() or found.stride() == norm(x).stride())
+        torch.testing.assert_close(found, norm(x.double()).float(), rtol=1e-4, atol=1e-4)
+    assert compiled.codes[0].count("out_ptr0 = hl.Func") == compiled.codes[0].count("def algorithm")
+    assert "memory.transposed" not in compiled.codes[0] and not compiled.delegated
+
+
+def test_a_view_that_is_a_copy_stays() -> None:
+    def function(x: Tensor) -> Tensor:
+        return (x.cos() * 2).reshape(x.shape[0], -1, 2)
+
+    compiled = compile_for("halide_backend", function, dynamic=True)
+    for shape in ((3, 8, 5, 6), (2, 4, 7, 2)):
+        x = torch.randn(shape).to(memory_format=torch.channels_last)
+        torch.testing.assert_close(compiled.call(x), function(x))
+
+
 def views(x: Tensor) -> tuple[Tensor, ...]:
     rows = x.sin().reshape(x.shape[0], x.shape[1] // 2, 2)
     return rows * 2, rows.reshape(-1, x.shape[1]), x.cos().reshape(-1)
