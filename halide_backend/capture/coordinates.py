@@ -10,7 +10,7 @@ import sympy
 from halide_backend.capture.conditions import Bound, is_nonnegative
 from halide_backend.capture.indexing import affine, value_range
 from halide_backend.capture.sizes import extent, hint, is_size
-from halide_backend.program.index import axes_of, values_of
+from halide_backend.program.index import AxisSymbol, axes_of
 from halide_backend.program.loop_program import Coordinate, Extent
 
 
@@ -45,7 +45,7 @@ def coordinates(
 
 
 def beside_a_mask(
-    index: sympy.Expr, size: int, extents: Mapping[sympy.Symbol, Extent], axes: Set[str]
+    index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol, Extent], axes: Set[str]
 ) -> tuple[Coordinate, ...]:
     """The flat `index` of a load from `size` elements as what depends on the `axes` of its mask, and what does not: the
     line along memory. () if there is no such sum.
@@ -53,11 +53,13 @@ def beside_a_mask(
     Where the mask is true it is so at each step of the other loops, for which the index is in range then: the first
     coordinate alone is clamped, and all that is added to it stays in range.
     """
+    # An element that is looked up may be another one at each step of the other loops.
+    if not isinstance(size, int) or not all(isinstance(symbol, AxisSymbol) for symbol in index.free_symbols):
+        return ()
     terms = sympy.Add.make_args(sympy.expand(index))
     apart = [term for term in terms if term.free_symbols and axes.isdisjoint(axes_of(term))]
     beside, within = sympy.Add(*apart), sympy.Add(*(term for term in terms if term not in apart))
-    # An element that is looked up may be another one at each step of the other loops.
-    if not apart or values_of(index) or not {symbol.name for symbol in within.free_symbols} <= axes:
+    if not apart or not axes_of(within) <= axes:
         return ()
     span = value_range(beside, extents)
     if span is None or span[1] - span[0] >= size or _step(beside) >= _step(within):

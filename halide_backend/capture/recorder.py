@@ -107,17 +107,16 @@ class Recorder(DefaultHandler):
             return Recorded(stored, dtype)
         load = Load(self.builder.read(name, index), index)
         masks: tuple[Recorded, ...] = ()
-        if self.mask is not None and not self._in_bounds(index, self.builder.extent(name)):
+        if self.mask is not None and not self._in_bounds(index, size := self.builder.extent(name)):
             masks, (sizes, strides) = (self.mask,), self.builder.layout(name)
             # On a GPU a masked load is predicated, and its index has to be one line where strides are sizes.
-            known = all(isinstance(n, int) for n in (*sizes, *strides))
+            known = all(isinstance(n, int) for n in sizes + strides)
             if known or not self.builder.flattened:
                 load = replace(load, coordinates=coordinates(index, sizes, strides, self.extents, self.bounds))
             if not self.builder.flattened and not (known and load.coordinates):
-                size, axes = self.builder.extent(name), self.builder.values[self.mask.position].axes
-                split = beside_a_mask(index, size, self.extents, axes) if known else load.coordinates
-                inside = None if known and split else steps_inside(index, size, self.extents)
-                load = replace(load, coordinates=split, inside=inside)
+                line = beside_a_mask(index, size, self.extents, self.builder.values[self.mask.position].axes)
+                inside = None if line else steps_inside(index, size, self.extents)
+                load = replace(load, coordinates=line or load.coordinates, inside=inside)
         return self.value("load", dtype, *self.index_operands(index), *masks, attribute=load)
 
     def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:
