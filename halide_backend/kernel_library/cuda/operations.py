@@ -13,10 +13,10 @@ import halide as hl
 from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.conversions import bitcast, load
-from halide_backend.kernel_library.cuda import intrinsics, logarithm
+from halide_backend.kernel_library.cuda import intrinsics, logarithm, power
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
 from halide_backend.kernel_library.mathematics.error_function import ERF_32, LOG_ERFC_32
-from halide_backend.kernel_library.mathematics.floating_point import at_most, without_bounds
+from halide_backend.kernel_library.mathematics.floating_point import at_most
 from halide_backend.kernel_library.mathematics.hyperbolic import TANH_32
 from halide_backend.kernel_library.mathematics.polynomial import polynomial
 from halide_backend.kernel_library.mathematics.trigonometric import sine_of
@@ -124,22 +124,12 @@ def tanh_of_softplus(x: hl.Expr) -> hl.Expr:
 
 
 def pow(base: hl.Expr, exponent: hl.Expr) -> hl.Expr:
-    if base.type() != _SINGLE:
-        return portable.pow(base, exponent)
-    return mathematics.pow(without_bounds(base), without_bounds(exponent), _divide_roughly)
-
-
-def _divide_roughly(n: hl.Expr, d: hl.Expr) -> hl.Expr:
-    """n / d in float64 with twice the bits of a float32's reciprocal: IEEE's quotient takes twice the instructions, and
-    a branch."""
-    reciprocal = hl.cast(hl.Float(64), intrinsics.reciprocal_of_normal(hl.cast(_SINGLE, d)))
-    quotient = n * reciprocal
-    return quotient + (n - quotient * d) * reciprocal
+    return power.pow(base, exponent) if base.type() == _SINGLE else portable.pow(base, exponent)
 
 
 def power_of_number(base: float, exponent: hl.Expr) -> hl.Expr:
-    """A power of a finite `base` above 0 that is not 1, in float32: without the division that a logarithm takes."""
-    return mathematics.power_of_number(base, without_bounds(exponent))
+    """A power of a finite `base` above 0 that is not 1, in float32."""
+    return power.power_of_number(base, exponent)
 
 
 def sigmoid(x: hl.Expr) -> hl.Expr:
@@ -156,8 +146,8 @@ def tanh(x: hl.Expr) -> hl.Expr:
     z = a * a
     small = intrinsics.fma(a * z, polynomial(z, TANH_32), a)
     # Neither the exponential of a positive number nor what is divided by is denormal.
-    power = intrinsics.exp2_of_normal(a * hl.f32(2 / math.log(2)))
-    large = intrinsics.fma(hl.f32(-2), intrinsics.reciprocal_of_normal(power + hl.f32(1)), hl.f32(1))
+    exponential = intrinsics.exp2_of_normal(a * hl.f32(2 / math.log(2)))
+    large = intrinsics.fma(hl.f32(-2), intrinsics.reciprocal_of_normal(exponential + hl.f32(1)), hl.f32(1))
     return portable.copysign(hl.select(a < hl.f32(1), small, large), x)
 
 

@@ -7,7 +7,6 @@ unevaluated sum of two, after fdlibm's e_pow.c, products made exact by `head`, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import halide as hl
 
@@ -63,18 +62,11 @@ def rsqrt(x: hl.Expr) -> hl.Expr:
     return quotient(float_format(x).value(1), hl.sqrt(x))
 
 
-def _quotient(n: hl.Expr, d: hl.Expr) -> hl.Expr:
-    return n / d
-
-
-def pow(x: hl.Expr, y: hl.Expr, divide: Callable[[hl.Expr, hl.Expr], hl.Expr] = _quotient) -> hl.Expr:
-    """x**y with every special case of C99: 1**NaN = NaN**0 = 1, (-1)**inf = 1, negative x with integer y.
-
-    In binary32 `divide` divides binary64 numbers; 45 bits of a quotient, by a number between 1.7 and 2.5, are enough.
-    """
+def pow(x: hl.Expr, y: hl.Expr) -> hl.Expr:
+    """x**y with every special case of C99: 1**NaN = NaN**0 = 1, (-1)**inf = 1, negative x with integer y."""
     f = float_format(x)
     a = hl.abs(x)
-    size = _binary32_power(a, y, divide) if f is BINARY32 else _binary64_power(a, y)
+    size = _binary32_power(a, y) if f is BINARY32 else _binary64_power(a, y)
     half = y * f.value(0.5)
     whole = hl.floor(y) == y
     odd = whole & (hl.floor(half) != half)
@@ -102,11 +94,11 @@ def power_of_number(x: float, y: hl.Expr) -> hl.Expr:
     return _power_of_two(hl.cast(hl.Float(64), y) * hl.f64(math.log2(x)))
 
 
-def _binary32_power(a: hl.Expr, y: hl.Expr, divide: Callable[[hl.Expr, hl.Expr], hl.Expr]) -> hl.Expr:
+def _binary32_power(a: hl.Expr, y: hl.Expr) -> hl.Expr:
     double = hl.Float(64)
     wide, exponent = hl.cast(double, a), hl.cast(double, y)
     m, e = split_exponent(wide)
-    s = divide(m - 1, m + 1)
+    s = (m - 1) / (m + 1)
     log2 = _logarithm_at_edges(wide, s * polynomial(s * s, LOG2_SERIES) + e)
     return _power_of_two(_product(wide, exponent, log2))
 

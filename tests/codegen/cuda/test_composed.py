@@ -87,7 +87,8 @@ def test_powers(needs_intrinsics: None) -> None:
 
 
 def test_special_powers(needs_intrinsics: None) -> None:
-    special = torch.tensor([*SPECIAL, 1.0, -1.0, 2.0, 3.0, -3.0, 0.5, -2.5])
+    integers = (1.0, -1.0, 2.0, 3.0, -3.0, 8388609.0, 16777215.0)
+    special = torch.tensor([*SPECIAL, *integers, 0.5, -2.5, 0.99999994, -0.99999994, -1.0000001, -4194303.5])
     bases, exponents = (each.reshape(-1).clone() for each in torch.meshgrid(special, special, indexing="ij"))
     (program,) = programs_of(torch.pow, (bases, exponents))
     found = torch.full_like(bases, -7)
