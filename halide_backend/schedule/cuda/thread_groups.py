@@ -71,10 +71,26 @@ def map_to_blocks(
         steps += [GpuThreads(stage.name, threads), *grid(stage.name, outer)]
         return
     first, *rest = outer
-    steps += [Split(stage.name, first.name, "block", "y", groups), GpuThreads(stage.name, (*threads, "y"))]
+    width = _width(outer, groups)
+    steps.append(Split(stage.name, first.name, "block", "y", width))
+    if width < groups:
+        # Of a short axis the lines end before a block does: it has those of several points of the next one.
+        second, *rest = rest
+        names = (*order, *threads, "y", "y2", "block", "block2", *(loop.name for loop in rest))
+        steps += [Split(stage.name, second.name, "block2", "y2", groups // width), Reorder(stage.name, names)]
+        rest = [blocks(second, "block2", groups // width), *rest]
+    steps.append(GpuThreads(stage.name, (*threads, "y") if width == groups else (*threads, "y", "y2")))
     if not first.fixed or kernel.has(Role.SCAN):
         steps.append(NeverPartition(stage.name, "block"))
-    steps += grid(stage.name, [blocks(first, "block", groups), *rest])
+    steps += grid(stage.name, [blocks(first, "block", width), *rest])
+
+
+def _width(outer: Sequence[Loop], groups: int) -> int:
+    """How many of a block's `groups` lie along the first of the `outer` loops: all, or the largest power of two that
+    divides a shorter one, which the lines of a warp do."""
+    first = outer[0]
+    short = len(outer) > 1 and are_fixed(outer) and first.extent < groups
+    return math.gcd(first.extent, groups) if short else groups
 
 
 def compute_together(steps: list[Step], kernel: TiledKernel) -> None:

@@ -174,13 +174,15 @@ def _check_group(nest: Nest, tiling: Tiling) -> None:
     expected = [("t", tiling.threads)] + ([("w", tiling.warps)] if tiling.warps > 1 else [])
     found = [(loop.name, loop.extent) for loop in threads]
     several = tiling.warps == 1 and tiling.threads <= WARP and tiling.kind is TilingKind.REGISTERS
-    if found[: len(expected)] != expected or len(found) > len(expected) + several:
+    beside = threads[len(expected) :]
+    if found[: len(expected)] != expected or len(beside) > (2 if several else 0):
         wanted = " x ".join(f"{name} ({extent})" for name, extent in expected)
         refuse_func(name, f"its threads exchange values as {wanted}, not {found}", "GpuThreads these, in this order")
-    if several and math.prod(extent for _, extent in found) % WARP:
+    # Those of a second loop beside the group are in other warps.
+    if several and tiling.threads * math.prod(loop.extent for loop in beside[:1]) % WARP:
         refuse_func(name, "a warp of which only some threads run would wait for the others", "use whole warps")
     lines = WARP // tiling.threads if several else 1
-    for axis in set().union(*(loop.axes for loop in threads[len(expected) :])):
+    for axis in set().union(*(loop.axes for loop in beside[:1])):
         if any(loop.axis == axis and loop.fixed and loop.extent % lines for loop in nest.stage.loops):
             refuse_func(name, f"the last warp has less than {lines} lines", "pad the axis, or give a line more threads")
 
