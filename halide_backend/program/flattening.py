@@ -19,10 +19,23 @@ from dataclasses import replace
 import sympy
 
 from halide_backend.errors import Unsupported
-from halide_backend.program.access import is_contiguous
+from halide_backend.program.access import WORD, is_contiguous
+from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import product
 from halide_backend.program.index import AxisSymbol, FloorDiv, Mod, SizeSymbol
-from halide_backend.program.loop_program import Axis, Extent, Load, LoopProgram, Nest, Reduction, Scan, Store, Value
+from halide_backend.program.loop_program import (
+    Apply,
+    Axis,
+    Extent,
+    Load,
+    LoopProgram,
+    Nest,
+    Reduction,
+    Scan,
+    Store,
+    Value,
+)
+from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import output_layout
 from halide_backend.program.strided_loads import transposed_axes
 
@@ -43,13 +56,16 @@ _DIMENSIONS, _BLOCK = 3, 512
 
 def flattened(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of several outermost ones, and one in place of those that are reduced, if one of
-    them is dynamic; and with one in place of those along which a transpose is stored or read, if the first is short, or
-    of outer ones that are more than a grid has.
+    them is dynamic; and with one in place of those along which a transpose is stored or read, if the first is short, of
+    outer ones that are more than a grid has, or of those along which rows end within a word.
 
     Raises:
         Unsupported: outer axes that have to be one cannot be.
     """
-    return _read_as_one(_stored_as_one(_grid_of(_repeated_as_one(_outer_as_one(_reduced_as_one(program))))))
+    joins = (_reduced_as_one, _outer_as_one, _repeated_as_one, _grid_of, _stored_as_one, _read_as_one, _rows_as_one)
+    for join in joins:
+        program = join(program)
+    return program
 
 
 def _grid_of(program: LoopProgram) -> LoopProgram:
@@ -136,6 +152,42 @@ def _read_as_one(program: LoopProgram) -> LoopProgram:
     return program
 
 
+def _rows_as_one(program: LoopProgram) -> LoopProgram:
+    """`program` with one axis in place of those along which its outputs and what it loads for each of their elements go
+    on, if rows of a few bits an element end within a word: vectors go on in the next row, and what is the same for all
+    rows, a bias, is read at a remainder."""
+    layouts = [output_layout(store, program) for store in program.stores]
+    order, sizes = layouts[0].variables, [ELEMENT[buffer.dtype][1] for buffer in program.outputs]
+    scattered = any(layout.scattered or layout.variables != order for layout in layouts)
+    if program.checks or scattered or max(sizes) >= WORD or not all(map(_is_pointwise, program.values)):
+        return program
+    axes = {axis.name: axis for axis in program.axes}
+    if any(not isinstance(axes[name].extent, int) for name in order):
+        return program
+    loads = [value.attribute for value in program.values if isinstance(value.attribute, Load)]
+    joined: list[Axis] = []
+    for name in order:
+        joined.insert(0, axes[name])
+        if ends := math.prod(axis.hint for axis in joined) * min(sizes) % WORD:
+            continue
+        break
+    flattening, names = _Flattening(joined), {axis.name for axis in joined}
+    whole = [load for load in loads if names <= {symbol.name for symbol in load.index.free_symbols}]
+    lines = all(flattening.is_line(store) for store in program.stores) and all(map(flattening.reads_line, whole))
+    if len(joined) < 2 or not whole or not lines:
+        return program
+    # The last vector may only be short if what it reads beyond the end is at a remainder.
+    divided = any(flattening.index(load.index).has(FloorDiv) for load in loads)
+    return program if ends and divided else flattening.program(program)
+
+
+def _is_pointwise(value: Value) -> bool:
+    """Whether it is loaded where its index says, or made of values of the same element."""
+    if isinstance(value.attribute, Load):
+        return not value.operands
+    return not isinstance(value.attribute, Reduction | Scan | Apply | sympy.Expr) and value.operation not in RECURRENCES
+
+
 def _reduced_as_one(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of those over which everything is reduced, if memory is one line along them."""
     reduced = {value.attribute.axes for value in program.values if isinstance(value.attribute, Reduction)}
@@ -212,6 +264,10 @@ class _Flattening:
         if store.mode is not None or line is None or self._axis.symbol not in line.free_symbols:
             return False
         return all(isinstance(symbol, AxisSymbol | SizeSymbol) for symbol in line.free_symbols)
+
+    def reads_line(self, load: Load) -> bool:
+        """Whether memory is read in the order of the axes."""
+        return not load.coordinates and self._line(load.index) is not None
 
     def keeps_lines(self, program: LoopProgram) -> bool:
         """Whether nothing in `program` is other than a line along the axes, and each nest has all of them or none."""
