@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from halide_backend.errors import Unsupported
 from halide_backend.program.access import VECTOR, WORD
+from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.loop_program import Load, Value
 from halide_backend.program.moments import UNROLLED
 from halide_backend.schedule.cuda.alone import THREAD, along_reduced, compute_together, give_to_threads
@@ -33,9 +34,11 @@ MOST_POINTS = 1 << 14
 #: Threads of each SM that fill a GPU: 131,072 on an H200, about a thousand on each of 132.
 _BUSY = 993
 
-#: Points from which a thread's stores along what it has reduced are apart from its neighbours' (measured on an H200:
-#: instance_norm of 334 x 32 x 56 x 56 bfloat16 in channels-last order 804 us, Triton 74 us).
-_LONG = 128
+#: Points from which a thread's stores along what it has reduced are apart from its neighbours', of narrow and of wide
+#: elements (measured on an H200: the gradient of a layer norm over the channels of 128 x 48 x 48 pixels, 16 of 512 in
+#: bfloat16 345 us, with a kernel for that of its own 103 us, 32 of 256 in float32 155 and 149 us, but 16 of 512 138 and
+#: 171 us), and points of a line that is long enough for a thread group.
+_APART, _WIDE_APART, _LONG = 16, 32, 128
 
 #: Points from which too few threads store longer than another kernel takes, which reads again what this one has.
 _SERIAL = 8
@@ -101,10 +104,12 @@ def _is_masked(value: Value, facts: Facts) -> bool:
 def stored_across(facts: Facts, tiling: Tiling) -> str:
     """An output that is contiguous along a long axis that threads reduce each on its own, across memory; "" if none."""
     points = math.prod(facts.hints[name] for name in tiling.inner)
-    if points < _LONG or contiguous_axis(facts.program, tiling.inner) not in tiling.outer:
+    if points < _APART or contiguous_axis(facts.program, tiling.inner) not in tiling.outer:
         return ""
+    wide = {buffer.name for buffer in facts.program.outputs if ELEMENT[buffer.dtype][1] >= WORD}
     layouts = ((name, layout.variables) for name, layout in facts.layouts.items())
-    return next((name for name, axes in layouts if axes and axes[0] in tiling.inner), "")
+    across = (name for name, axes in layouts if axes and axes[0] in tiling.inner)
+    return next((name for name in across if name not in wide or points >= _WIDE_APART), "")
 
 
 def stored_along_part(facts: Facts, tiling: Tiling) -> str:
