@@ -51,6 +51,24 @@ def test_a_load_that_is_needed_by_itself_is_turned_by_itself() -> None:
     assert code_of(turned, x, y, z).count("memory.transposed(") == 2
 
 
+def test_a_sum_that_two_results_need_is_turned_for_both() -> None:
+    def turned(x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        total = x + y
+        return (total * 2).transpose(1, 2).contiguous(), (total - z).transpose(1, 2).contiguous()
+
+    code = code_of(turned, *(torch.randn(3, 33, 50) for _ in range(3)))
+    assert code.count("memory.transposed(") == 2  # The sum, and what is subtracted.
+
+
+def test_norms_and_functions_are_turned_with_their_operands() -> None:
+    def turned(x: Tensor, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        norm = (x - mean[:, None]) * (variance[:, None] + 1e-5).rsqrt()
+        return F.gelu(norm + y).transpose(1, 2).contiguous()
+
+    code = code_of(turned, torch.randn(3, 33, 50), torch.randn(3, 33, 50), torch.randn(33), torch.rand(33) + 0.1)
+    assert code.count("memory.transposed(") == 1
+
+
 def test_elements_of_16_bits_are_turned_before_they_are_added() -> None:
     def turned(x: Tensor, y: Tensor) -> Tensor:
         return (x + y).transpose(0, 1).contiguous()

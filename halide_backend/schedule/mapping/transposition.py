@@ -251,11 +251,14 @@ def _turned_values(program: LoopProgram, loads: AbstractSet[int]) -> frozenset[i
     """What is turned for the outputs of a program without reductions: the `loads` that lie across them, or the values
     that are made of these and of what all rows or columns share, as a sum of three, if there are fewer of them."""
     (load, *_) = (program.values[position] for position in loads)
+    sinks = sinks_of(program)
     apart: set[int] = set()
     for position, value in enumerate(program.values):
         alike = value.dtype == load.dtype and value.axes == load.axes and value.dtype not in NARROW_FLOATS
         operands = [operand for operand in value.operands if program.values[operand].axes == load.axes]
+        # What several outputs need is turned for all of them.
         made = alike and bool(operands) and apart.issuperset(operands) and value.operation not in RECURRENCES
+        made = made and all(sinks[operand] == sinks[position] for operand in operands)
         if position in loads or (made and not isinstance(value.attribute, Load | Apply)):
             apart.add(position)
     needed = {operand for value in apart for operand in program.values[value].operands}
