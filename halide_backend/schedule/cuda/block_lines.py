@@ -79,7 +79,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     chunks = points // elements
     unrolled = choices.number(UNROLL, 8, "that many loads are in flight; not tuned")
     number, why = _threads(chunks), f"about {_THREAD_VECTORS} vectors for each"
-    if not computed and not kept and facts.stored_bytes(line) and _overflows(facts, points * again, number):
+    if not computed and not kept and facts.stored_bytes(line) and _overflows(facts, line, points * again, number):
         number, why = _ALL_THREADS, "what as many blocks read again as run at a time is more than the cache holds"
     if computed:
         number, why = _patient_threads(facts, points, again, number, unrolled), "they wait for loads the fewest times"
@@ -92,10 +92,10 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return replace(cut, computed=computed, unroll=unrolled)
 
 
-def _overflows(facts: Facts, line: int, threads: int) -> bool:
-    """Whether the lines of `line` bytes that blocks of `threads` read at a time, one each, overflow the cache."""
-    lines = math.prod(facts.hints[name] for name in facts.outer)
-    return min(lines, facts.device.threads // threads * facts.device.sms) * line > facts.device.l2_bytes
+def _overflows(facts: Facts, line: Tiling, size: int, threads: int) -> bool:
+    """Whether the lines that blocks of `threads` read at a time, `size` bytes each, overflow the cache."""
+    lines = math.prod(facts.hints[name] for name in line.outer)
+    return min(lines, facts.device.threads // threads * facts.device.sms) * size > facts.device.l2_bytes
 
 
 def _threads(chunks: int) -> int:
