@@ -171,10 +171,12 @@ def _rows_as_one(program: LoopProgram) -> LoopProgram:
         if ends := math.prod(axis.hint for axis in joined) * min(sizes) % WORD:
             continue
         break
+    if len(joined) < 2:
+        return program
     flattening, names = _Flattening(joined), {axis.name for axis in joined}
     whole = [load for load in loads if names <= {symbol.name for symbol in load.index.free_symbols}]
     lines = all(flattening.is_line(store) for store in program.stores) and all(map(flattening.reads_line, whole))
-    if len(joined) < 2 or not whole or not lines:
+    if not whole or not lines:
         return program
     # The last vector may only be short if what it reads beyond the end is at a remainder.
     divided = any(flattening.index(load.index).has(FloorDiv) for load in loads)

@@ -81,6 +81,22 @@ def test_what_runs_along_memory_is_not_stored_by_threads_that_reduce_across_it(g
     assert groups(norm, torch.rand(4, 6, 16))[2:] == [1]
 
 
+@pytest.mark.parametrize(
+    ("channels", "dtype", "kernels"),
+    [(16, torch.bfloat16, 2), (8, torch.bfloat16, 1), (32, torch.float32, 2), (16, torch.float32, 1)],
+    ids=str,
+)
+def test_results_across_few_channels_are_stored_by_threads_that_reduce_them(
+    groups: Groups, channels: int, dtype: torch.dtype, kernels: int
+) -> None:
+    """Centred pixels, stored in channels-last: of few channels a thread stores about what its neighbours do."""
+
+    def centred(x: Tensor) -> Tensor:
+        return (x - x.float().mean(1, keepdim=True)).to(x.dtype).transpose(1, 2).contiguous()
+
+    assert len(groups(centred, torch.rand(64, channels, 2304).to(dtype))) == kernels
+
+
 def test_few_threads_that_reduce_store_nothing_along_the_way(groups: Groups) -> None:
     """The gradient of an activation and its sums over rows: few threads stored a row of the columns after another, of
     which each waited for its loads (issue 19)."""

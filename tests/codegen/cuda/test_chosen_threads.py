@@ -87,3 +87,44 @@ def test_what_is_stored_with_steps_between(dtype: torch.dtype, needs_intrinsics:
     found = torch.full_like(wanted, -1)
     CudaKernel(plan.text).on_tensors(x, found)
     assert torch.equal(found, wanted)
+
+
+def softmax_gradient(x: Tensor, y: Tensor) -> Tensor:
+    """Of each quotient, which a sum needs as well."""
+    e = torch.exp(x - x.amax(-1, keepdim=True))
+    quotient = e / e.sum(-1, keepdim=True)
+    return y * quotient - quotient * (y * quotient).sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(200, 1024), (30, 512)])
+def test_blocks_read_again_what_the_cache_holds(rows: int, threads: int) -> None:
+    """Gradients of a softmax of rows of 100,003 floats, each of which is read several times: 200 rows are more than an
+    H200's cache, of which it reads 132 at a time by blocks of 1,024 threads."""
+    x = torch.zeros(rows, 100_003)
+    assert tiling_of(softmax_gradient, x, x.clone()).threads == threads
+
+
+def test_a_quotient_that_is_summed_up_takes_no_branch(needs_intrinsics: None) -> None:
+    generator = torch.Generator().manual_seed(2)
+    x, y = (torch.randn(2, 50_001, generator=generator) for _ in range(2))
+    (program,) = programs_of(softmax_gradient, (x, y))
+    text = plan_kernel(program, DEVICE).text
+    assert "TilingKind.BLOCK" in text and "divide_by_shared(" in text and "truediv(" not in text
+    found = torch.full_like(x, -7)
+    CudaKernel(text).on_tensors(x, y, found)
+    torch.testing.assert_close(found.double(), softmax_gradient(x.double(), y.double()), rtol=1e-4, atol=1e-9)
+
+
+def test_quotients_that_are_only_stored_have_one() -> None:
+    (program,) = programs_of(lambda x: x.softmax(-1), (torch.zeros(8, 100_003),))
+    assert "truediv(" in plan_kernel(program, DEVICE).text
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "threads"),
+    [(100, torch.bfloat16, 16), (96, torch.bfloat16, 4), (100, torch.float32, 16)],
+    ids=str,
+)
+def test_rows_that_begin_within_sectors_have_more_threads(width: int, dtype: torch.dtype, threads: int) -> None:
+    x = torch.zeros(8_000_000 // width, width, dtype=dtype)
+    assert tiling_of(lambda x: x - x.mean(-1, keepdim=True), x).threads == threads
