@@ -54,7 +54,9 @@ def _is_shared(program: LoopProgram, tiling: Tiling, position: int, divisor: int
     a reduction, whose loads would wait for one another at each branch.
 
     Without branches the assembler puts all stores at the end: dequantising 8192 rows of 2048 bfloat16 took 28.4 us,
-    and takes 23.4 us; but softmax of 50257 floats, where all warps divide at once, 132 us, and would take 163 us.
+    and takes 23.4 us; but softmax of 50257 floats, where all warps divide at once, 132 us, and would take 163 us. On
+    an H200, weighted sums of 64 x 512 x 768 floats, whose weights are quotients, took 46 us, and take 39 us; a batch
+    norm of 65536 x 300 floats of unknown sizes, whose mean is one, 145 and 110 us.
     """
     axes = program.values[divisor].axes
     if tiling.kind is TilingKind.REGISTERS:
