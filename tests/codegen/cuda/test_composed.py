@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -79,7 +80,8 @@ def test_powers(needs_intrinsics: None) -> None:
     (program,) = programs_of(torch.pow, (bases, exponents))
     kernel = CudaKernel(plan_kernel(program, device_of(TARGET)).text)
     kernel.on_tensors(bases, exponents, found)
-    assert "div" not in kernel.code
+    # A GPU has half as many units for float64: bounds and special cases take none of them.
+    assert "div" not in kernel.code and not re.search(r"(setp|selp)\S*\.f64", kernel.code)
     wanted = torch.pow(bases.double(), exponents.double())
     usual = (wanted > 1e-37) & wanted.float().isfinite()
     assert float(errors(found, wanted)[usual].max()) < 0.51
