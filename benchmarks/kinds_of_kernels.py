@@ -76,6 +76,20 @@ def padded_states(states: Tensor, gates: Tensor, weight: Tensor) -> Tensor:
     return F.pad(total * gates, (0, 3)) * (1 - F.pad(gates, (0, 3)))
 
 
+def residuals_and_gradient(
+    x: Tensor, g: Tensor, h: Tensor, residual: Tensor, table: Tensor, rows: Tensor, weights: Tensor
+) -> tuple[Tensor, ...]:
+    """The gradient of a norm of pixels' channels, which is added to one of another norm, stored as a picture."""
+    inner, outer = ((v - m) * s for v, m, s in ((x.transpose(1, 2), rows[0], rows[1]), (table, rows[2], rows[3])))
+    norm = outer + inner * weights[0]
+    g = (g + h) * weights[1]
+    length = g.shape[-1]
+    gradient = g * length - g.sum(-1, keepdim=True) - norm * (g * norm).sum(-1, keepdim=True)
+    total = residual + (gradient * (rows[3] / length)).transpose(1, 2)
+    last = total * weights[0][:, None]
+    return norm.contiguous(), total, last.sum(1), (last * inner.transpose(1, 2)).sum(1)
+
+
 def numbers(limit: int, *size: int) -> Tensor:
     return torch.randint(0, limit, size)
 
@@ -231,6 +245,18 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
     "gradient of norms of 77": (
         lambda g, x: (g - g.mean(-1, keepdim=True) - x * (g * x).mean(-1, keepdim=True)) * 0.5,
         lambda: (R(9000, 77), R(9000, 77)),
+    ),
+    "residuals and a norm's gradient": (
+        residuals_and_gradient,
+        lambda: (
+            R(2, 128, 784),
+            R(2, 784, 128),
+            R(2, 784, 128),
+            R(2, 128, 784),
+            R(784, 128),
+            R(4, 2, 784, 1),
+            R(2, 128),
+        ),
     ),
     "crop and padding": (lambda x: F.pad(x, (-2, 3, -1, 2)) * 2, lambda: (R(IMAGES),)),
 }

@@ -11,6 +11,7 @@ from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
 from halide_backend.inspection.compiled import compile_for
+from halide_backend.pipeline import current_target
 from halide_backend.program.index import SizeSymbol
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Size, Store, Value
 from halide_backend.schedule.device import device_of
@@ -114,7 +115,8 @@ def test_several_results_are_computed_before_any_is_stored(count: int) -> None:
         total = torch.where(one <= 0, 0.0, other)
         return total, *(total - x * weight for x in rows)
 
-    arguments = [torch.randn(128), *(torch.randn(400, 128) for _ in range(count + 1))]
+    columns = 2 * device_of(current_target(torch.device("cpu"))).vector_bytes  # eight vectors
+    arguments = [torch.randn(columns), *(torch.randn(400, columns) for _ in range(count + 1))]
     found = compile_for("halide_backend", gradients)
     for ours, truth in zip(found(*arguments), gradients(*(x.double() for x in arguments)), strict=True):
         torch.testing.assert_close(ours.double(), truth, rtol=1e-6, atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -111,3 +113,24 @@ def test_rows_that_are_looked_up_stay_rows() -> None:
     table = torch.randn(1, 10, 8, 64).permute(0, 3, 1, 2)
     code = code_of(positions, torch.randn(2, 64, 20, 16), table)
     assert "Vectorize('out_ptr0', 'x2_v')" in code and code.count("memory.transposed(") == 1
+
+
+def test_a_block_has_few_columns_where_much_is_turned_for_it() -> None:
+    """The gradient of a norm of pixels' channels, added to one of another norm and stored as a picture: operands
+    across, and what several loops share of them, of which a cache holds that of a few columns."""
+
+    def gradient(
+        x: Tensor, g: Tensor, h: Tensor, residual: Tensor, table: Tensor, rows: Tensor, weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        inner, outer = ((v - m) * s for v, m, s in ((x.transpose(1, 2), rows[0], rows[1]), (table, rows[2], rows[3])))
+        norm, g = outer + inner * weights[0], (g + h) * weights[1]
+        found = g * 128 - g.sum(2, keepdim=True) - norm * (g * norm).sum(2, keepdim=True)
+        total = residual + (found * (rows[3] / 128)).transpose(1, 2)
+        last = total * weights[0][:, None]
+        return norm.contiguous(), total, last.sum(1), (last * inner.transpose(1, 2)).sum(1)
+
+    pictures, others = torch.randn(2, 2, 128, 784), torch.randn(2, 2, 784, 128) / 8
+    rows, weights = torch.rand(4, 2, 784, 1) / 8, torch.randn(2, 128)
+    code = code_of(gradient, pictures[0], *others, pictures[1], torch.randn(784, 128), rows, weights)
+    found = re.search(r"Split\('out_ptr\d', 'x1', 'x1_b', 'x1_i', (\d+)\)", code)
+    assert found is not None and int(found[1]) <= 64

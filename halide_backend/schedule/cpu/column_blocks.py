@@ -53,6 +53,11 @@ _FEW_RESULTS = 20
 #: Most steps of a loop over the taps of a filter.
 _TAPS = 7
 
+#: How often L1 may hold what is turned and stored for a block of columns: of a norm's gradient and its residuals, 128
+#: rows of 112 columns in seven Funcs took twice as long as those of 16 ("residuals and a norm's gradient" in
+#: benchmarks/kinds_of_kernels.py).
+_KEPT = 3
+
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
 
@@ -238,7 +243,8 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces and not streamed:
         alone = kernel.parallel and not _shared_axis(kernel, others)
-        wanted = _block_with_accumulators(kernel, column, wanted, 1 if alone else _held(kernel, along, lanes) * lanes)
+        least = 1 if alone else _held(kernel, along, lanes) * lanes
+        wanted = _block_with_accumulators(kernel, column, wanted, least, _most_kept(kernel, column, lanes))
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
     return max(lanes, -(-min(wanted, most) // lanes) * lanes)
 
@@ -253,9 +259,25 @@ def _held(kernel: CpuKernel, along: Loop, lanes: int) -> int:
     return HELD - 1 if along.fixed and kernel.transposition is None and 4 * less <= 3 * more else HELD
 
 
-def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least: int) -> int:
+def _most_kept(kernel: CpuKernel, column: str, lanes: int) -> int:
+    """Columns of a block of which the caches hold what is turned or stored for it, vectors of `lanes`."""
+    stages = kernel.graph.stages
+    if not turned_in_blocks(kernel):
+        return loop_along(kernel.parent, column).extent
+    kept = [stage for stage in stages if stage.role is Role.SHARED and is_kept(kernel, stage)]
+    kept += [kernel.graph[stage.calls[0]] for stage in stages if stage.role is Role.STAGED_LOAD]
+    rows = (
+        math.prod(loop.extent for loop in stage.loops if loop.axis not in kernel.outer) * stage.bits // 8
+        for stage in kept
+        if stage.role is not Role.STAGED_LOAD and has(stage, column)
+    )
+    return max(lanes, _KEPT * kernel.device.l1_bytes // max(1, sum(rows)) // lanes * lanes)
+
+
+def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least: int, most_kept: int) -> int:
     """Columns of a block in which reductions run down the columns: at least `least`, of which registers hold the
-    accumulators, and no more where several passes over all rows of so many columns find them in the cache."""
+    accumulators, and no more where several passes over all rows of so many columns find them in the cache; `most_kept`
+    of what else is stored for them."""
     reductions = [stage for stage in kernel.graph.stages if stage.role is Role.REDUCTION and has(stage, column)]
     rows = max((math.prod(loop.extent for loop in stage.updates) for stage in reductions), default=0)
     if least > 1 and 0 < rows * least * 4 <= kernel.device.l1_bytes // 2:
@@ -263,5 +285,10 @@ def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least:
         return kernel.choices.number(COLUMNS, least, why)
     most = kernel.device.l1_bytes // 32
     why = f"wide enough to read rows in runs, {most} float32 accumulators fill an eighth of L1"
-    enough = max(wanted, loop_along(kernel.parent, column).extent // _BLOCKS, least)
+    along = loop_along(kernel.parent, column)
+    enough = max(wanted, along.extent // _BLOCKS, least)
+    # What is turned has whole tiles in all blocks.
+    fitting = [n for n in map(int, COLUMNS.values) if n <= most_kept and along.fixed and along.extent % n == 0]
+    if most_kept < enough and fitting:
+        return kernel.choices.number(COLUMNS, fitting[-1], f"{_KEPT} times L1 of what is turned and stored for them")
     return kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why)
