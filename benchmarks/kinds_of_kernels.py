@@ -258,6 +258,11 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
             R(2, 128),
         ),
     ),
+    "folded patches": (lambda x: F.fold(x, (32, 32), 3, padding=1), lambda: (R(4, 288, 1024),)),
+    "a grid": (
+        lambda x, y: torch.stack(torch.meshgrid(x, y, indexing="ij"), -1),
+        lambda: (R(1000), R(500)),
+    ),
     "crop and padding": (lambda x: F.pad(x, (-2, 3, -1, 2)) * 2, lambda: (R(IMAGES),)),
 }
 

@@ -99,7 +99,10 @@ LEGAL: dict[type[Step], str] = {
     ),
     steps.AlignStorage: "for a dimension of a Func that is no output, up to 1,024 elements.",
     steps.ReorderStorage: "for all dimensions of a Func that is no output, on a CPU.",
-    steps.AllowRaceConditions: "for scatters on a GPU.",
+    steps.AllowRaceConditions: (
+        "for scatters on a GPU, and for those on a CPU that store side by side along an axis, at places that are no "
+        "data: loops along that axis may then become vectors."
+    ),
 }
 
 

@@ -84,7 +84,8 @@ class Stage:
     all, `runs` those where steps along a second axis are as long as all of a first one, by both, `across` the bytes of
     one point whose place depends on an axis, but not with stride 1, `cases` whether a load
     has an index that needs no clamp, or is another one, at some steps of loops, `gathered` the axes along which a load
-    is contiguous whose index is data, `values` how many an output is a Tuple of.
+    is contiguous whose index is data, `values` how many an output is a Tuple of, `distinct` the axes along which a
+    scatter stores side by side at places that are no data: no two of such steps meet.
     """
 
     name: str
@@ -108,11 +109,12 @@ class Stage:
     cases: bool = False
     gathered: tuple[str, ...] = ()
     values: int = 1
+    distinct: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """The constructor call as a kernel text contains it: what legality looks at, not what is fast."""
         parts = [repr(self.name), str(self.role), repr(self.loops)]
-        for name in ("calls", "updates", "operator", "bits", "shifted", "overwrites", "old"):
+        for name in ("calls", "updates", "operator", "bits", "shifted", "overwrites", "old", "distinct"):
             value = getattr(self, name)
             if value != getattr(Stage, name):
                 parts.append(f"{name}={value!r}")

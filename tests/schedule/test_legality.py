@@ -82,6 +82,12 @@ def scatter() -> StageGraph:
     return StageGraph((Stage("out", Role.SCATTER, loops, updates=updates),), ())
 
 
+def folded() -> StageGraph:
+    """A scatter whose steps along one of two loops store side by side."""
+    updates = (Loop("r$x", 100, "x0"), Loop("r$y", 8, "x2"))
+    return StageGraph((Stage("out", Role.SCATTER, (Loop("p", 1, "p"),), updates=updates, distinct=("x0",)),), ())
+
+
 def overwriting() -> StageGraph:
     """An output whose memory is read, too."""
     return StageGraph((Stage("out", Role.OUTPUT, LOOPS, overwrites=True),), ("x0", "x1"))
@@ -296,6 +302,9 @@ def test_the_rules_are_legal() -> None:
         (kernel, [AT, Parallel("total", "r$x", update=0)], "write one place at the same time"),
         (kernel, [AT, Unroll("value", "x1")], "has no loops of its own"),
         (kernel, [AT, AllowRaceConditions("total")], "lose what another one has written"),
+        (scatter, [AllowRaceConditions("out")], "lose what another one has written"),
+        (folded, [Split("out", "r$x", "r$o", "r$i", 4, 0), Vectorize("out", "r$i", 0)], "depend on one another"),
+        (folded, [AllowRaceConditions("out"), Vectorize("out", "r$y", 0)], "depend on one another"),
         (scatter, [Atomic("out")], "order of the steps"),
         (scatter, [RFactor("out", "r$x", "v", "part")], "order of the steps"),
         (scatter, [Fuse("out", "r$x", "r$y", "r$f", update=0)], "order of these steps"),

@@ -30,3 +30,16 @@ def test_lines_of_two_elements_are_not_turned_in_tiles() -> None:
     torch.testing.assert_close(compiled(x), unshuffled(x), rtol=0, atol=0)
     (code,) = compiled.codes
     assert "Vectorize('out_ptr0'" in code and "STAGED_LOAD" not in code
+
+
+def test_vectors_run_along_results_that_are_interleaved() -> None:
+    """Not along the operand that is adjacent, whose elements are stored a whole row apart."""
+
+    def grid(x: Tensor, y: Tensor) -> Tensor:
+        return torch.stack(torch.meshgrid(x, y, indexing="ij"), -1)
+
+    x, y = torch.randn(100), torch.randn(75)
+    compiled = compile_for("halide_backend", grid)
+    torch.testing.assert_close(compiled(x, y), grid(x, y), rtol=0, atol=0)
+    (code,) = compiled.codes
+    assert code.count("Split('out_ptr0', 'x1', 'x1_b',") == 2 and "Split('out_ptr0', 'x0', 'x0_b'," not in code

@@ -36,6 +36,9 @@ from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.transposition import Transposition, is_turned
 from halide_backend.schedule.stage import Loop, Role
 
+#: Bits of a line of a CPU's caches.
+_LINE = 512
+
 
 class CpuKernelBuilder(KernelBuilder[Axes]):
     library: ClassVar[str] = CPU_LIBRARY
@@ -290,4 +293,9 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
                 contiguous[name] = contiguous.get(name, 0) + size
             else:
                 across[name] = across.get(name, 0) + stage.bits // 8
+        strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
+        if 1 not in strides.values():
+            # One of several that are interleaved: a line holds some of its elements.
+            near = [name for name, stride in strides.items() if isinstance(stride, int) and stride * stage.bits < _LINE]
+            contiguous |= {name: contiguous.get(name, 0) + size // int(strides[name]) for name in near}
         self.stages[-1] = replace(stage, contiguous=contiguous, across=across, traffic=stage.traffic + size)

@@ -6,6 +6,7 @@ from halide_backend.codegen.axes import Axes
 from halide_backend.codegen.call_text import call_text
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import axes_of, values_of
 from halide_backend.program.loop_program import Store
@@ -40,5 +41,8 @@ def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayo
         new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new}))"
     builder.updated_func(store.buffer, layout.variables, dtype, element, f"ops.stored({dtype!r}, {new})")
     pure = [axes.loop(name, name) if name in axes.extents else Loop(name, 1, name) for name in layout.variables]
+    # Where elements that are stored one after another lie side by side, as the pixels of a patch that is folded do.
+    distinct = tuple(name for name in over if not operands and is_contiguous(position, name))
     calls, stored = (what, where), ELEMENT[dtype][1]
-    builder.stages.append(Stage(store.buffer, Role.SCATTER, tuple(pure), calls=calls, updates=updates, bits=stored))
+    stage = Stage(store.buffer, Role.SCATTER, tuple(pure), calls=calls, updates=updates, bits=stored, distinct=distinct)
+    builder.stages.append(stage)

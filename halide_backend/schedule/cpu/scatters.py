@@ -1,7 +1,7 @@
 """Stores at computed positions: rows one after another, since two may meet at one place, columns side by side.
 
-Where there are no columns, the values and positions of a block of points are computed in vectors before they are stored
-one by one.
+Where there are no columns, points that are known to lie side by side are stored in vectors, though rows of them
+overlap. Of all others the values and positions of a block are computed in vectors before they are stored one by one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from halide_backend.schedule.cpu.kernel import CpuKernel, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Stage
-from halide_backend.schedule.steps import ComputeAt, Parallel, Reorder, Split, Step
+from halide_backend.schedule.steps import AllowRaceConditions, ComputeAt, Parallel, Reorder, Split, Step, Vectorize
 
 BLOCK = Knob(
     "scatters.block",
@@ -49,6 +49,13 @@ def _in_blocks(kernel: CpuKernel, stage: Stage) -> list[Step]:
     if not stage.updates or stage.updates[0].extent < _SHORTEST:
         return []
     along = stage.updates[0]
+    if along.axis in stage.distinct:
+        lanes = f"{along.name}_v"
+        return [
+            Split(stage.name, along.name, f"{along.name}_o", lanes, kernel.lanes(stage.bits), update=0),
+            AllowRaceConditions(stage.name),
+            Vectorize(stage.name, lanes, update=0),
+        ]
     why = f"max pooling's gradient: 0.14 of the time of one point after another; {_BLOCK} points stay in the L1 cache"
     points = min(kernel.choices.number(BLOCK, _BLOCK, why, at=stage.name), along.extent)
     if points == 1:

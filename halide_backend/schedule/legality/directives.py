@@ -154,7 +154,9 @@ class Directives(Reader):
             cure = f"split the loop: a power of two, at most {MOST_LANES}"
             refuse(self.number, each, f"a vector of {loop.extent} lanes", cure)
         # Each step that copies into a tile has a place of its own.
-        if loop.reduces and nest.stage.role is not Role.STAGED_LOAD and each.func not in self.atomic:
+        races = (step.AllowRaceConditions, each.func) in self.seen and loop.axes <= {*nest.stage.distinct}
+        apart = races or nest.stage.role is Role.STAGED_LOAD
+        if loop.reduces and not apart and each.func not in self.atomic:
             refuse(self.number, each, "steps of an update depend on one another", "RFactor it, or make it Atomic first")
         if sum(other.kind is Kind.VECTOR for other in nest.loops) > 1:
             refuse(self.number, each, "another loop of this definition is a vector", "unroll one of them")
@@ -210,7 +212,8 @@ class Directives(Reader):
     @take.register
     def _(self, each: step.AllowRaceConditions) -> None:
         self.once(each)
-        if not self.nests.on_gpu or self.nest(each).stage.role is not Role.SCATTER or each.update != 0:
+        stage = self.nest(each).stage
+        if stage.role is not Role.SCATTER or each.update != 0 or not (self.nests.on_gpu or stage.distinct):
             refuse(self.number, each, "threads that write one place lose what another one has written")
 
     @take.register
