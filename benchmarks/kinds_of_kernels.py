@@ -66,6 +66,30 @@ def norm_and_positions(x: Tensor, table: Tensor) -> Tensor:
     return F.layer_norm(x.flatten(2).transpose(1, 2), (x.shape[1],)) + enlarged
 
 
+def overwritten_slices(x: Tensor, ends: Tensor, rows: Tensor) -> Tensor:
+    """As blocks of attention are put together."""
+    x = x.clone()
+    x[:, :, -32:-16, :16] = ends[..., :16]
+    x[:, :, -32:-16, -48:] = ends[..., 16:64]
+    x[:, :, -16:] = rows
+    return x
+
+
+def sums_of_groups(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    """Of the gradient of a group norm."""
+    both, alone = (x * y).sum((2, 3)), x.sum((2, 3))
+    groups = ((total * weight).view(-1, weight.shape[0] // 8, 8).sum(2) for total in (both, alone))
+    return both, alone, *groups
+
+
+def blocks_of_attention(x: Tensor, blocks: Tensor, parts: Tensor) -> Tensor:
+    total, zeros = blocks, torch.zeros_like(blocks)
+    for number, place in enumerate((0, 1, 2, -1)):
+        part = parts[..., 16 * number : 16 * number + 16].transpose(1, 2)
+        total = total + torch.select_scatter(zeros, part, 1, place)
+    return x + total.reshape(x.shape[0], -1, x.shape[1]).transpose(1, 2)
+
+
 def step_of_a_scan(x: Tensor, gates: Tensor) -> Tensor:
     """Of a state space model: each second step takes up the one before."""
     return x[1::2] * gates[1::2] + F.pad(x[2::2] * gates[2::2], (0, 0, 0, 0, 0, 1))
@@ -263,6 +287,15 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = 
         lambda x, y: torch.stack(torch.meshgrid(x, y, indexing="ij"), -1),
         lambda: (R(1000), R(500)),
     ),
+    "overwritten slices": (
+        overwritten_slices,
+        lambda: (R(2, 6, 256, 256), R(2, 6, 16, 96), R(2, 6, 16, 256)),
+    ),
+    "sums of groups of channels": (
+        sums_of_groups,
+        lambda: (*(R(2, 256, 40, 40).to(memory_format=torch.channels_last) for _ in range(2)), R(256)),
+    ),
+    "blocks of attention": (blocks_of_attention, lambda: (R(12, 64, 256), R(12, 16, 16, 64), R(12, 64, 96))),
     "crop and padding": (lambda x: F.pad(x, (-2, 3, -1, 2)) * 2, lambda: (R(IMAGES),)),
 }
 

@@ -33,7 +33,10 @@ def coordinates(
         return ()
     known = all(isinstance(n, int) for dim in dims for n in dim)
     if known:
-        splits = iter([_by_numbers(index, dims)])
+        splits = iter([_by_numbers(index, {}, dims)])
+        if _is_of_a_part(bounds, extents):
+            counted = _counted_from_bounds(index, bounds)
+            splits = (_by_numbers(*each, d) for each in ((index, {}), counted) for d in _with_one_outer_loop(dims))
     else:
         splits = (_carried(_by_sizes(index, each), extents, bounds) for each in _with_one_outer_loop(dims))
     proved = (each for each in splits if all(_in_range(c.index, c.extent, extents, bounds) for c in each))
@@ -85,7 +88,49 @@ def _with_one_outer_loop(dims: list[tuple[Extent, Extent]]) -> Iterator[list[tup
         yield dims
 
 
-def _by_numbers(index: sympy.Expr, dims: Sequence[tuple[int, int]]) -> list[Coordinate]:
+def _is_of_a_part(bounds: Sequence[Bound], extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    """Whether a mask is false during more than half of a loop: it is no edge, beside which clamps do nothing
+    (program/main_pieces.py)."""
+    ends: dict[sympy.Expr, tuple[int, int]] = {}
+    for bound in bounds:
+        whole = value_range(bound.expression, extents)
+        if whole is None:
+            continue
+        first, last = ends.get(bound.expression, whole)
+        first = first if bound.lower is None else max(first, bound.lower)
+        last = last if bound.upper is None else min(last, bound.upper - 1)
+        ends[bound.expression] = first, last
+        if 2 * (last + 1 - first) < whole[1] + 1 - whole[0]:
+            return True
+    return False
+
+
+def _counted_from_bounds(
+    index: sympy.Expr, bounds: Sequence[Bound]
+) -> tuple[sympy.Expr, dict[sympy.Symbol, sympy.Expr]]:
+    """`index` with a symbol for each expression that a mask bounds from below, counted from there, and what they are.
+
+    Rows of which the mask leaves the last ones begin with the first of them, whatever loops make up their number.
+    """
+    counted: dict[sympy.Symbol, sympy.Expr] = {}
+    for bound in bounds:
+        symbols = bound.expression.free_symbols
+        if bound.lower is None or not symbols:
+            continue
+        first = min(symbols, key=str)
+        times = index.coeff(first) / bound.expression.coeff(first)
+        rest = sympy.expand(index - times * bound.expression)
+        if times != 0 and times.is_Integer and symbols.isdisjoint(rest.free_symbols):
+            symbol = sympy.Dummy(integer=True)
+            counted[symbol] = bound.expression - bound.lower
+            index = sympy.expand(rest + times * (symbol + bound.lower))
+    return index, counted
+
+
+def _by_numbers(
+    index: sympy.Expr, counted: Mapping[sympy.Symbol, sympy.Expr], dims: Sequence[tuple[int, int]]
+) -> list[Coordinate]:
+    """The split of `index`, in which symbols stand for what is `counted`."""
     flat = affine(index, list(index.free_symbols))
     if flat is None:
         return []
@@ -101,7 +146,7 @@ def _by_numbers(index: sympy.Expr, dims: Sequence[tuple[int, int]]) -> list[Coor
         whole = (2 * constant + stride) // (2 * stride)
         expression += whole
         constant -= whole * stride
-        split.append(Coordinate(expression, size, stride))
+        split.append(Coordinate(sympy.expand(expression.xreplace(counted)), size, stride))
     return [] if terms or constant else split
 
 

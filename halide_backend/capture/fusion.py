@@ -95,7 +95,7 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
 def _broken_line(fused: Recording, alone: Sequence[Recording]) -> str:
     """Memory that a reduction of one of the groups `alone` reads in lines, which loops of the other one cut into short
     ones, as the windows of a picture do with the pixels of a channel; "" if there is none."""
-    if all(len(fused.outer) == len(each.outer) for each in alone):
+    if all(each.outer == fused.outer for each in alone):
         return ""
     lines = _reduced_lines(fused)
     for each in alone:

@@ -48,6 +48,19 @@ def test_no_coordinates_of_nothing() -> None:
     assert coordinates(N * Y + X - 1, (N, 0), (N, 1), {Y: N, X: 3}, within(X - 1, 0)) == ()
 
 
+def test_rows_that_are_counted_by_two_loops_begin_where_the_mask_does() -> None:
+    """One loop over images and channels, rows in blocks of 16 from row 224 on, columns from 208 on: without the bounds
+    14 blocks of rows could as well be 14 images, and 192 columns two rows."""
+    column, row = AxisSymbol("x3"), 16 * Y + Z
+    extents = {X: 12, Y: 16, Z: 16, column: 256}
+    bounds = (Bound(row, lower=224), Bound(row, upper=240), Bound(column, lower=208))
+    index = sympy.expand(1536 * X + 96 * (row - 224) + column - 192)
+    found = coordinates(index, (2, 6, 16, 96), (9216, 1536, 96, 1), extents, bounds)
+    assert found == (Coordinate(X, 12, 1536), Coordinate(row - 224, 16, 96), Coordinate(column - 192, 96, 1))
+    # The first rows alone are no proof that there are no more.
+    assert coordinates(index, (2, 6, 16, 96), (9216, 1536, 96, 1), extents, (bounds[0], bounds[2])) == ()
+
+
 def test_a_line_beside_a_mask_is_not_clamped() -> None:
     """A mask of the rows X < 31, whose next row is read: all of it, at each step of the other loops."""
     extents = {X: 32, Y: 512, Z: 16}

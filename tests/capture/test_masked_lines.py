@@ -47,3 +47,34 @@ def test_a_norm_is_not_computed_in_windows() -> None:
 def test_a_norm_that_lies_in_rows_is() -> None:
     x = torch.randn(2, 28, 28, 48).permute(0, 3, 1, 2)
     assert code_of(windows_of_norms, x, torch.randn(48)).count("\ndef algorithm") == 1
+
+
+def test_slices_that_are_overwritten_are_read_by_rows_and_columns() -> None:
+    """Parts of rows near the end, of images and channels that are one loop: what is read under two masks at once."""
+
+    def overwritten(x: Tensor, ends: Tensor, rows: Tensor) -> Tensor:
+        x = x.clone()
+        x[:, :, -16:-8, :16] = ends[..., :16]
+        x[:, :, -16:-8, -24:] = ends[..., 16:40]
+        x[:, :, -8:] = rows
+        return x
+
+    code = code_of(overwritten, torch.randn(2, 3, 40, 64), torch.randn(2, 3, 8, 48), torch.randn(2, 3, 8, 64))
+    assert "hl.clamp(hl.likely((x1 - 24)), 0, 7)*48 + hl.clamp(hl.likely((x2 - 24)), 0, 47)*1" in code
+
+
+def test_sums_of_groups_do_not_cut_the_lines_of_channels() -> None:
+    """A gradient of a group norm in channels-last form: 8 channels of each pixel are 32 bytes of a line."""
+
+    def sums(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        both, alone = (x * y).sum((2, 3)), x.sum((2, 3))
+        groups = ((both * weight).view(-1, 16, 8).sum(2), (alone * weight).view(-1, 16, 8).sum(2))
+        return both, alone, *groups
+
+    x, y = (torch.randn(2, 128, 12, 12).to(memory_format=torch.channels_last) for _ in range(2))
+    found = compile_for("halide_backend", sums)
+    wanted = sums(x.double(), y.double(), (weight := torch.randn(128)).double())
+    for mine, eager in zip(found(x, y, weight), wanted):
+        torch.testing.assert_close(mine.double(), eager, rtol=1e-5, atol=1e-4)
+    (code,) = found.codes
+    assert code.count("\ndef algorithm") == 2 and "cpp_fused" not in code

@@ -134,3 +134,17 @@ def test_a_block_has_few_columns_where_much_is_turned_for_it() -> None:
     code = code_of(gradient, pictures[0], *others, pictures[1], torch.randn(784, 128), rows, weights)
     found = re.search(r"Split\('out_ptr\d', 'x1', 'x1_b', 'x1_i', (\d+)\)", code)
     assert found is not None and int(found[1]) <= 64
+
+
+def test_rows_of_tiles_beside_blocks_of_their_width_are_unrolled() -> None:
+    """A block of 16 columns is a tile's: its elements are adjacent, and no gathers."""
+
+    def attention_gradient(x: Tensor, blocks: Tensor, parts: Tensor) -> Tensor:
+        total, zeros = blocks, torch.zeros_like(blocks)
+        for number, place in enumerate((0, 1, 2, -1)):
+            part = parts[..., 16 * number : 16 * number + 16].transpose(1, 2)
+            total = total + torch.select_scatter(zeros, part, 1, place)
+        return x + total.reshape(x.shape[0], -1, x.shape[1]).transpose(1, 2)
+
+    code = code_of(attention_gradient, torch.randn(3, 64, 256), torch.randn(3, 16, 16, 64), torch.randn(3, 64, 96))
+    assert "STAGED_LOAD" in code and "Unroll('out_ptr0', 'x1_u')" in code

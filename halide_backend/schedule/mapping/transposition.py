@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from halide_backend.program.access import is_contiguous
+from halide_backend.program.access import in_chunks, is_contiguous
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.loop_program import Apply, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.operation_names import RECURRENCES
@@ -137,7 +137,7 @@ def _of_outputs(
         side = choices.number(
             SIDE, full if little else min(_ROW_BYTES * 8 // bits, limit), f"{why} reaches beyond ends"
         )
-    unrolled = results or _gathers(program, column, turned) <= _GATHERS
+    unrolled = results or _gathers(program, column, side, turned) <= _GATHERS
     return Transposition(column, across, side, results, unrolled), frozenset() if results else staged
 
 
@@ -268,13 +268,13 @@ def _turned_values(program: LoopProgram, loads: AbstractSet[int]) -> frozenset[i
     return frozenset(ends if len(ends) < len(loads) else loads)
 
 
-def _gathers(program: LoopProgram, column: str, turned: AbstractSet[int]) -> int:
-    """Loads whose elements are not adjacent along `column` and that are not turned either."""
+def _gathers(program: LoopProgram, column: str, side: int, turned: AbstractSet[int]) -> int:
+    """Loads whose elements are not adjacent along a tile of `side` columns and that are not turned either."""
     return sum(
         isinstance(value.attribute, Load)
         and column in value.axes
         and position not in turned
-        and not is_contiguous(value.attribute.index, column)
+        and not is_contiguous(in_chunks(value.attribute.index, column, side), column)
         for position, value in enumerate(program.values)
     )
 
