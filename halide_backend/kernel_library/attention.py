@@ -66,6 +66,11 @@ class Attention:
     mask: Heads | None = None
 
     @property
+    def batches_share_masks(self) -> bool:
+        """Whether each head has a mask of its own, the same in all batches, like a bias by distance."""
+        return self.mask is not None and self.mask.head != 0 and self.mask.batch == 0
+
+    @property
     def out_dims(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of the result, innermost first: the heads of a query lie together, as ATen's do."""
         row = self.heads * self.depth
@@ -82,9 +87,11 @@ def attend(
 ) -> tuple[list[hl.ImageParam], list[hl.Func]]:
     """Inputs (query, key, value and the mask, if there is one) and output.
 
-    Keys are transposed once for each head. The scores of a block of queries with all keys are computed in tiles whose
-    sums stay in registers, and so are the sums of values; between both the maximum of each row is subtracted before the
-    exponential, and the sum divides the result at last. A row that sees no key has the result 0, as ATen's.
+    Keys are copied once for each head and transposed there: where the heads of a key lie together, a head's keys are
+    pieces far apart, which a copy of whole vectors fetches sooner than the loads of single elements that transpose. The
+    scores of a block of queries with all keys are computed in tiles whose sums stay in registers, and so are the sums
+    of values; between both the maximum of each row is subtracted before the exponential, and the sum divides the result
+    at last. A row that sees no key has the result 0, as ATen's.
     """
     inputs = [memory.source(each) for each in arguments]
     query, key, value = inputs[:3]
@@ -95,8 +102,9 @@ def attend(
     def at(image: hl.ImageParam, heads: Heads, row: hl.Expr, element: hl.Expr) -> hl.Expr:
         return image[b * heads.batch + h * heads.head + row * heads.row + element]
 
-    keys = hl.Func("keys")
-    keys[j, d, h, b] = at(key, attention.key, hl.min(j, attention.keys - 1), d) * hl.f32(attention.scale)
+    copied, keys = hl.Func("copied"), hl.Func("keys")
+    copied[d, j, h, b] = at(key, attention.key, hl.min(j, attention.keys - 1), d) * hl.f32(attention.scale)
+    keys[j, d, h, b] = copied[d, j, h, b]
 
     products, depth = hl.Func("products"), hl.RDom([(0, attention.depth)], "depth")
     products[j, i, h, b] = hl.f32(0)
@@ -141,13 +149,16 @@ def attend(
     block, tile, row, column = (hl.Var(name) for name in ("block", "tile", "row", "column"))
     jo, ji, io = (hl.Var(name) for name in ("jo", "ji", "io"))
     out.split(i, block, i, tiles.block, hl.TailStrategy.ShiftInwards).split(i, tile, row, rows)
-    out.split(d, column, d, min(width, attention.depth)).reorder(d, row, column, tile, block, h, b)
-    out.vectorize(d, lanes).unroll(d).unroll(row).parallel(h).parallel(b)
+    # Batches of a head follow one another while its mask is in the caches.
+    inner, outer = (b, h) if attention.batches_share_masks else (h, b)
+    out.split(d, column, d, min(width, attention.depth)).reorder(d, row, column, tile, block, inner, outer)
+    out.vectorize(d, lanes).unroll(d).unroll(row).parallel(inner).parallel(outer)
     mixed.compute_at(out, column).bound_extent(d, min(width, attention.depth)).bound_extent(i, rows)
     mixed.vectorize(d, lanes).unroll(d).unroll(i)
     mixed.update(0).reorder(d, i, seen).vectorize(d, lanes).unroll(d).unroll(i).unroll(seen, 2)
 
-    keys.compute_at(out, h).bound_extent(j, padded).bound_extent(d, attention.depth)
+    copied.compute_at(out, inner).bound_extent(j, padded).bound_extent(d, attention.depth).vectorize(d, lanes)
+    keys.compute_at(out, inner).bound_extent(j, padded).bound_extent(d, attention.depth)
     keys.split(j, jo, ji, lanes).split(d, column, d, lanes).reorder(ji, d, jo, column).vectorize(ji)
     scores.compute_at(out, block).bound_extent(j, padded).bound_extent(i, tiles.block)
     scores.tile(j, i, jo, io, ji, row, width, rows).reorder(ji, row, io, jo).vectorize(ji, lanes).unroll(ji).unroll(row)
