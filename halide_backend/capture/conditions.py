@@ -63,6 +63,32 @@ def decided(
     return False if _follows(-room - 1, extents, known) else None
 
 
+def in_range(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    """Whether `index` is in [0, size) at every step."""
+    return bool(decided("le", sympy.Integer(0), index, extents) and decided("lt", index, size, extents))
+
+
+def narrowed(
+    operation: str,
+    left: sympy.Expr,
+    right: sympy.Expr,
+    extents: Mapping[sympy.Symbol, Extent],
+    bounds: Sequence[Bound] = (),
+) -> tuple[sympy.Expr, sympy.Expr]:
+    """Both sides of a comparison without those of a minimum that one is less than at every step, or of a maximum that
+    is less than the other: x // 2 < min(n, x // 2 + 1), whether a window has an element, is x // 2 < n."""
+    if operation in ("gt", "ge"):
+        right, left = narrowed({"gt": "lt", "ge": "le"}[operation], right, left, extents, bounds)
+    elif operation in ("lt", "le"):
+        if isinstance(right, Min):
+            limits = [each for each in right.args if not decided(operation, left, each, extents, bounds)]
+            right = Min(*limits) if limits else right
+        if isinstance(left, Max):
+            limits = [each for each in left.args if not decided(operation, each, right, extents, bounds)]
+            left = Max(*limits) if limits else left
+    return left, right
+
+
 def _follows(room: sympy.Expr, extents: Mapping[sympy.Symbol, Extent], known: Sequence[sympy.Expr]) -> bool:
     """Whether `room` is 0 or more, since it always is, or since it is not less than one of `known`."""
     more = (sympy.expand(room - each) for each in known)
@@ -99,6 +125,7 @@ def _each_choice_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.S
 
 def _least_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> bool:
     sizes = V.graph.sizevars
+    difference, parts = _without_quotients(difference, extents)
     for symbol in difference.free_symbols & extents.keys():
         slope = difference.coeff(symbol)
         rest = sympy.expand(difference - slope * symbol)
@@ -110,7 +137,40 @@ def _least_is_nonnegative(difference: sympy.Expr, extents: Mapping[sympy.Symbol,
             difference = sympy.expand(rest + slope * (extents[symbol] - 1))
         else:
             return False
-    return bool(sizes.statically_known_geq(difference, 0))
+    # A whole number that is more than -1.
+    return bool(sizes.statically_known_geq(difference + parts - 1, 0))
+
+
+def _without_quotients(difference: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> tuple[sympy.Expr, int]:
+    """So many times the least that `difference` can be for each value of its quotients of coordinates by numbers."""
+    parts = 1
+    for quotient in difference.atoms(FloorDiv):
+        whole, part = quotient.args
+        factor = difference.coeff(quotient)
+        if part.is_Integer and factor.is_Integer and whole.free_symbols & extents.keys():
+            least = whole if factor < 0 else whole - part + 1
+            difference = sympy.expand(part * (difference - factor * quotient) + factor * least)
+            parts *= int(part)
+    return difference, parts
+
+
+def settled(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> sympy.Expr:
+    """`index` with the one of each two that is their maximum or minimum at every step, if it is: of the last window of
+    a pooling the end that is no further than that of its row."""
+
+    def chosen(choice: sympy.Expr) -> sympy.Expr:
+        # The strides of what may be empty are no steps (`indexing.without_empty`).
+        if len(choice.args) == 2 and choice.free_symbols & extents.keys():
+            one, other = choice.args
+            for lesser, greater in ((one, other), (other, one)):
+                if is_nonnegative(sympy.expand(greater - lesser), extents):
+                    return lesser if isinstance(choice, Min) else greater
+        return choice
+
+    for choice in sorted(index.atoms(Max, Min), key=lambda each: each.count_ops()):
+        if (found := chosen(choice)) is not choice:
+            return settled(sympy.expand(index.xreplace({choice: found})), extents)
+    return index
 
 
 def with_c_remainders(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> sympy.Expr:

@@ -10,11 +10,11 @@ from typing import Any
 import sympy
 from torch._inductor.ir import MutationLayoutSHOULDREMOVE, NonOwningLayout
 from torch._inductor.virtualized import V
-from torch.utils._sympy.functions import Max, Min
+from torch.utils._sympy.functions import FloorDiv, Max, Min
 
 from halide_backend.capture.canonical import canonical
 from halide_backend.capture.conditions import Bound
-from halide_backend.capture.sizes import MAX_ELEMENTS, extent
+from halide_backend.capture.sizes import MAX_ELEMENTS, extent, is_nonnegative, is_size
 from halide_backend.errors import Unsupported
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import AxisSymbol, ValueSymbol
@@ -256,13 +256,18 @@ class ProgramBuilder:
 
 
 def _fits_int32(index: sympy.Expr, lengths: Collection[Extent]) -> bool:
-    """Whether int32 holds `index`: a number, a coordinate, one of `lengths`, or the least or greatest of such, and a
-    small number more or less."""
+    """Whether int32 holds `index`: a number, a coordinate, one of `lengths`, a part of one, or the least or greatest of
+    such, and a small number more or less."""
     constant, rest = index.as_coeff_Add()
     if rest == 0 or not constant.is_Integer or abs(constant) >= SMALL:
         return bool(index.is_Integer and abs(index) <= MAX_ELEMENTS)
     if isinstance(rest, Max | Min):
-        return all(_fits_int32(argument, lengths) for argument in rest.args)
+        # The least of a size and something else is no more than that, and a size is not negative.
+        sizes = [each for each in rest.args if each.is_Symbol and is_size(each) and is_nonnegative(each)]
+        limits = [each for each in rest.args if isinstance(rest, Max) or each not in sizes]
+        return bool(limits) and all(_fits_int32(each, lengths) for each in limits)
+    if isinstance(rest, FloorDiv) and rest.args[1].is_Integer:
+        return _fits_int32(rest.args[0], lengths)
     return isinstance(rest, AxisSymbol | ValueSymbol) or rest in lengths
 
 

@@ -14,9 +14,9 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promot
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 
-from halide_backend.capture import bucketize, float_index, scans
+from halide_backend.capture import bucketize, conditions, float_index, scans
 from halide_backend.capture.alignment import simplify
-from halide_backend.capture.conditions import Bound, decided, steps_inside, with_c_remainders
+from halide_backend.capture.conditions import Bound
 from halide_backend.capture.coordinates import beside_a_mask, coordinates
 from halide_backend.capture.indexing import value_range, without_empty
 from halide_backend.capture.program_builder import ProgramBuilder
@@ -79,7 +79,8 @@ class Recorder(DefaultHandler):
         return self.value("to_dtype", dtype, operand)
 
     def simplified(self, index: sympy.Expr | int) -> sympy.Expr:
-        return with_c_remainders(simplify(sympy.sympify(index), self.extents), self.extents)
+        index = simplify(sympy.sympify(index), self.extents)
+        return conditions.settled(conditions.with_c_remainders(index, self.extents), self.extents)
 
     def index_operands(self, index: sympy.Expr) -> tuple[Recorded, ...]:
         return tuple(
@@ -107,7 +108,7 @@ class Recorder(DefaultHandler):
             return Recorded(stored, dtype)
         load = Load(self.builder.read(name, index), index)
         masks: tuple[Recorded, ...] = ()
-        if self.mask is not None and not self._in_bounds(index, size := self.builder.extent(name)):
+        if self.mask is not None and not conditions.in_range(index, size := self.builder.extent(name), self.extents):
             masks, (sizes, strides) = (self.mask,), self.builder.layout(name)
             # On a GPU a masked load is predicated, and its index has to be one line where strides are sizes.
             known = all(isinstance(n, int) for n in sizes + strides)
@@ -115,13 +116,9 @@ class Recorder(DefaultHandler):
                 load = replace(load, coordinates=coordinates(index, sizes, strides, self.extents, self.bounds))
             if not self.builder.flattened and not (known and load.coordinates):
                 line = beside_a_mask(index, size, self.extents, self.builder.values[self.mask.position].axes)
-                inside = None if line else steps_inside(index, size, self.extents)
+                inside = None if line else conditions.steps_inside(index, size, self.extents)
                 load = replace(load, coordinates=line or load.coordinates, inside=inside)
         return self.value("load", dtype, *self.index_operands(index), *masks, attribute=load)
-
-    def _in_bounds(self, index: sympy.Expr, size: Extent) -> bool:
-        low, high = (decided(*bound, self.extents) for bound in (("le", sympy.Integer(0), index), ("lt", index, size)))
-        return low is True and high is True
 
     def store(self, name: str, index: sympy.Expr, value: Recorded | float, mode: str | None = None) -> None:
         dtype = V.graph.get_dtype(name)
@@ -347,8 +344,11 @@ class Recorder(DefaultHandler):
             left, right = (self.builder.index(operand.position, lengths) for operand in operands)
             if left is None or right is None:
                 return None
-            known = decided(operation, left, right, self.extents, self.bounds)
-            return None if known is None else self.constant(known, torch.bool)
+            if (known := conditions.decided(operation, left, right, self.extents, self.bounds)) is not None:
+                return self.constant(known, torch.bool)
+            if (sides := conditions.narrowed(operation, left, right, self.extents, self.bounds)) == (left, right):
+                return None
+            return self.value(operation, torch.bool, *(self.index_expr(side, torch.int64) for side in sides))
         if operation == "where" and isinstance(number := self.builder.number(operands[0].position), bool):
             return operands[1 if number else 2]
         if operation in ("logical_and", "bitwise_and"):
