@@ -13,9 +13,10 @@ import sympy
 from halide_backend.program.index import SizeSymbol, expanded
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 
-#: Elements of the longest such size: float32 of eight vectors of AVX-512. Registers hold the accumulators of as many,
-#: and a guard for the last one, which may be any of them, leaves those in memory.
-_LONGEST = 128
+#: Elements of the longest such size, a side of most pictures: float32 of sixteen vectors of AVX-512. Registers hold the
+#: accumulators of half as many, and a guard for the last one, which may be any of them, leaves those in memory; of the
+#: other rows the vector at their end takes as long as several.
+_LONGEST = 256
 
 #: Fields that hold an `Extent`, an int where it is known.
 _EXTENTS = frozenset({"extent", "stride", "first", "end", "size"})

@@ -51,7 +51,7 @@ def rows(count: int, length: int) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("length", [3, 7, 12, 37, 64, 100])
+@pytest.mark.parametrize("length", [3, 7, 12, 37, 64, 100, 197])
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_values_for_all_sizes(
     function: Callable[[Tensor], object], length: int, texts: Callable[[], list[str]]
@@ -66,16 +66,36 @@ def test_values_for_all_sizes(
 
 
 def test_which_sizes_are_short(texts: Callable[[], list[str]]) -> None:
-    """A batch of a few is not: nothing in memory depends on it. Nor is a row longer than eight vectors."""
+    """A batch of a few is not: nothing in memory depends on it. Nor is a row longer than sixteen vectors."""
 
     def doubled(x: Tensor) -> Tensor:
         return x.transpose(1, 2).contiguous() * 2
 
-    compile_for("halide_backend", doubled, dynamic=True)(torch.randn(4, 5, 130))
+    compile_for("halide_backend", doubled, dynamic=True)(torch.randn(4, 5, 270))
     assert ["SIZES = {'n2': 5}" in text for text in texts()] == [True]
     journal.reset()
-    compile_for("halide_backend", doubled, dynamic=True)(torch.randn(4, 140, 130))
+    compile_for("halide_backend", doubled, dynamic=True)(torch.randn(4, 280, 270))
     assert ["SIZES" in text for text in texts()] == [False]
+
+
+PICTURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "reflected": lambda x: F.pad(x, (2,) * 4, mode="reflect"),
+    "circular": lambda x: F.pad(x, (2,) * 4, mode="circular"),
+    "mean": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "columns": lambda x: x.sum(2),
+}
+
+
+@pytest.mark.parametrize("function", PICTURES.values(), ids=PICTURES)
+@pytest.mark.parametrize("target", ["", "avx2"])
+def test_pictures_of_all_sizes(function: Callable[[Tensor], Tensor], target: str) -> None:
+    options = {"halide_backend.target": target} if target else {}
+    compiled = compile_for("halide_backend", function, dynamic=True, options=options)
+    for shape in ((2, 3, 140, 141), (3, 2, 141, 140), (2, 3, 140, 300), (5, 2, 7, 9), (2, 3, 4, 3)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-4)
+    compiled.check_code()
+    assert not compiled.delegated
 
 
 def test_the_version_for_short_sizes_runs(monkeypatch: pytest.MonkeyPatch) -> None:
