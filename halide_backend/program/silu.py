@@ -50,13 +50,19 @@ def operand_of_silu(program: LoopProgram, value: Value) -> int | None:
     """The x of which `value` is x / (1 + exp(-x)), if it is that."""
     if value.operation != "truediv":
         return None
-    x, divisor = value.operands[0], program.values[value.operands[1]]
-    if divisor.operation != "add":
+    x, divisor = value.operands
+    return x if operand_of_logistic(program, divisor) == x else None
+
+
+def operand_of_logistic(program: LoopProgram, position: int) -> int | None:
+    """The x of which the value at `position` is 1 + exp(-x), the reciprocal of sigmoid(x), if it is that."""
+    total = program.values[position]
+    if total.operation != "add":
         return None
-    for one, exponential in (divisor.operands, divisor.operands[::-1]):
+    for one, exponential in (total.operands, total.operands[::-1]):
         number, power = program.values[one].attribute, program.values[exponential]
         if isinstance(number, Number) and number.value == 1 and power.operation == "exp":
             negative = program.values[power.operands[0]]
-            if negative.operation == "neg" and negative.operands == (x,):
-                return x
+            if negative.operation == "neg":
+                return negative.operands[0]
     return None

@@ -138,6 +138,25 @@ def test_roots_and_reciprocals_into_16_bits(needs_intrinsics: None) -> None:
     torch.testing.assert_close(found, wanted, rtol=2**-8, atol=0, equal_nan=True)
 
 
+def test_reciprocal_of_one_and_an_exponential(arguments: Tensor, needs_intrinsics: None) -> None:
+    """A sigmoid that is written out, as in the gradient of a SiLU: IEEE's reciprocal has a branch."""
+    found, kernel = computed(lambda x: torch.reciprocal(torch.exp(-x) + 1), arguments)
+    assert "ops.sigmoid(" in kernel.text and not re.search(r"(div|rcp)\.rn", kernel.code)
+    wanted = torch.sigmoid(arguments.double())
+    assert bool((errors(found, wanted) < 3 + 1.5 * arguments.abs()).all())
+    special = torch.tensor([0.0, -0.0, np.inf, -np.inf, np.nan, 100.0, -100.0])
+    found, _ = computed(lambda x: torch.reciprocal(1 + torch.exp(-x)), special)
+    torch.testing.assert_close(found, torch.sigmoid(special), equal_nan=True, rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("other", [lambda x: 1 / (2 + torch.exp(-x)), lambda x: torch.reciprocal(1 + torch.exp(x))])
+def test_other_reciprocals_are_computed_as_written(other: Callable[[Tensor], Tensor], needs_intrinsics: None) -> None:
+    x = torch.linspace(-4, 4, 100)
+    found, kernel = computed(other, x)
+    assert "ops.sigmoid(" not in kernel.text
+    torch.testing.assert_close(found, other(x), rtol=1e-6, atol=0)
+
+
 def test_reciprocal_of_a_root(needs_intrinsics: None) -> None:
     """Of the variances of a batch norm: one instruction, not some thirty with two branches."""
     x = torch.from_numpy(np.exp(np.random.default_rng(0).uniform(-80, 80, 30_000)).astype(np.float32))
