@@ -38,8 +38,16 @@ UNROLL = Knob("column_groups.unroll", (1, 4, 8, 16), "unroll factor of a thread'
 #: Columns that fill a sector of memory with 32-bit numbers, and the fewest of a block.
 _SECTOR, _FEWEST_COLUMNS = 8, 4
 
-#: Threads of a block unless columns are short, and the steps that each has at least.
-_THREADS, _STEPS = 512, 8
+#: Threads of a block unless columns are short, the same where SMs have so many blocks or more, and the steps that each
+#: has at least (measured on an H200: variances of 896 parts of 32 columns of unknown number, 1,169 floats each, 115 us
+#: with 512 threads, 95 us with 256; statistics of 334 times 32 columns of 3,136 points 83 and 77 us).
+_THREADS, _THREADS_OF_MANY, _MANY, _STEPS = 512, 256, 2, 8
+
+#: Points of a column that its second reading, for the place of what the first has found, finds in the cache only if
+#: few columns are read at a time (measured on an H200: the largest of 197 points of 256 x 768 floats with their places
+#: 110 us with a column for each thread, 63 us with 8 threads for each of 32 columns; but 24 points of 341 x 4096
+#: bfloat16 47 and 95 us).
+_READ_AGAIN = 128
 
 #: Points of a column from which blocks of few columns have the fewest, and threads of a shorter one at most (measured
 #: on an H200: sums of 1,024 points of 16 columns 2.7 us with 8 of a block, 1.8 us with 4; those of 341 points of 32
@@ -78,7 +86,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if not fits_grid([facts.hints[name] for name in columns.outer]):
         return None
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
-    applies = number < _enough(facts) * facts.device.sms and _STEPS * 8 <= points <= MOST_POINTS
+    few = number < _enough(facts) * facts.device.sms or (positions > 0 and points >= _READ_AGAIN)
+    applies = few and _STEPS * 8 <= points <= MOST_POINTS
     why = "threads that have a column each are enough"
     if applies:
         why = f"{number} threads would have {points} points each"
@@ -94,8 +103,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     side = choices.number(COLUMNS, rule, why)
     across = "" if facts.divides(side, along) else along
     most = 64 if points >= _LONG else _SHORT_THREADS
-    rule = max(8, min(_THREADS // side, 1 << max(points // _STEPS, 1).bit_length() - 1, most))
-    threads = choices.number(THREADS, rule, f"{_THREADS} threads of a block, with {_STEPS} steps or more")
+    whole_block = _THREADS if number // side < _MANY * facts.device.sms else _THREADS_OF_MANY
+    rule = max(8, min(whole_block // side, 1 << max(points // _STEPS, 1).bit_length() - 1, most))
+    threads = choices.number(THREADS, rule, f"{whole_block} threads of a block, with {_STEPS} steps or more")
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
     exchanged = (len(facts.reductions) + positions) * side * threads * 8
     choices.require(THREADS, exchanged <= SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")

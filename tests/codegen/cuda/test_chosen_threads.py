@@ -13,7 +13,7 @@ from torch import Tensor
 
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.schedule.device import device_of
-from halide_backend.schedule.tiling import Tiling
+from halide_backend.schedule.tiling import Tiling, TilingKind
 
 DEVICE = device_of(TARGET)
 
@@ -32,6 +32,19 @@ def test_few_columns(points: int, columns: int, threads: int) -> None:
     """Long ones have more threads, and short ones fewer than eight points for each would take."""
     tiling = tiling_of(lambda x: x.sum(0), torch.zeros(points, 64))
     assert (tiling.side, tiling.threads) == (columns, threads)
+
+
+@pytest.mark.parametrize(("columns", "threads"), [(4224, 16), (16384, 8)])
+def test_many_blocks_of_columns_have_fewer_threads(columns: int, threads: int) -> None:
+    tiling = tiling_of(lambda x: x.sum(0), torch.zeros(1024, columns))
+    assert (tiling.side, tiling.threads) == (32, threads)
+
+
+@pytest.mark.parametrize(("points", "kind"), [(197, TilingKind.COLUMNS), (24, TilingKind.THREAD)])
+def test_places_in_many_long_columns_are_found_by_several_threads(points: int, kind: TilingKind) -> None:
+    """A column is read twice: those of a block are in the cache then, not those of as many threads."""
+    tiling = tiling_of(lambda x: x.argmax(1), torch.zeros(256, points, 768))
+    assert tiling.kind is kind and tiling.threads == (8 if kind is TilingKind.COLUMNS else 1)
 
 
 def test_threads_that_share_a_column_have_the_registers_for_its_loads() -> None:
