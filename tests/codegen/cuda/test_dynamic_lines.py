@@ -86,6 +86,19 @@ def test_a_tile_is_not_much_wider_than_a_short_axis(programs: Compile, length: i
     assert plan_kernel(program, device_of(TARGET)).plan.mapping.tiling.side == side
 
 
+@pytest.mark.parametrize(("dtype", "threads"), [(torch.float32, 256), (torch.bfloat16, 128), (torch.int8, 64)], ids=str)
+def test_threads_of_a_tile_store_as_many_bytes(programs: Compile, dtype: torch.dtype, threads: int) -> None:
+    """Of bytes to channels-last an H200 took 38 us with 256 threads, 28 us with 64."""
+    images = torch.zeros(334, 32, 56, 56, dtype=dtype)
+    (program,) = programs(lambda x: x.contiguous(memory_format=torch.channels_last), images, dynamic=True)
+    assert dict(plan_kernel(program, device_of(TARGET)).plan.knobs)["shared_transposes.threads"] == threads
+
+
+def test_a_line_of_any_length_is_stored_by_eight_loads_at_a_time(programs: Compile) -> None:
+    (program,) = programs(lambda x, g: x * (x * g).sum(-1, keepdim=True), *torch.zeros(2, 512, 4096), dynamic=True)
+    assert dict(plan_kernel(program, device_of(TARGET)).plan.knobs)["block_lines.stores"] == 8
+
+
 def test_images_and_channels_in_one_loop_become_two() -> None:
     """Inductor has one loop over both, and divides: across memory, an H100 took 450 us for it and Triton 183."""
 
