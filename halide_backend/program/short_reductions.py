@@ -45,7 +45,7 @@ def without_short_reductions(program: LoopProgram, interleaved: int) -> LoopProg
             found[position] = written.add(value.operation, value.dtype, operands, attribute)
     if len(written.values) == len(program.values):
         return program
-    unrolled = _without_unused(without_applications(_with_values(program, written.values, found)))
+    unrolled = without_unused(without_applications(_with_values(program, written.values, found)))
     return unrolled if any(map(_reduced, unrolled.values)) else replace(unrolled, outer=_common(unrolled.stores))
 
 
@@ -110,7 +110,7 @@ def _common(stores: Sequence[Store]) -> tuple[Axis, ...]:
     return tuple(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels))
 
 
-def _without_unused(program: LoopProgram) -> LoopProgram:
+def without_unused(program: LoopProgram) -> LoopProgram:
     """`program` without values that nothing is made of, such as what was reduced."""
     stack = [store.value for store in program.stores] + [check.condition for check in program.checks]
     stack += [position for store in program.stores for position in values_of(store.index)]

@@ -6,6 +6,7 @@ from halide_backend.program.applications import without_applications
 from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened
 from halide_backend.program.gathered_rows import with_functions_of_rows
+from halide_backend.program.halves import with_joined_halves
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
@@ -27,7 +28,7 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     if isinstance(device, Cpu):
         taken = with_functions_of_rows(with_shared_sigmoids(program))
         return with_main_pieces(with_wrapped_coordinates(taken), contiguous_axis(taken))
-    taken = composed(flattened(without_applications(program)))
+    taken = composed(with_joined_halves(flattened(without_applications(program))))
     return with_moments(taken) if _reduces_across_memory(taken) else taken
 
 
