@@ -38,9 +38,10 @@ UNROLL = Knob("column_groups.unroll", (1, 4, 8, 16), "unroll factor of a thread'
 #: Columns that fill a sector of memory with 32-bit numbers, and the fewest of a block.
 _SECTOR, _FEWEST_COLUMNS = 8, 4
 
-#: Threads of a block unless columns are short, the same where SMs have so many blocks or more, and the steps that each
-#: has at least (measured on an H200: variances of 896 parts of 32 columns of unknown number, 1,169 floats each, 115 us
-#: with 512 threads, 95 us with 256; statistics of 334 times 32 columns of 3,136 points 83 and 77 us).
+#: Threads of a block unless columns are short, the same where SMs have so many blocks or more and a column has places
+#: or points of unknown number, and the steps that each has at least (measured on an H200: variances of 896 parts of 32
+#: columns, of about 1,169 floats each, 115 us with 512 threads, 95 us with 256; statistics of 334 times 32 columns of
+#: about 3,136 points 83 and 77 us; but a norm with 3,136 bfloat16 67 and 72 us).
 _THREADS, _THREADS_OF_MANY, _MANY, _STEPS = 512, 256, 2, 8
 
 #: Points of a column that its second reading, for the place of what the first has found, finds in the cache only if
@@ -103,7 +104,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     side = choices.number(COLUMNS, rule, why)
     across = "" if facts.divides(side, along) else along
     most = 64 if points >= _LONG else _SHORT_THREADS
-    whole_block = _THREADS if number // side < _MANY * facts.device.sms else _THREADS_OF_MANY
+    computed = is_computed(facts, columns)
+    many = (computed or positions > 0) and number // side >= _MANY * facts.device.sms
+    whole_block = _THREADS_OF_MANY if many else _THREADS
     rule = max(8, min(whole_block // side, 1 << max(points // _STEPS, 1).bit_length() - 1, most))
     threads = choices.number(THREADS, rule, f"{whole_block} threads of a block, with {_STEPS} steps or more")
     choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
@@ -114,7 +117,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         rule, why = _CHUNK, "values are measured from one of so many"
     unrolled = choices.number(UNROLL, rule, why)
     cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side, across=across)
-    return replace(cut, computed=is_computed(facts, columns), unroll=unrolled)
+    return replace(cut, computed=computed, unroll=unrolled)
 
 
 def _enough(facts: Facts) -> int:

@@ -34,10 +34,13 @@ def test_few_columns(points: int, columns: int, threads: int) -> None:
     assert (tiling.side, tiling.threads) == (columns, threads)
 
 
-@pytest.mark.parametrize(("columns", "threads"), [(4224, 16), (16384, 8)])
-def test_many_blocks_of_columns_have_fewer_threads(columns: int, threads: int) -> None:
-    tiling = tiling_of(lambda x: x.sum(0), torch.zeros(1024, columns))
-    assert (tiling.side, tiling.threads) == (32, threads)
+@pytest.mark.parametrize(
+    ("columns", "is_dynamic", "threads"), [(4224, True, 16), (16384, True, 8), (16384, False, 16)]
+)
+def test_many_blocks_of_long_columns_have_fewer_threads(columns: int, is_dynamic: bool, threads: int) -> None:
+    (program,) = programs_of(lambda x: x.sum(0), (torch.zeros(1024, columns),), dynamic=is_dynamic)
+    tiling = plan_kernel(program, DEVICE).plan.mapping.tiling
+    assert tiling is not None and (tiling.side, tiling.threads) == (32, threads)
 
 
 @pytest.mark.parametrize(("points", "kind"), [(197, TilingKind.COLUMNS), (24, TilingKind.THREAD)])
