@@ -34,9 +34,7 @@ def test_few_columns(points: int, columns: int, threads: int) -> None:
     assert (tiling.side, tiling.threads) == (columns, threads)
 
 
-@pytest.mark.parametrize(
-    ("columns", "is_dynamic", "threads"), [(4224, True, 16), (16384, True, 8), (16384, False, 16)]
-)
+@pytest.mark.parametrize(("columns", "is_dynamic", "threads"), [(4224, True, 16), (16384, True, 8), (16384, False, 16)])
 def test_many_blocks_of_long_columns_have_fewer_threads(columns: int, is_dynamic: bool, threads: int) -> None:
     (program,) = programs_of(lambda x: x.sum(0), (torch.zeros(1024, columns),), dynamic=is_dynamic)
     tiling = plan_kernel(program, DEVICE).plan.mapping.tiling
