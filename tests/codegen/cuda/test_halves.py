@@ -78,6 +78,17 @@ def test_sums_of_turned_halves_are_of_words(needs_intrinsics: None) -> None:
         torch.testing.assert_close(got.double(), wanted, rtol=2**-7, atol=0)
 
 
+@pytest.mark.parametrize("length", [128, 1024])
+def test_lines_of_turned_halves(length: int, needs_intrinsics: None) -> None:
+    """Under masks the threads of half a line branched around what all of them exchange."""
+    x, g = (integers(3, 24, length, dtype=torch.float32) for _ in range(2))
+    program = captured(lambda x, g: torch.softmax(x * 0.5 + turned(x, length // 2) * g, -1), x, g)
+    found = torch.full_like(x, -99)
+    _, kernel = run(program, x, g, found)
+    torch.testing.assert_close(found, torch.softmax(x * 0.5 + turned(x, length // 2) * g, -1))
+    assert "shfl.sync" in kernel.code
+
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_halves_of_any_axis(step: int) -> None:
     x = torch.zeros(6, 32, step)
