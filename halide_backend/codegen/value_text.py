@@ -15,16 +15,19 @@ from halide_backend.program.loop_program import Coordinate, Indirect, Load, Loop
 from halide_backend.program.operation_names import COMPARISONS, LOOPS
 
 
-def value_text(program: LoopProgram, value: Value, variables: Iterable[str] = (), *, library: str = "ops") -> str:
+def value_text(
+    program: LoopProgram, value: Value, variables: Iterable[str] = (), *, library: str = "ops", cases: bool = True
+) -> str:
     """Python text of one operation over the names of its operands, `t` and their position.
 
-    `variables` are the Vars that the value depends on, for operations that need a Func; `library` has the operations.
+    `variables` are the Vars that the value depends on, for operations that need a Func; `library` has the operations;
+    `cases` says whether Halide may make a loop, or on a GPU a branch, of the steps at which an index needs no clamp.
     """
     operands = [f"t{operand}" for operand in value.operands]
     attribute = value.attribute
     sources = [program.values[operand].dtype for operand in value.operands]
     if isinstance(attribute, Load):
-        return converted(value, element_text(program, value, attribute))
+        return converted(value, element_text(program, value, attribute, cases=cases))
     if isinstance(attribute, Indirect):
         size = index_text(attribute.size)
         return f"{library}.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
@@ -83,14 +86,14 @@ def _index(value: Value, library: str, *, wide: bool) -> str:
     return f"{library}.position({value.dtype!r}, {text})"
 
 
-def element_text(program: LoopProgram, value: Value, load: Load, *, by_stride: bool = False) -> str:
+def element_text(program: LoopProgram, value: Value, load: Load, *, by_stride: bool = False, cases: bool = True) -> str:
     """The element that a load reads, as it lies in memory; the terms of a plain index may stand in order of stride."""
     masked = any(program.values[o].dtype == "bool" for o in value.operands) and any(
         program.values[o].operation != "indirect" for o in value.operands
     )
     buffer = next(b for b in program.inputs if b.name == load.buffer)
     # Of the index in the middle Halide sees that it needs no clamp; what is not is the rest of its loop.
-    likely = "{}" if load.main else "hl.likely({})"
+    likely = "hl.likely({})" if cases and not load.main else "{}"
     if load.coordinates:
         text = " + ".join(_clamped(coordinate, likely) for coordinate in load.coordinates)
     elif masked:

@@ -83,6 +83,12 @@ class Tiling:
         return {**found, self.inner[0]: self.lines} if self.kind is TilingKind.REGISTER_TRANSPOSE else found
 
     @property
+    def exchanges(self) -> bool:
+        """Whether threads exchange values, so that all of a warp, or of a block, have to come to the same instructions:
+        none of them may have a case of its own."""
+        return self.kind not in (TilingKind.THREAD, TilingKind.SHARED_TRANSPOSE, TilingKind.REGISTER_TRANSPOSE)
+
+    @property
     def shares_lines(self) -> bool:
         """Whether several threads compute one point of the outer axes."""
         return self.kind in (TilingKind.REGISTERS, TilingKind.BLOCK, TilingKind.COLUMNS)

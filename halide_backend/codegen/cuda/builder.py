@@ -110,7 +110,8 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
             return self._chosen(value)
         # A constant is computed once, on the host.
         library = "ops.portable" if position in self.constants else "ops"
-        return value_text(self.program, value, [loop.name for loop in loops], library=library)
+        variables, cases = [loop.name for loop in loops], not self.tiling.exchanges
+        return value_text(self.program, value, variables, library=library, cases=cases)
 
     def _chosen(self, value: Value) -> str:
         """A choice, of which Halide does not know that it leaves out what threads reduce together: where it chooses
@@ -157,7 +158,8 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
                 at, word = (
                     (f"({at} + {WORD})", "0") if unit == 1 else (f"({at} + {WORD} // {unit})", f"{WORD} % {unit}")
                 )
-            at = f"hl.select({inside}, hl.clamp(hl.likely({at}), 0, {load.last // unit}), 0)"
+            at = at if self.tiling.exchanges else f"hl.likely({at})"
+            at = f"hl.select({inside}, hl.clamp({at}, 0, {load.last // unit}), 0)"
         words = _words(load.words)
         self.declare(WORD)
         gathers = any(self.program.values[operand].operation == "indirect" for operand in value.operands)
