@@ -44,11 +44,12 @@ def embedding(
 
 @pytest.mark.parametrize("batch", [(), (0, 1)], ids=["length", "all"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("form", "loads"), [(rotary, 8), (rotated_halves, 5)])
+@pytest.mark.parametrize(("form", "loads"), [(rotary, 7), (rotated_halves, 4)])
 def test_a_rotary_embedding_of_any_length_moves_vectors(
     kernel: Compile, form: Callable[..., Tensor], loads: int, dtype: torch.dtype, batch: tuple[int, ...]
 ) -> None:
-    """It was a hundred times slower: each thread stored its vector in local memory, and from there word by word."""
+    """It was a hundred times slower: each thread stored its vector in local memory, and from there word by word. The
+    halves that change places are one load (program/halves.py)."""
     with inductor_config.patch(force_pointwise_cat=True):
         code = kernel(form, *embedding(form, dtype, batch))
     assert code.wide_loads == code.loads == loads
