@@ -118,7 +118,9 @@ def _counted_from_bounds(
         if bound.lower is None or not symbols:
             continue
         first = min(symbols, key=str)
-        times = index.coeff(first) / bound.expression.coeff(first)
+        if (step := bound.expression.coeff(first)) == 0:
+            continue  # A quotient or a remainder of it.
+        times = index.coeff(first) / step
         rest = sympy.expand(index - times * bound.expression)
         if times != 0 and times.is_Integer and symbols.isdisjoint(rest.free_symbols):
             symbol = sympy.Dummy(integer=True)

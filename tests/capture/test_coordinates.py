@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import sympy
 from sized_graph import M, N, sized_graph
+from torch.utils._sympy.functions import FloorDiv
 
 from halide_backend.capture.conditions import Bound
 from halide_backend.capture.coordinates import beside_a_mask, coordinates
@@ -59,6 +60,11 @@ def test_rows_that_are_counted_by_two_loops_begin_where_the_mask_does() -> None:
     assert found == (Coordinate(X, 12, 1536), Coordinate(row - 224, 16, 96), Coordinate(column - 192, 96, 1))
     # The first rows alone are no proof that there are no more.
     assert coordinates(index, (2, 6, 16, 96), (9216, 1536, 96, 1), extents, (bounds[0], bounds[2])) == ()
+
+
+def test_a_mask_of_quotients_counts_no_rows() -> None:
+    bounds = (Bound(FloorDiv(X, 4), lower=5), Bound(FloorDiv(X, 4), upper=6))
+    assert coordinates(37 * X + Y - 740, (4, 37), (37, 1), {X: 40, Y: 37}, bounds) == ()
 
 
 def test_a_line_beside_a_mask_is_not_clamped() -> None:

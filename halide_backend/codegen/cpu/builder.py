@@ -296,6 +296,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         strides = {name: stride for name, (_, stride) in zip(layout.variables, layout.dims)}
         if 1 not in strides.values():
             # One of several that are interleaved: a line holds some of its elements.
-            near = [name for name, stride in strides.items() if isinstance(stride, int) and stride * stage.bits < _LINE]
-            contiguous |= {name: contiguous.get(name, 0) + size // int(strides[name]) for name in near}
+            near = {name: step for name, step in strides.items() if isinstance(step, int) and step > 0}
+            near = {name: step for name, step in near.items() if step * stage.bits < _LINE}
+            contiguous |= {name: contiguous.get(name, 0) + size // step for name, step in near.items()}
         self.stages[-1] = replace(stage, contiguous=contiguous, across=across, traffic=stage.traffic + size)
