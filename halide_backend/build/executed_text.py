@@ -79,18 +79,24 @@ class ExecutedText:
         ]
         shapes = [0 if isinstance(item, hl.Param) else item.dimensions() for item in inputs]
         shapes += [func.dimensions() for func in outputs for _ in range(func.outputs())]
+        names = [item.name() for item in inputs]
+        names += [func.name() for func in outputs for _ in range(func.outputs())]
         if len(shapes) != len(arguments):
             raise self._invalid(
                 f"ARGUMENTS has {len(arguments)} entries, but pipeline() returned {len(inputs)} "
                 f"inputs and {len(shapes) - len(inputs)} outputs"
             )
-        for argument, dimensions in zip(arguments, shapes, strict=True):
+        order = [argument["name"] for argument in arguments]
+        for argument, dimensions, name in zip(arguments, shapes, names, strict=True):
             told = {"buffer": len(argument.get("dims", ())), "status": 1}.get(argument["kind"], 0)
             if told != dimensions:
                 raise self._invalid(
                     f"the argument {argument['name']!r} is declared with {told} dimensions, but "
                     f"has {dimensions} in pipeline()"
                 )
+            # Halide adds $1 and so on to a name that it has seen before; all elements of a Tuple have its Func's name.
+            if (actual := name.split("$")[0]) != argument["name"] and actual in order and names.count(name) == 1:
+                raise self._invalid(f"pipeline() returned {actual!r} in the place of {argument['name']!r}")
         return {
             "arguments": arguments,
             "checks": checks,

@@ -68,7 +68,8 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
     """Put both halves into one module, which imports what it calls from the package `algorithm.library`; with what says
     which steps are legal, so that a worker refuses others in an edited text."""
     on_cpu = algorithm.library == CPU_LIBRARY
-    outputs = [stage.name for stage in algorithm.stages.outputs]
+    order = [argument.name for argument in algorithm.outputs]
+    outputs = sorted((stage.name for stage in algorithm.stages.outputs), key=order.index)
     ends = {"clamped": algorithm.stages.clamped, "narrow": algorithm.stages.narrow}
     return _TEMPLATE.format(
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),

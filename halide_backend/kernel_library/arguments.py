@@ -74,9 +74,13 @@ class Status:
 
     checks: tuple[tuple[str, str], ...]
 
+    @property
+    def name(self) -> str:
+        return "status"
+
     def to_json(self) -> dict[str, object]:
         """The manifest entry; the launcher passes its own memory, the caller passes nothing."""
-        return {"kind": "status", "name": "status"}
+        return {"kind": "status", "name": self.name}
 
 
 def _buffer(name: str, dtype: str, offset: int, dims: tuple[tuple[int, int], ...]) -> dict[str, object]:

@@ -188,6 +188,7 @@ def test_a_limit_of_registers_is_checked(registers: str) -> None:
         (NO_RETURN.format("[], ['f']"), "output 'f', not a Func"),
         (DOUBLED.replace("(Input(", '(Input("z", "float32", 16), Input('), "ARGUMENTS has 3 entr"),
         (DOUBLED.replace("((16, 1),)", "((4, 1), (4, 4))"), "'out' is declared with 2 dimensions"),
+        (elementwise("a - b", 2).replace("[a_, b_]", "[b_, a_]"), "returned 'b' in the place of 'a'"),
         (
             DOUBLED.replace("a = a_[i]", "a = a_[j]"),
             r"line \d+ \(a = a_\[j\]\): NameError: name 'j'",

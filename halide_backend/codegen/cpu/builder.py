@@ -16,7 +16,7 @@ from halide_backend.codegen.call_text import call_text
 from halide_backend.codegen.cpu.bfloat16_text import exact_text, stored_text
 from halide_backend.codegen.cpu.checks import write_status
 from halide_backend.codegen.cpu.quotient_text import division_text, product_text
-from halide_backend.codegen.cpu.scatter import write_scatter
+from halide_backend.codegen.cpu.scatter import read_what_is_stored, write_scatter
 from halide_backend.codegen.cpu.turned_tiles import turned_tiles
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
@@ -199,9 +199,17 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     # -- outputs -----------------------------------------------------------------------------------------------
 
     def outputs(self) -> list[Output]:
+        stores = self.program.stores
+        scattered = [store for store in stores if self.layouts[store.buffer].scattered]
+        if scattered:
+            outputs = {store.buffer: self.output(store) for store in stores if store not in scattered}
+            for store in stores:
+                if store not in scattered and self.transposition is None and not self.buffers[store.buffer].mutated:
+                    read_what_is_stored(self, store, self.layouts[store.buffer], self.buffers[store.buffer].dtype)
+            outputs |= {store.buffer: self.output(store) for store in scattered}
+            return [outputs[store.buffer] for store in stores]
         if not self.mapping.joined:
             return super().outputs()
-        stores = self.program.stores
         name, layout = stores[0].buffer, self.layouts[stores[0].buffer]
         elements = [self._element(store) for store in stores]
         self.func(

@@ -9,9 +9,24 @@ from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.program.access import is_contiguous
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import axes_of, values_of
-from halide_backend.program.loop_program import Store
+from halide_backend.program.loop_program import Load, Store
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, Role, Stage
+
+
+def read_what_is_stored(builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str) -> None:
+    """Let what is written from now on read the value of a plain `store` from its output, which holds all of it.
+
+    A scatter walks over its values in a nest of its own, in which they would be computed once more.
+    """
+    value = builder.program.values[store.value]
+    exact = value.dtype == dtype and dtype in ("float32", "float64")
+    if exact and not isinstance(value.attribute, Load) and set(layout.variables) == value.axes:
+        # Halide would compute as many elements as vectors of the scatter hold, beyond the end of the buffer.
+        ends = zip(layout.variables, layout.dims)
+        within = [f"memory.place({name}, {index_text(extent)})" for name, (extent, _) in ends]
+        builder.lines.append(f"t{store.value} = hl.Expr({call_text(store.buffer, within)})")
+        builder.calls[store.value] = store.buffer
 
 
 def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str, bits: int) -> None:

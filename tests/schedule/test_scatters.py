@@ -1,0 +1,142 @@
+"""Scatters: patches that overlap are added in vectors along rows of pixels; what is stored as well is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import halide_backend
+from halide_backend import pipeline
+from halide_backend.inspection.compiled import compile_for
+from halide_backend.schedules.choice import ScheduledKernel
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    whole = pipeline.schedule_kernel
+
+    def kept(*arguments: Any) -> ScheduledKernel:
+        scheduled = whole(*arguments)
+        found.append(scheduled.kernel.text)
+        return scheduled
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", kept)
+    return found
+
+
+def check(fold: Callable[[Tensor], Tensor], x: Tensor, dynamic: bool = False) -> None:
+    """Its results are those of eager in float64, and all of its kernels are ours."""
+    compiled = compile_for("halide_backend", fold, dynamic=dynamic)
+    found, wanted = compiled.call(x), fold(x.double())
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+    compiled.check_code()
+    assert not compiled.delegated
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "stride"), [((32, 32), 3, 1), ((31, 29), 3, 1), ((17, 12), 5, 1), ((20, 20), 4, 2)]
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_patches_that_overlap_are_added_up(image: tuple[int, int], kernel: int, stride: int, dynamic: bool) -> None:
+    count = [(size + 2 - kernel) // stride + 1 for size in image]
+    x = torch.randn(2, 3 * kernel**2, count[0] * count[1])
+    check(lambda x: F.fold(x, image, kernel, padding=1, stride=stride), x, dynamic)
+
+
+def test_pixels_side_by_side_are_added_in_vectors(texts: list[str]) -> None:
+    check(lambda x: F.fold(x, (32, 32), 3, padding=1), torch.randn(4, 27, 1024))
+    scattered = [text for text in texts if "Role.SCATTER" in text]
+    assert len(scattered) == 1
+    assert "AllowRaceConditions('out_ptr0')" in scattered[0]
+    assert "Vectorize('out_ptr0', 'r_0$x_v', update=0)" in scattered[0]
+
+
+def test_pixels_that_lie_apart_are_added_one_by_one(texts: list[str]) -> None:
+    """Every second one, of patches that are two pixels apart."""
+    check(lambda x: F.fold(x, (64, 64), 4, padding=1, stride=2), torch.randn(2, 48, 1024))
+    assert not any("AllowRaceConditions" in text for text in texts)
+
+
+def test_places_that_are_data_may_be_equal(texts: list[str]) -> None:
+    places = torch.randint(0, 7, (1000,))
+
+    def counted(x: Tensor) -> Tensor:
+        return torch.zeros(7, dtype=x.dtype).index_add(0, places, x)
+
+    check(counted, torch.randn(1000))
+    assert not any("AllowRaceConditions" in text for text in texts)
+
+
+def gradients(x: Tensor, scale: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of a norm and of the embedding before it."""
+    first = x * scale
+    second = first * x - first.sum(-1, keepdim=True) * 0 + scale
+    return first, second, torch.zeros(11, x.shape[-1], dtype=x.dtype).index_add(0, places, second * 2)
+
+
+@pytest.mark.parametrize("columns", [3, 13, 37, 100, 128])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_stored_and_scattered_is_right(columns: int, dynamic: bool) -> None:
+    compiled = compile_for("halide_backend", gradients, dynamic=dynamic)
+    for rows in (40, 1, 7):
+        x, scale, places = torch.randn(rows, columns), torch.randn(columns), torch.randint(0, 11, (rows,))
+        found, wanted = compiled.call(x, scale, places), gradients(x.double(), scale.double(), places)
+        for mine, truth in zip(found, wanted):
+            torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=1e-4)
+    assert not compiled.delegated
+
+
+def stored_and_scattered(x: Tensor, y: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    total = x * y + x
+    return total, torch.zeros(11, x.shape[-1], dtype=x.dtype).index_add(0, places, total * 2)
+
+
+READ_AGAIN = "= hl.Expr(out_ptr0[memory.place(x1, 100), memory.place(x0, 40)])"
+
+
+# What is stored in 16 bits has been rounded.
+@pytest.mark.parametrize(("dtype", "tolerance", "again"), [(torch.float32, 1e-5, True), (torch.bfloat16, 0.05, False)])
+def test_a_scatter_reads_what_another_result_stores(
+    dtype: torch.dtype, tolerance: float, again: bool, texts: list[str]
+) -> None:
+    x, y, places = torch.randn(40, 100).to(dtype), torch.randn(40, 100).to(dtype), torch.randint(0, 11, (40,))
+    found = compile_for("halide_backend", stored_and_scattered).call(x, y, places)
+    for mine, truth in zip(found, stored_and_scattered(x.double(), y.double(), places)):
+        torch.testing.assert_close(mine.double(), truth, rtol=tolerance, atol=4 * tolerance)
+    assert (READ_AGAIN in "".join(texts)) == again
+
+
+def test_a_scatter_may_be_the_first_argument() -> None:
+    """The kernel's Funcs are written in another order than its arguments. A heap was overwritten."""
+
+    def added(x: Tensor, y: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        return x.index_add(0, rows, y, alpha=2), y.scatter_add(1, columns, y)
+
+    x, y = torch.randn(9, 40), torch.randn(9, 40)
+    rows, columns = torch.randperm(9), torch.randint(0, 40, (9, 40))
+    unfused = halide_backend.stats()["unfusing_reasons"]
+    compiled = compile_for("halide_backend", added)
+    found, wanted = compiled.call(x, y, rows, columns), added(x.double(), y.double(), rows, columns)
+    for mine, truth in zip(found, wanted):
+        torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=1e-4)
+    assert halide_backend.stats()["unfusing_reasons"] == unfused
+    assert not compiled.delegated
+
+
+def test_a_scatter_into_a_copy_of_what_is_stored_adds_what_was_there() -> None:
+    places = torch.randint(0, 5, (40,))
+
+    def added(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        total = x * y + x
+        return total, total.clone().index_add(0, places, total * 2)
+
+    x, y = torch.randn(40, 100), torch.randn(40, 100)
+    found, wanted = compile_for("halide_backend", added).call(x, y), added(x.double(), y.double())
+    for mine, truth in zip(found, wanted):
+        torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=1e-4)
