@@ -16,6 +16,7 @@ import sympy
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, Mod, ModularIndexing
 
+from halide_backend.capture.indexing import with_short_remainders
 from halide_backend.capture.sizes import MAX_ELEMENTS, extent, hint, quotient, reduced
 from halide_backend.errors import Unsupported
 from halide_backend.program.loop_program import Axis, Extent, Nest
@@ -224,7 +225,7 @@ def simplify(index: sympy.Expr, ranges: dict[sympy.Symbol, Extent]) -> sympy.Exp
     index = V.graph.sizevars.simplify_with_ranges(
         sympy.sympify(index), {symbol: sympy.sympify(size) for symbol, size in ranges.items()}
     )
-    return reduced(sympy.expand(index))
+    return reduced(sympy.expand(with_short_remainders(index, ranges)))
 
 
 def _outer(nests: Sequence[Nest]) -> tuple[Axis, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sympy
-from torch.utils._sympy.functions import Max
+from torch.utils._sympy.functions import Max, ModularIndexing
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from halide_backend.capture.sizes import extent, is_equal, quotient, symbol_range
@@ -59,6 +60,25 @@ def without_empty(index: sympy.Expr, axes: Iterable[Axis]) -> sympy.Expr:
             elif any(quotient(size, length) is not None for size in extents):
                 steps[stride] = length
     return sympy.expand(index.xreplace(steps)) if steps else index
+
+
+def with_short_remainders(index: sympy.Expr, extents: Mapping[sympy.Symbol, Extent]) -> sympy.Expr:
+    """`index` with x + 64 (y % 3) for (x + 64 y) % 192, where x is less than 64: a step along x is one of memory."""
+
+    def remainder(whole: sympy.Expr, part: sympy.Expr, modulus: sympy.Expr) -> sympy.Expr:
+        terms = sympy.Add.make_args(sympy.expand(whole))
+        factors = [term.as_coeff_Mul()[0] for term in terms]
+        if part == 1 and modulus.is_Integer and all(factor.is_Integer for factor in factors):
+            units = {math.gcd(int(factor), int(modulus)) for factor in factors} - {1, int(modulus)}
+            for unit in sorted(units, reverse=True):
+                within = sympy.Add(*(term for term, factor in zip(terms, factors) if factor % unit))
+                least, most = value_range(within, extents) or (-1, unit)
+                if least >= 0 and most < unit:
+                    rest = sympy.expand((whole - within) / unit)
+                    return within + unit * ModularIndexing(rest, 1, modulus // unit)
+        return ModularIndexing(whole, part, modulus)
+
+    return index.replace(ModularIndexing, remainder) if index.has(ModularIndexing) else index
 
 
 def affine(index: sympy.Expr, symbols: Iterable[sympy.Symbol]) -> tuple[dict[sympy.Symbol, int], int] | None:

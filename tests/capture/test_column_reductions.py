@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from halide_backend import pipeline
-from halide_backend.schedule.steps import ComputeAt, Parallel, Reorder, RFactor, Vectorize
+from halide_backend.pipeline import current_target
+from halide_backend.schedule.device import device_of
+from halide_backend.schedule.steps import ComputeAt, Parallel, Reorder, RFactor, Split, Vectorize
 
 Check = Callable[..., dict[str, Any]]
 
@@ -107,3 +109,29 @@ def test_a_reduction_beside_them_runs_along_its_own_memory(check: Check, steps: 
     check(lambda x, mask: (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), x, mask, tolerance=1e-5)
     vectors = {step.var for step in steps if isinstance(step, Vectorize) and step.func.startswith("sum_0")}
     assert not any(name.startswith("x0") for name in vectors)
+
+
+FEW_COLUMNS: dict[str, Callable[[Tensor], Any]] = {
+    "sum": lambda x: x.sum(1),
+    "largest": lambda x: x.amax(1),
+    "below the largest": lambda x: x - x.amax(1, keepdim=True) + x.sum(1, keepdim=True),
+    "moments": lambda x: (x.sum(1), x.square().sum(1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "chains"), [(64, 9, 4), (48, 16, 4), (100, 32, 2), (33, 9, 0), (64, 100, 0)]
+)
+@pytest.mark.parametrize("name", FEW_COLUMNS)
+def test_few_columns_have_several_accumulators(
+    check: Check, steps: list[Any], name: str, rows: int, columns: int, chains: int
+) -> None:
+    """Each addition would wait for that of the row before it."""
+    check(FEW_COLUMNS[name], numbers((300, rows, columns)), tolerance=2e-4)
+    counts = {
+        step.factor for step in steps if isinstance(step, Split) and step.inner.endswith("_u") and "$" in step.old
+    }
+    both = name in ("moments", "below the largest")
+    lanes = device_of(current_target("cpu")).vector_bytes // 4
+    if lanes == 16:
+        assert counts == ({chains // 2} - {0, 1} if both else {chains} - {0})

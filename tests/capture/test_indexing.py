@@ -6,9 +6,10 @@ import itertools
 
 import pytest
 import sympy
+from torch.utils._sympy.functions import ModularIndexing
 
 from halide_backend.capture.closed_index import closed
-from halide_backend.capture.indexing import affine, value_range
+from halide_backend.capture.indexing import affine, value_range, with_short_remainders
 from halide_backend.capture.sizes import quotient
 from halide_backend.program.index_syntax import print_index
 
@@ -33,6 +34,27 @@ def test_a_quotient_is_an_integer_for_all_sizes_or_none() -> None:
     assert (quotient(6 * size + 12, 6), quotient(size + 7, 6)) == (size + 2, None)
     assert quotient(sympy.Integer(12), size) is None
     assert (quotient(size * X + X, size + 1), quotient(size * X, size + 1)) == (X, None)
+
+
+@pytest.mark.parametrize(
+    ("whole", "modulus", "shorter"),
+    [
+        (X + 16 * Y, 48, X + 16 * ModularIndexing(Y, 1, 3)),
+        (X + 16 * Y + 32, 48, X + 16 * ModularIndexing(Y + 2, 1, 3)),
+        (3 * X + 30 * Y, 90, 3 * X + 30 * ModularIndexing(Y, 1, 3)),
+        # The short part may reach the next multiple, or the rest has another unit.
+        (X + 8 * Y, 48, None),
+        (X + 7 + 16 * Y, 48, None),
+        (X + 15 * Y, 48, None),
+        (Y + 16 * X, 48, None),
+    ],
+)
+def test_a_short_part_of_a_remainder_is_added(whole: sympy.Expr, modulus: int, shorter: sympy.Expr | None) -> None:
+    index = ModularIndexing(whole, 1, modulus)
+    found = with_short_remainders(index, EXTENTS)
+    assert found == (index if shorter is None else shorter)
+    for x, y in itertools.product(range(10), range(37)):
+        assert int(found.subs({X: x, Y: y})) == int(whole.subs({X: x, Y: y})) % modulus
 
 
 def test_sympys_own_minimum_is_one_of_a_program() -> None:

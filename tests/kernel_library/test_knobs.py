@@ -48,6 +48,15 @@ def column_sums(extents: tuple[int, int]) -> Made:
     return row_sums(extents, axis=0)
 
 
+def middle_sums(extents: tuple[int, int]) -> Made:
+    """Sums of rows of nine elements: an addition waits for the one before it."""
+    builder = Builder((5, extents[1], 9))
+    x = builder.load(torch.float32)
+    total = builder.value("reduction", torch.float32, [x], Reduction("sum", (builder.axes[1],)))
+    builder.store(total, torch.float32)
+    return builder, [torch.randn(5, extents[1], 9)], lambda x: x.sum(1)
+
+
 def below_column_maxima(extents: tuple[int, int]) -> Made:
     builder = Builder(extents)
     x = builder.load(torch.float32)
@@ -228,6 +237,7 @@ def groups(extents: tuple[int, int]) -> Made:
 MADE = (
     row_sums,
     column_sums,
+    middle_sums,
     below_column_maxima,
     full_maximum,
     full_sum,

@@ -37,7 +37,7 @@ PARTS = Knob(
 )
 
 #: The Var that RFactor adds to those of the Func before, by the end of a Func's name.
-_ADDED = {"parts": "part", "blocks": "block", "chunks": "chunk"}
+_ADDED = {"parts": "part", "blocks": "block", "chunks": "chunk", "chains": "chain"}
 
 REGISTERS = Knob(
     "column_reductions.registers", (1, 2, 4, 5, 6, 7, 8), "vectors of columns whose accumulators stay in registers"
@@ -45,6 +45,13 @@ REGISTERS = Knob(
 
 #: Vectors of columns whose accumulators stay in registers: as many additions as run at a time, of 4 cycles each.
 HELD = 4
+
+CHAINS = Knob(
+    "column_reductions.chains", (1, 2, 4, 8), "rows that few columns add to accumulators of their own at the same time"
+)
+
+#: Operators whose terms may be taken in any order.
+_COMMUTATIVE = ROUNDS | {"max", "min"}
 
 #: Parts of the rows: as many as threads of most machines, and more work in each than in adding up all of them.
 _PARTS = 16
@@ -79,14 +86,17 @@ def reduce_columns(
         func, updates = stage.name, stage.updates
     cascade, loops_of = _cascade(func, stage.operators, updates)
     steps += cascade
-    serial |= {name: (*loops, *outer) for name, loops in loops_of.items()}
-    reading = next(reversed(loops_of))
     lanes = kernel.lanes(stage.bits)
     width = column.extent * (beside.extent if beside else 1)
     if not column.fixed:
         width = max(width, lanes)  # There may be more columns than a hint says, and masked they take as long.
     wide = width >= lanes // 2
     along = f"{column.name}_{beside.name}" if beside else column.name
+    if wide and column.fixed and not beside and not (room and column.axis == kernel.graph.narrow):
+        added, loops_of = _chains(kernel, stage, level, -(-min(width, room or width) // lanes), updates, loops_of)
+        steps += added
+    reading = next(reversed(loops_of))
+    serial |= {name: (*loops, *outer) for name, loops in loops_of.items()}
     operands = kernel.transposition
     tiles = wide and operands is not None and operands.reduced == "columns" and _reads_tiles(kernel, stage)
 
@@ -120,8 +130,13 @@ def reduce_columns(
             if whole and held == 1:
                 # Each accumulator has a place of its own, which may be a register.
                 steps.append(Unroll(name, vector.loops[1], update))
+            chained = name.endswith("_chains")
+            if chained:
+                steps.append(Unroll(name, "chain", update))
             if update is None:
                 continue
+            if f"{name}_chains" in serial:
+                steps.append(Unroll(name, around[0], update))
             # An operand that lies across is read for as many of its lines as there are columns: all rows of a part of
             # these first, which adjoin in each line.
             turned = tiles and name == reading
@@ -133,6 +148,8 @@ def reduce_columns(
                 order = (inner, *([together] if held > 1 else []), *rows_read, several, *around[len(rows_read) :])
             else:
                 order = (*vector.loops, *around)
+            if chained:
+                order = (order[0], "chain", *order[1:])
             steps.append(Reorder(name, order, update))
             if turned and kernel.transposition is not None:
                 steps += turned_operands(kernel, kernel.transposition, Level(name, several))
@@ -206,6 +223,42 @@ def _cascade(
         total, chunk = blocks, member
     steps += [RFactor(total, chunk, "chunk", chunks), ComputeAt(chunks, total, chunk)]
     return steps, serial | {total: (chunk,), chunks: tuple(inner if name == rows.name else name for name in names)}
+
+
+def _chains(
+    kernel: CpuKernel,
+    stage: Stage,
+    level: Level | None,
+    columns: int,
+    updates: Sequence[Loop],
+    loops_of: dict[str, tuple[str, ...]],
+) -> tuple[list[Step], dict[str, tuple[str, ...]]]:
+    """Add several rows to accumulators of their own, where there are fewer vectors of `columns` than additions that run
+    at a time: each would wait for the one before it. Returns as `_cascade`, whose `loops_of` are given."""
+    *sums, reading = loops_of
+    place = Level(sums[-1], loops_of[sums[-1]][0]) if sums else level
+    names = loops_of[reading]
+    rows = longest(updates)
+    row = names[updates.index(rows)]
+    others = math.prod(loop.extent for loop in updates if loop is not rows)
+    running = max(1, RUNNING_TERMS // others) if sums else rows.extent
+    whole = rows.fixed and place is not None and (bool(sums) or reading == stage.name)
+    if not (whole and _COMMUTATIVE.issuperset(stage.operators)) or columns * len(stage.operators) >= HELD:
+        return [], loops_of
+    most = HELD // (columns * len(stage.operators))
+    count = next((each for each in (4, 2) if each <= most and running % each == 0 and running > each), 1)
+    why = f"{columns} vectors of columns: an addition would wait for that of the row before"
+    if (count := kernel.choices.number(CHAINS, count, why, at=stage.name)) == 1:
+        return [], loops_of
+    chains, step, rest = f"{reading}_chains", f"{row}_u", f"{row}_h"
+    assert place is not None
+    steps: list[Step] = [
+        Split(reading, row, rest, step, count, update=0),
+        RFactor(reading, step, "chain", chains),
+        ComputeAt(chains, place.parent, place.var),
+    ]
+    serial = tuple(rest if name == row else name for name in names)
+    return steps, {**loops_of, reading: (step,), chains: serial}
 
 
 def longest(loops: Sequence[Loop]) -> Loop:
