@@ -38,7 +38,9 @@ def coordinates(
             counted = _counted_from_bounds(index, bounds)
             splits = (_by_numbers(*each, d) for each in ((index, {}), counted) for d in _with_one_outer_loop(dims))
     else:
-        splits = (_carried(_by_sizes(index, each), extents, bounds) for each in _with_one_outer_loop(dims))
+        counted = _counted_from_bounds(index, bounds)
+        each_split = (_by_sizes(*each, d) for each in ((index, {}), counted) for d in _with_one_outer_loop(dims))
+        splits = (_carried(split, extents, bounds) for split in each_split)
     proved = (each for each in splits if all(_in_range(c.index, c.extent, extents, bounds) for c in each))
     split = next(filter(None, proved), [])
     if known:
@@ -114,7 +116,7 @@ def _counted_from_bounds(
     """
     counted: dict[sympy.Symbol, sympy.Expr] = {}
     for bound in bounds:
-        symbols = bound.expression.free_symbols
+        symbols = {symbol for symbol in bound.expression.free_symbols if not is_size(symbol)}
         if bound.lower is None or not symbols:
             continue
         first = min(symbols, key=str)
@@ -122,7 +124,8 @@ def _counted_from_bounds(
             continue  # A quotient or a remainder of it.
         times = index.coeff(first) / step
         rest = sympy.expand(index - times * bound.expression)
-        if times != 0 and times.is_Integer and symbols.isdisjoint(rest.free_symbols):
+        by_sizes = times.is_integer and all(map(is_size, times.free_symbols))
+        if times != 0 and by_sizes and symbols.isdisjoint(rest.free_symbols):
             symbol = sympy.Dummy(integer=True)
             counted[symbol] = bound.expression - bound.lower
             index = sympy.expand(rest + times * (symbol + bound.lower))
@@ -152,11 +155,13 @@ def _by_numbers(
     return [] if terms or constant else split
 
 
-def _by_sizes(index: sympy.Expr, dims: Sequence[tuple[Extent, Extent]]) -> list[Coordinate]:
+def _by_sizes(
+    index: sympy.Expr, counted: Mapping[sympy.Symbol, sympy.Expr], dims: Sequence[tuple[Extent, Extent]]
+) -> list[Coordinate]:
     """The same where strides depend on sizes: each polynomial of these is a sum of multiples of the strides."""
     rest = sympy.expand(index)
     parts: list[tuple[sympy.Expr, sympy.Expr]] = []
-    for symbol in [symbol for symbol in index.free_symbols if not is_size(symbol)]:
+    for symbol in [symbol for symbol in index.free_symbols if symbol in counted or not is_size(symbol)]:
         parts.append((symbol, rest.coeff(symbol)))
         rest = sympy.expand(rest - parts[-1][1] * symbol)
     parts.append((sympy.Integer(1), rest))
@@ -168,7 +173,8 @@ def _by_sizes(index: sympy.Expr, dims: Sequence[tuple[Extent, Extent]]) -> list[
             polynomial = sympy.expand(polynomial - times * stride)
         if polynomial != 0:
             return []
-    return [Coordinate(expression, size, stride) for expression, (stride, size) in zip(found, dims)]
+    whole = (sympy.expand(expression.xreplace(counted)) for expression in found)
+    return [Coordinate(expression, size, stride) for expression, (stride, size) in zip(whole, dims)]
 
 
 def _carried(
@@ -212,6 +218,6 @@ def _in_range(
     for bound in bounds:
         # Conditions are about differences: i < n may be written as i - n < 0.
         above, below = (sympy.expand(each - bound.expression) for each in (index, index - extent))
-        lower = lower or (bound.lower is not None and bool(above.is_Integer and bound.lower + above >= 0))
-        upper = upper or (bound.upper is not None and bool(below.is_Integer and bound.upper + below <= 0))
+        lower = lower or (bound.lower is not None and is_nonnegative(above + bound.lower, {}))
+        upper = upper or (bound.upper is not None and is_nonnegative(-below - bound.upper, {}))
     return lower and upper

@@ -138,6 +138,27 @@ CASES = {
         (Bound(Z - N + 1, lower=0),),
         (Coordinate(X, 0, N * N), Coordinate(Y + 1, 0, N), Coordinate(Z - N + 1, N, 1)),
     ),
+    "the last rows": (
+        2 * M * X + M * (Y - N + 2) + Z,
+        (5, 2, M),
+        {X: 5, Y: N, Z: M},
+        (Bound(Y - N + 2, lower=0),),
+        (Coordinate(X, 0, 2 * M), Coordinate(Y - N + 2, 2, M), Coordinate(Z, 0, 1)),
+    ),
+    "a part": (
+        12 * X + 4 * (Y - 2) + Z - 1,
+        (N, 3, 4),
+        {X: N, Y: M + 3, Z: M + 4},
+        (Bound(Y, lower=2), Bound(Y, upper=5), Bound(Z, lower=1), Bound(Z, upper=5)),
+        (Coordinate(X, 0, 12), Coordinate(Y - 2, 3, 4), Coordinate(Z - 1, 4, 1)),
+    ),
+    "a corner": (
+        2 * (M + 3) * X + (M + 3) * (Y - N + 2) + Z - M + 4,
+        (5, 2, M + 3),
+        {X: 5, Y: N, Z: M},
+        (Bound(Y - N + 2, lower=0), Bound(Z - M + 1, lower=0)),
+        (Coordinate(X, 0, 2 * (M + 3)), Coordinate(Y - N + 2, 2, M + 3), Coordinate(Z - M + 4, M + 3, 1)),
+    ),
 }
 
 

@@ -165,6 +165,38 @@ def test_a_few_columns_of_longer_rows_are_no_scatter(function: Callable[..., Ten
     assert texts and not any("Role.SCATTER" in text for text in texts)
 
 
+def corners(x: Tensor, ends: Tensor, rows: Tensor) -> Tensor:
+    x = x.clone()
+    x[:, -8:-4, :3] = ends[..., :3]
+    x[:, -8:-4, -5:] = ends[..., 3:8]
+    x[:, -4:] = rows
+    return x
+
+
+def middle(x: Tensor, part: Tensor) -> Tensor:
+    x = x.clone()
+    x[:, 2:6, 1:8] = part
+    return x
+
+
+@pytest.mark.parametrize(("function", "width", "clamps"), [(corners, 8, 5), (middle, 7, 2)], ids=["corners", "middle"])
+def test_parts_are_read_along_the_dimensions_of_their_buffers(
+    function: Callable[..., Tensor], width: int, clamps: int
+) -> None:
+    """Wherever the last rows of a picture begin: of the whole index that is clamped each element of a vector is loaded
+    by itself."""
+    halide_backend.reset_stats()
+    compiled = torch.compile(function, dynamic=True, fullgraph=True)
+    for images, rows, columns in ((3, 300, 410), (1, 8, 8), (2, 9, 100), (5, 300, 17), (2, 8, 16), (7, 10, 257)):
+        parts = [torch.randn(images, 4, width + (function is corners))]
+        parts += [torch.randn(images, 4, columns)] if function is corners else []
+        x = torch.randn(images, rows, columns)
+        assert torch.equal(compiled(x, *parts), function(x, *parts))
+    texts = [record.text for record in halide_backend.records()]
+    assert texts and all(text.split("VARIANT")[0].count("hl.clamp(") == clamps for text in texts)
+    assert halide_backend.stats()["delegation_reasons"] == {}
+
+
 @pytest.mark.parametrize("factors", [(2.0,), (3.0,), (2.0, 3.0), (1.0, 2.0), (2.0, 2.0, 2.0)], ids=str)
 def test_upsampling_reads_at_quotients(factors: tuple[float, ...]) -> None:
     halide_backend.reset_stats()
