@@ -38,10 +38,15 @@ class _HalidePrinter(IndexPrinter):
 
 
 class _StridePrinter(_HalidePrinter):
-    """With terms from the smallest stride on: Halide finds only of adjoining ones that 13*(x // 13) + x % 13 is x."""
+    """With terms from the smallest stride on, those that sizes are in last: Halide finds only of adjoining ones that
+    13*(x // 13) + x % 13 is x."""
 
     def terms(self, index: sympy.Add) -> list[sympy.Expr]:
-        return sorted(super().terms(index), key=lambda term: (term.is_Integer, abs(int(term.as_coeff_Mul()[0]))))
+        def stride(term: sympy.Expr) -> tuple[bool, bool, int]:
+            sized = any(isinstance(symbol, SizeSymbol) for symbol in term.free_symbols)
+            return bool(term.is_Integer), sized, abs(int(term.as_coeff_Mul()[0]))
+
+        return sorted(super().terms(index), key=stride)
 
 
 class _WidePrinter(_HalidePrinter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -64,6 +65,19 @@ def test_not_of(plans: list[Plan], function: Callable[[Tensor], Tensor], shape: 
     found = torch.compile(function, fullgraph=True)(x)
     torch.testing.assert_close(found.double(), function(x.double()), rtol=2e-5, atol=1e-3)
     assert not rows_side_by_side(plans)
+
+
+@pytest.mark.parametrize("reduced", [lambda x: x.sum(1), lambda x: x.amax(1), lambda x: x.var(1)])
+def test_a_number_of_rows_that_is_not_known(reduced: Callable[[Tensor], Tensor]) -> None:
+    """Within the loop over pictures a vector of several rows lies in memory, and no guard is in the loop over rows."""
+    halide_backend.reset_stats()
+    compiled = torch.compile(reduced, dynamic=True, fullgraph=True)
+    for shape in ((4, 801, 13), (3, 2, 13), (5, 16, 13), (2, 17, 13), (2, 300, 12), (3, 40, 70), (2, 1000, 2)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+        torch.testing.assert_close(compiled(x).double(), reduced(x.double()), rtol=2e-5, atol=1e-4)
+    assert halide_backend.stats()["delegated_kernels"] == 0
+    variant = halide_backend.records()[0].text.partition("VARIANT")[2]
+    assert re.search(r"NeverPartition\('\w+_several', 'x1_beside_o', update=0\)", variant)
 
 
 @pytest.mark.parametrize("function", [FUNCTIONS["sum"], FUNCTIONS["maximum"], FUNCTIONS["variance"]])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sympy
 
-from halide_backend.codegen.index_text import index_text, is_narrow
+from halide_backend.codegen.index_text import index_text, is_narrow, text_by_stride
 from halide_backend.program.index import AxisSymbol, FloorDiv, Max, Min, Mod, SizeSymbol, ValueSymbol
 
 X, Y, N, M = AxisSymbol("x0"), AxisSymbol("x1"), SizeSymbol("n0", nonnegative=True), SizeSymbol("n1", nonnegative=True)
@@ -96,3 +96,8 @@ def test_divisions_are_as_narrow_as_what_they_divide(index: sympy.Expr) -> None:
     assert found == int(wanted) and isinstance(found, Wide)
     # Products of sizes are int64 before they are divided.
     assert not re.search(r"n0\*x0|x0\*n0", text)
+
+
+def test_terms_that_a_vector_of_several_rows_joins_adjoin() -> None:
+    """Halide finds that 13*(x // 13) + x % 13 is x of adjoining terms only: beside a stride that is a size."""
+    assert text_by_stride(13 * Y + 13 * N * AxisSymbol("x2") + X + 7) == "(x0 + 13*x1 + 13*n0*x2 + 7)"

@@ -21,6 +21,7 @@ from halide_backend.schedule.steps import (
     ComputeAt,
     ComputeRoot,
     Fuse,
+    NeverPartition,
     Parallel,
     Reorder,
     ReorderStorage,
@@ -151,6 +152,10 @@ def reduce_columns(
             if chained:
                 order = (order[0], "chain", *order[1:])
             steps.append(Reorder(name, order, update))
+            if beside and wide and not rows.fixed:
+                # Which vectors of the last step have all rows Halide finds out for the outermost loop, and forgets the
+                # one over steps, where each vector was behind a guard: 247 us instead of 70.
+                steps.append(NeverPartition(name, vector.loops[1], update))
             if turned and kernel.transposition is not None:
                 steps += turned_operands(kernel, kernel.transposition, Level(name, several))
     return steps
