@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import sympy
 import torch
+import torch.nn.functional as F
 
+import halide_backend
 from halide_backend.inspection.compiled import compile_for
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
 from halide_backend.schedule.mapping.materialise import column_values, row_values, values_of_sums
@@ -174,3 +178,20 @@ COMPUTED = Axis("x1", sympy.Symbol("n0", integer=True, positive=True), 100)
 )
 def test_what_rows_of_computed_length_are_reduced_to_goes_on_once(found: LoopProgram, wanted: set[int]) -> None:
     assert values_of_sums(found) == wanted
+
+
+@pytest.mark.parametrize(("height", "width"), [(19, 300), (5, 33)])
+def test_what_sizes_are_divided_by_is_no_work(height: int, width: int) -> None:
+    """The scale of an interpolation is a number, known or not: indices that are stored are loaded again, one by one."""
+
+    def enlarged(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True)
+
+    halide_backend.reset_stats()
+    compiled = compile_for("halide_backend", enlarged, dynamic=True)
+    for more in (0, 1, -3, 40):
+        x = torch.randn(2, 3, height + more, width + more)
+        torch.testing.assert_close(compiled(x), enlarged(x), rtol=1e-4, atol=1e-4)
+    texts = [record.text for record in halide_backend.records()]
+    assert texts and not any(re.search(r"ComputeRoot\('(indirect|minimum)_", text) for text in texts)
+    assert not compiled.delegated

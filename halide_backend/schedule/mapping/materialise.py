@@ -92,7 +92,8 @@ def column_values(program: LoopProgram) -> frozenset[int]:
     expensive: list[bool] = []
     for value in program.values:
         # Of a pointwise kernel the rows of a column's value may have something in common that is no column's.
-        own = value.operation in EXPENSIVE and (bool(order) or not columns.isdisjoint(value.axes))
+        # What has no axes is computed once whatever it is, as the scale of an interpolation from sizes.
+        own = value.operation in EXPENSIVE and bool(columns & value.axes or (order and value.axes))
         ends = isinstance(value.attribute, Load | Reduction)
         expensive.append(not ends and (own or any(expensive[operand] for operand in value.operands)))
     around = _axes_around(program)
@@ -245,15 +246,16 @@ def _ends_of_long_expressions(program: LoopProgram, funcs: set[int]) -> set[int]
 def operations_behind(program: LoopProgram) -> list[int]:
     """Operations behind each value, up to the reductions it reads; shared operands count once for each use.
 
-    Divisions of what depends on fewer axes than others, a mean of each row, are few. A size in
-    another type is a number, as if it were known.
+    Divisions of what depends on fewer axes than others, a mean of each row, are few. What is computed from sizes alone
+    is a number, as if they were known.
     """
     most = max((len(value.axes) for value in program.values), default=0)
     work: list[int] = []
     numbers: list[bool] = []
     for value in program.values:
         alone = value.operation in ("constant", "index")
-        numbers.append(not value.axes and (alone or (value.operation == "to_dtype" and numbers[value.operands[0]])))
+        computed = bool(value.operands) and not isinstance(value.attribute, Load | Reduction)
+        numbers.append(not value.axes and (alone or (computed and all(numbers[each] for each in value.operands))))
         if isinstance(value.attribute, Reduction) or alone or numbers[-1]:
             work.append(0)
             continue
