@@ -124,3 +124,24 @@ def test_columns_of_pictures() -> None:
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), x.double().sum(1).float(), rtol=1e-4, atol=1e-3)
     assert any(".where(" in code for code in compiled.codes)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("length", [301, 501])
+def test_blocks_of_a_row_of_computed_length_are_three_or_more(name: str, length: int) -> None:
+    """The last of them begins earlier: of one block, as long as the row typically is, each vector had a guard."""
+    target = Target.named(name)
+    (kernel,) = captured_kernels(lambda x: x.var(1), (torch.randn(33, 101, length),), target, dynamic=True)
+    steps = plan_kernel(kernel.program, device_of(target)).plan.steps
+    (block,) = (step for step in steps if isinstance(step, Split) and step.inner == "x1_i")
+    assert block.tail == "ShiftInwards" and length <= -(-length // block.factor) * block.factor <= 9 * length // 8
+
+
+@pytest.mark.parametrize("function", [lambda x: x.var(1), lambda x: x.amax(1), lambda x: x.sum(1) / x.shape[1]])
+def test_the_last_block_begins_earlier_whatever_the_sizes_are(function: Callable[[Tensor], Tensor]) -> None:
+    compiled = compile_for("halide_backend", function, dynamic=True)
+    sizes = [(33, 101, 301), (32, 100, 300), (5, 150, 64), (3, 200, 63), (2, 130, 1001), (4, 2, 17), (7, 140, 2)]
+    for images, rows, columns in sizes:
+        x = torch.randn(images, rows, columns)
+        torch.testing.assert_close(compiled(x), function(x.double()).float(), rtol=1e-4, atol=1e-4)
+    assert not compiled.delegated and set(compiled.kernels()) == {"halide_backend"}

@@ -58,6 +58,9 @@ _TAPS = 7
 #: benchmarks/kinds_of_kernels.py).
 _KEPT = 3
 
+#: The part of a row that the last of its blocks may compute once more.
+_REPEATED = 1 / 8
+
 #: Blocks with accumulators that there are at least, for threads to share: narrow ones read a line or two of each row.
 _BLOCKS = 8
 
@@ -287,8 +290,22 @@ def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least:
     why = f"wide enough to read rows in runs, {most} float32 accumulators fill an eighth of L1"
     along = loop_along(kernel.parent, column)
     enough = max(wanted, along.extent // _BLOCKS, least)
+    if not along.fixed and (shifting := _shifting(kernel, along, least, min(most, most_kept))):
+        return kernel.choices.number(COLUMNS, shifting, "the last of three or more begins earlier, without guards")
     # What is turned has whole tiles in all blocks.
     fitting = [n for n in map(int, COLUMNS.values) if n <= most_kept and along.fixed and along.extent % n == 0]
     if most_kept < enough and fitting:
         return kernel.choices.number(COLUMNS, fitting[-1], f"{_KEPT} times L1 of what is turned and stored for them")
     return kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why)
+
+
+def _shifting(kernel: CpuKernel, along: Loop, least: int, most: int) -> int:
+    """Columns of a block of which there are three or more in a row of computed length, so that the last one may begin
+    earlier (`CpuKernel.tail`), the most for which that repeats little; 0 if there are none."""
+    stage = kernel.parent
+    if len(kernel.outputs) > 1 or kernel.transposition is not None or stage.overwrites or stage.replaces:
+        return 0
+    extent = along.extent
+    fitting = [n for n in map(int, COLUMNS.values) if n % least == 0 and 3 * n <= extent and n <= most]
+    little = [n for n in fitting if -extent % n <= _REPEATED * extent]
+    return max(little or fitting[:1], default=0)
