@@ -219,6 +219,11 @@ class TiledAxes(Axes):
         for name, stride in strides.items():
             if name in held[:-1]:
                 continue  # The line is contiguous in memory, or a thread's steps are its rows (see tiling.py).
+            if tiling.alternate and name == tiling.inner[0]:
+                lines = self.alternate_lines()
+                found += lines
+                dims += [(loop.extent, stride * step) for loop, step in zip(lines, (1, 2, 4))]
+                continue
             for loop in self.loops([name], without=without):
                 found.append(loop)
                 row = tiling.row and loop.kind is LoopKind.STEP
@@ -232,6 +237,14 @@ class TiledAxes(Axes):
             found.append(Loop(SINGLE, 1, SINGLE, kind=LoopKind.SINGLE))
             dims.append((1, 1))
         return found, dims
+
+    def alternate_lines(self) -> list[Loop]:
+        """The loops over what is stored of lines that alternate: two threads, their two lines, pairs of threads."""
+        name = self.tiling.inner[0]
+        extent = self.extents[name]
+        assert isinstance(extent, int)
+        own = Loop(f"{name}_e", 2, name, kind=LoopKind.ELEMENT)
+        return [Loop(f"{name}_p", 2, name), own, Loop(f"{name}_q", extent // 4, name)]
 
     def dims_text(self, dims: Sequence[tuple[Extent, Extent]]) -> str:
         """The (extent, stride) pairs of an output as a Python list.

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from halide_backend.codegen.algorithm import CUDA_LIBRARY
 from halide_backend.codegen.call_text import call_text, multiple_text, tuple_text
+from halide_backend.codegen.cuda.alternate_lines import write_alternate_lines
 from halide_backend.codegen.cuda.axes import WORD, TiledAxes
 from halide_backend.codegen.cuda.group_reduction import reduce_by_group, reduce_together_by_group
 from halide_backend.codegen.cuda.guards import Guards
@@ -270,6 +271,8 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         loops, bits = [_words(count * width // 32), *rest], ELEMENT[dtype][1]
         if width == 32:
             body = self.guards.stored(body, layout, bits)
+            if self.tiling.alternate:
+                return write_alternate_lines(self, packed, loops, body, value), [packed]
             return self.func(packed, Role.PACKED, loops, body, calls=[value]), [packed]
         self.func(packed, Role.PACKED, loops, body, calls=[value])
         own = [loop.name for loop in rest]

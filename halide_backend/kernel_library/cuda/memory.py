@@ -24,6 +24,7 @@ __all__ = [
     "checked",
     "element",
     "half",
+    "of_neighbour",
     "pair",
     "pairs",
     "partial",
@@ -33,6 +34,7 @@ __all__ = [
     "size",
     "source",
     "target",
+    "whichever",
     "word",
     "words",
 ]
@@ -62,6 +64,16 @@ def pair(low: hl.Expr, high: hl.Expr) -> hl.Expr:
     """The number of 64 bits of two words."""
     low, high = (hl.cast(hl.UInt(64), intrinsics.word(word)) for word in (low, high))
     return low | (high << hl.u64(32))
+
+
+def of_neighbour(word: hl.Expr) -> hl.Expr:
+    """The `word` of the lane beside this one, of every two; all lanes have to ask."""
+    return intrinsics.across(word, 1)
+
+
+def whichever(mine: hl.Expr, own: hl.Expr, other: hl.Expr) -> hl.Expr:
+    """The word `own` where `mine` is true, else that of another lane, which all lanes ask for."""
+    return intrinsics.beside(hl.select(mine, own, other), other)
 
 
 def _from_zero(parameter: hl.ImageParam) -> hl.ImageParam:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from halide_backend.program.access import VECTOR, WORD
 from halide_backend.program.dtypes import ELEMENT
@@ -58,6 +59,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if short:
         lines = next(count for count in (max(1, elements // _FEWEST_VECTORS), 1) if facts.divides(count, axes[0]))
     tiling = Tiling(TilingKind.REGISTER_TRANSPOSE, facts.outer, axes, axes[1], elements, lines=lines)
+    if short and lines == _SECTOR:
+        tiling = replace(tiling, alternate=_alternate(facts, axes, elements))
     size = elements * lines
     # Halide loses the bounds of a fused loop where outputs are computed together.
     if len(facts.program.stores) > 1 or size > MOST_ELEMENTS or not _moves_vectors(facts, tiling, short):
@@ -86,6 +89,15 @@ def _is_short(facts: Facts, axes: tuple[str, str], elements: int) -> bool:
     return adjoining and facts.hints[along] < _FEWEST_VECTORS * elements
 
 
+def _alternate(facts: Facts, axes: tuple[str, str], elements: int) -> bool:
+    """Whether each of a thread's two lines is a vector, half of a sector of memory, and lines go on in whole warps, so
+    that neighbouring threads can swap one of them (8192 x 4096 bfloat16 on an H200: 38.1 us, swapped 34.8 us)."""
+    across, along = axes
+    vectors = {ELEMENT[buffer.dtype][1] * elements for buffer in facts.program.outputs} == {VECTOR}
+    fixed = not facts.is_dynamic(along) and not facts.is_dynamic(across)
+    return vectors and fixed and facts.hints[along] == elements and facts.divides(2 * WARP, across)
+
+
 def _moves_vectors(facts: Facts, tiling: Tiling, short: bool) -> bool:
     """Whether each thread reads and stores its tile only in vectors, half ones of bytes, or reads it in words if the
     stored axis is `short`."""
@@ -107,6 +119,9 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     found: list[Step] = []
     output = kernel.parent
     tiles = [loop for loop in output.loops if loop.kind is LoopKind.AXIS]
+    pair = next(loop for loop in tiles if loop.axis == kernel.tiling.inner[0])
+    if kernel.tiling.alternate:
+        tiles.remove(pair)
     across, along = (next(loop for loop in tiles if loop.axis == axis) for axis in kernel.tiling.inner)
     threads, reason = 128, "as of pointwise kernels"
     lanes, why = _LANES, "a warp stores eight runs of 64 bytes, and reads four lines of 128"
@@ -125,12 +140,19 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     further = following.extent if (near or short) and following is not None else 1
     if short and not near:
         width, height = _power(along.extent), min(threads // _power(along.extent), _power(across.extent))
+        if kernel.tiling.alternate:
+            # Whole warps, of which all lanes take part: two threads of each of so many pairs.
+            height = math.gcd(threads, 2 * across.extent)
         further = min(threads // (width * height), _power(further))
     else:
         width, further, height = _threads(threads, lanes, along.extent, further, across.extent)
     within = unroll_chunk(found, output.name, output.loops)
     found.append(Split(output.name, along.name, "along", "i", width))
-    found.append(Split(output.name, across.name, "across", "j", height))
+    if kernel.tiling.alternate:
+        found.append(Split(output.name, across.name, "across", "pairs", height // 2))
+        found.append(Fuse(output.name, pair.name, "pairs", "j"))
+    else:
+        found.append(Split(output.name, across.name, "across", "j", height))
     own, outer = ["i", "j"], ["across", "along"]
     if following is not None and further > 1:
         found.append(Split(output.name, following.name, "following", "h", further))
