@@ -99,12 +99,33 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
         if elements > (word := _word(program)) and _loads_elements(facts, tiling, along, elements):
             elements, why = word, "each is loaded on its own, and neighbouring threads are as far apart as all"
         elements = choices.number(ELEMENTS, elements, why)
+    elif (short_rows := _short_rows(facts, choices, along)) is not None:
+        return short_rows
     else:
         elements = choices.number(ELEMENTS, 1, "no more divide the axis along which memory is adjacent")
     short = not facts.divides(elements, along)
     possible = not short or (may_be_short and elements == vector)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
     return replace(tiling, chunk=along, elements=elements, short=short) if elements > 1 else tiling
+
+
+def _short_rows(facts: Facts, choices: Choices, along: str) -> Tiling | None:
+    """All of a row for a thread, a word of rows if it has 16 bits, where rows that no vector divides are stored as
+    columns: threads that store one column after another would read all of the rows for each."""
+    stores = [store.index for store in facts.program.stores]
+    beside = [name for name in facts.outer if name != along and all(is_contiguous(index, name) for index in stores)]
+    if len(stores) > 1 or facts.is_dynamic(along) or facts.hints[along] not in _ROWS or not beside:
+        return None
+    name, count = beside[0], facts.hints[along]
+    count = choices.number(ACROSS, count, "all of a row, of which a thread reads what is adjacent")
+    choices.require(ACROSS, facts.divides(count, along), f"{count} points do not divide the axis {along}")
+    if count == 1:
+        return None
+    word = _word(facts.program)
+    word = choices.number(ELEMENTS, word if facts.divides(word, name) else 1, "a word of each column")
+    choices.require(ELEMENTS, facts.divides(word, name), f"{word} elements do not divide the axis {name}")
+    tiling = Tiling(TilingKind.THREAD, facts.outer, lines=count, across=along, threads=BLOCK_OF_SINGLES)
+    return replace(tiling, chunk=name, elements=word) if word > 1 else tiling
 
 
 def _stored_with_steps(facts: Facts, along: str, elements: int) -> bool:
