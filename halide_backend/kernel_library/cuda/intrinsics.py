@@ -72,6 +72,11 @@ def fma(a: hl.Expr, b: hl.Expr, c: hl.Expr) -> hl.Expr:
     return _call(a, "llvm.nvvm.fma.rn.f", a, b, c)
 
 
+def truncated(x: hl.Expr) -> hl.Expr:
+    """A float32 as an int32, the nearest one of what is beyond, 0 of NaN."""
+    return _call(hl.i32(0), "llvm.nvvm.f2i.rz", x)
+
+
 def angle(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(quadrant, whose two low bits count, as UInt(32); rest, a float32 of at most pi/4) of a finite float32 x >= 0."""
     both = _call(hl.u64(0), "halide_backend_angle", hl.reinterpret(hl.UInt(32), x))

@@ -25,8 +25,10 @@ __all__ = [
     "bitcast",
     "cos",
     "divide",
+    "divide_bfloat16_into_code",
     "divide_by_constant",
     "divide_by_shared",
+    "divide_into_code",
     "erf",
     "exp",
     "exp2",
@@ -74,6 +76,8 @@ def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:
     """torch's conversion between dtypes, rounding to float16 and bfloat16."""
     if target in ("bfloat16", "float16"):
         return load(target, stored(target, hl.cast(_SINGLE, value)))
+    if target in ("int8", "int16") and value.type() == _SINGLE:
+        return hl.cast(hl.Int(int(target[3:])), intrinsics.truncated(value))
     return portable.to_dtype(source, target, value)
 
 
@@ -193,6 +197,36 @@ def divide_by_constant(a: hl.Expr, b: hl.Expr) -> hl.Expr:
         return portable.truediv(a, b)
     wide = hl.Float(64)
     return hl.cast(_SINGLE, hl.cast(wide, a) * (hl.f64(1) / hl.cast(wide, b)))
+
+
+def divide_into_code(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """a / b of float32, where many `a` have the same `b`, for a quotient of which nothing shows but what it is rounded
+    to: as `divide_by_shared`, but no tiny quotient is exact, and zeros have no sign."""
+    return _into_code(a, b, 2)
+
+
+def divide_bfloat16_into_code(a: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The same of an `a` that is a bfloat16 number. One step is enough: of its 128 mantissas and the 2**23 of `b` all
+    were tried."""
+    return _into_code(a, b, 1)
+
+
+def _into_code(a: hl.Expr, b: hl.Expr, steps: int) -> hl.Expr:
+    if a.type() != _SINGLE:
+        return portable.truediv(a, b)
+    infinite, size = hl.f32(float("inf")), portable.abs(b)
+    # One scale for all `a`: what overflows, or is lost, by it is far beyond any code, or rounded to 0.
+    large = hl.select(size > hl.f32(2.0**60), hl.f32(2.0**-64), hl.f32(1))
+    scale = hl.select(size < hl.f32(2.0**-60), hl.f32(2.0**64), large)
+    scaled = b * scale
+    reciprocal = hl.f32(1) / scaled
+    divisor = hl.select(portable.abs(scaled) < infinite, scaled, hl.f32(0))
+    dividend = a * scale
+    first = quotient = dividend * reciprocal
+    for _ in range(steps):
+        rest = intrinsics.fma(portable.neg(quotient), divisor, dividend)
+        quotient = intrinsics.fma(rest, reciprocal, quotient)
+    return hl.select(portable.abs(first) < infinite, quotient, first)
 
 
 def divide_by_shared(a: hl.Expr, b: hl.Expr) -> hl.Expr:

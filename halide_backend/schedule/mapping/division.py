@@ -3,7 +3,7 @@ what they load."""
 
 from __future__ import annotations
 
-from halide_backend.program.loop_program import LoopProgram, Reduction
+from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 from halide_backend.program.precision import constants, exact_values
 from halide_backend.program.silu import operand_of_silu
 from halide_backend.schedule.knobs import Choices, Knob
@@ -12,13 +12,17 @@ from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 #: What has a form without a branch, or with fewer instructions, where its last bits do not show.
 _ROUGH = {"log1p": "rough_log1p", "reciprocal": "rough_reciprocal", "sqrt": "rough_sqrt"}
 
+#: Types of codes, small integers that numbers are rounded to.
+_CODES = ("int8", "uint8", "int16")
+
 SHARED = Knob("divisions.shared", (False, True), "a quotient is made of a reciprocal that several share")
 
 
 def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, str], ...]:
     """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
-    bits, and of SiLU, whose exponential is less exact), "divide_by_constant" or "divide_by_shared"; of each reciprocal,
-    root and log1p into elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p".
+    bits, and of SiLU, whose exponential is less exact), "divide_by_constant", "divide_by_shared" or, of what is
+    rounded to a small integer, "divide_into_code" or "divide_bfloat16_into_code"; of each reciprocal, root and log1p
+    into elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p".
 
     Raises:
         IllegalPlan: a requested form is neither True nor False.
@@ -36,8 +40,33 @@ def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tu
         elif divisor in constant:
             found.append((position, "divide_by_constant"))
         elif _shares(program, tiling, position, divisor, choices):
-            found.append((position, "divide_by_shared"))
+            into_code = "divide_bfloat16_into_code" if _is_bfloat16(program, value.operands[0]) else "divide_into_code"
+            found.append((position, into_code if _becomes_code(program, position) else "divide_by_shared"))
     return tuple(found)
+
+
+def _becomes_code(program: LoopProgram, position: int) -> bool:
+    """Whether a quotient is rounded, bounded and converted to a small integer, and is nothing else."""
+    behind = {position}
+    for number, value in enumerate(program.values[position + 1 :], position + 1):
+        if behind.isdisjoint(value.operands):
+            continue
+        if position in value.operands and value.operation != "round":
+            return False
+        if value.operation in ("round", "maximum", "minimum"):
+            behind.add(number)
+        elif value.operation != "to_dtype" or value.dtype not in _CODES:
+            return False
+    sinks = {store.value for store in program.stores} | {check.condition for check in program.checks}
+    return behind.isdisjoint(sinks)
+
+
+def _is_bfloat16(program: LoopProgram, position: int) -> bool:
+    """Whether a value is a bfloat16 number that lies in memory."""
+    value = program.values[position]
+    if value.operation == "to_dtype" and value.dtype == "float32":
+        return _is_bfloat16(program, value.operands[0])
+    return isinstance(value.attribute, Load) and value.dtype == "bfloat16"
 
 
 def _shares(program: LoopProgram, tiling: Tiling, position: int, divisor: int, choices: Choices) -> bool:
