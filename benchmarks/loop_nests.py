@@ -1,20 +1,21 @@
-"""What rules for CPUs do to loops: the loops in which most of a kernel's work is done, without a rule and with it.
+"""What rules do to loops: the loops in which most of a kernel's work is done, without a rule and with it.
 
-    python benchmarks/loop_nests.py [NAME ...]
+    python benchmarks/loop_nests.py [--device cuda] [--only NAME ...]
 
-The target is AVX-512, whatever this machine has. docs/design/schedules.md shows what it prints.
+The target is AVX-512 or compute capability 9.0, whatever this machine has. docs/design/schedules.md and cuda.md show
+what it prints.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.functional import interpolate
 
 import halide_backend
@@ -22,37 +23,61 @@ from halide_backend.build.artifacts import worker_pool
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.inspection.compiled import compile_for
+from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
 
-TARGET = "avx512"
 
-#: Name -> function, shapes of its operands, and the settings of knobs that leave the rule out.
-RULES: dict[str, tuple[Callable[..., Any], Sequence[tuple[int, ...]], dict[str, Any]]] = {
-    "transposes": (lambda x: (x.t() + 1).contiguous(), [(320, 640)], {"transposes.side": 4}),
-    "short rows": (lambda x: torch.log_softmax(x, -1), [(4096, 10)], {"vectors.across_rows": False}),
-    "one result a row": (lambda x: torch.exp(x.sum(-1)), [(3030, 33)], {"rows.across": False}),
-    "sums of columns": (lambda x: x.sum(0), [(300, 1024)], {"column_reductions.registers": 1}),
-    "tuples": (lambda x: (x.amin(0), x.amax(0)), [(4096, 256)], {"reductions.tuples": False}),
-    "a few columns": (lambda x: x.sum(0), [(5000, 13)], {"narrow_columns.rows": 1}),
-    "channels of a group": (lambda x: x.sum((1, 3)), [(4, 400, 8, 4)], {"grouped_columns.together": False}),
-    "rows of two elements": (lambda x: x.repeat_interleave(2, 1), [(512, 512)], {"column_blocks.interleaved": False}),
-    "interpolated rows": (lambda x: interpolate(x, scale_factor=2.0, mode="bilinear"), [(1, 2, 32, 64)],
-                          {"functions.stores": False}),
-}  # fmt: skip
+@dataclass(frozen=True)
+class Example:
+    """A function of one float32 tensor, and the settings of knobs that leave the rule out."""
+
+    function: Callable[..., Any]
+    shape: tuple[int, ...]
+    without: dict[str, Any]
 
 
-def nests(function: Callable[..., Any], shapes: Iterable[tuple[int, ...]], without: dict[str, Any]) -> tuple[str, str]:
-    """The loop nests of the last kernel of a function, without a rule and with it, one thread each."""
-    operands: list[Tensor] = [torch.zeros(shape) for shape in shapes]
-    compile_for("halide_backend", function, options={"halide_backend.target": TARGET})(*operands)
+CPU = {
+    "transposes": Example(lambda x: (x.t() + 1).contiguous(), (320, 640), {"transposes.side": 4}),
+    "short rows": Example(lambda x: torch.log_softmax(x, -1), (4096, 10), {"vectors.across_rows": False}),
+    "sums of columns": Example(lambda x: x.sum(0), (300, 1024), {"column_reductions.registers": 1}),
+    "tuples": Example(lambda x: (x.amin(0), x.amax(0)), (4096, 256), {"reductions.tuples": False}),
+    "a few columns": Example(lambda x: x.sum(0), (5000, 13), {"narrow_columns.rows": 1}),
+    "channels of a group": Example(lambda x: x.sum((1, 3)), (4, 400, 8, 4), {"grouped_columns.together": False}),
+    "two elements": Example(lambda x: x.repeat_interleave(2, 1), (512, 512), {"column_blocks.interleaved": False}),
+    "interpolated rows": Example(
+        lambda x: interpolate(x, scale_factor=2.0, mode="bilinear"), (1, 2, 32, 64), {"functions.stores": False}
+    ),
+}
+
+CUDA = {
+    "pointwise": Example(lambda x: x + 1, (4096, 2048), {"pointwise.elements": 1}),
+    "lines": Example(lambda x: torch.softmax(x, -1), (1024, 4096), {"register_lines.applies": False}),
+    "columns": Example(lambda x: x.sum(0), (512, 2048), {"column_groups.applies": False}),
+    "transposes": Example(lambda x: (x.t() + 1).contiguous(), (4099, 2001), {"shared_transposes.side": 32}),
+    "shared indices": Example(
+        lambda x: interpolate(x, scale_factor=2.0, mode="bilinear"), (64, 32, 28, 28), {"pointwise.across": 1}
+    ),
+}
+
+
+def nests(example: Example, device: str) -> tuple[str, str]:
+    """The loop nests of the function's last kernel, without the rule and with it; on a CPU one thread's."""
+    compiled = compile_for("halide_backend", example.function, options={"halide_backend.target": "avx512"})
+    compiled(torch.zeros(example.shape))
     program = halide_backend.records()[-1].program
     assert program is not None
-    device = device_of(Target.named(TARGET))
-    before, after = (
-        worker_pool().loop_nest(plan_kernel(program, device, knobs={"parallel.threads": False, **knobs}).text, "kernel")
-        for knobs in (without, {})
-    )
+    target, always = Target.named("avx512"), {"parallel.threads": False}
+    if device == "cuda":
+        program, target, always = _aligned(program), Target.cuda(9, 0), {}
+    plans = [plan_kernel(program, device_of(target), knobs={**always, **more}) for more in (example.without, {})]
+    before, after = (worker_pool().loop_nest(plan.text, "kernel").replace("<Default_GPU>", "") for plan in plans)
     return before, after
+
+
+def _aligned(program: LoopProgram) -> LoopProgram:
+    """With tensors as CUDA's allocator makes them."""
+    inputs = tuple(replace(buffer, aligned=True) for buffer in program.inputs)
+    return replace(program, inputs=inputs, outputs=tuple(replace(buffer, aligned=True) for buffer in program.outputs))
 
 
 def where_the_work_is(nest: str) -> list[str]:
@@ -71,15 +96,18 @@ def where_the_work_is(nest: str) -> list[str]:
     return [lines[number] for number in shown]
 
 
-def main(names: Sequence[str]) -> None:
-    """Print all, or those that are named."""
-    for name in names or RULES:
-        function, shapes, without = RULES[name]
-        before, after = nests(function, shapes, without)
-        for title, nest in ((f"# {name}: {without}", before), ("# with the rule", after)):
-            print(title, *where_the_work_is(nest), sep="\n")
-        print()
+def main() -> None:
+    """Print all examples of a device, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    examples = {"cpu": CPU, "cuda": CUDA}[arguments.device]
+    for name in arguments.only or examples:
+        before, after = nests(examples[name], arguments.device)
+        print(f"# {name}: {examples[name].without}", *where_the_work_is(before), sep="\n")
+        print("# with the rule", *where_the_work_is(after), "", sep="\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
