@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from halide_backend.codegen.call_text import call_text
+from halide_backend.codegen.cuda.axes import TiledAxes
+from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.schedule.stage import Loop, Role
 
-if TYPE_CHECKING:
-    from halide_backend.codegen.cuda.builder import CudaKernelBuilder
 
-
-def write_alternate_lines(builder: CudaKernelBuilder, packed: str, loops: Sequence[Loop], body: str, value: str) -> str:
-    """Write Func `packed` over `loops`, the words `body` of two lines of each thread, which call Func `value`; returns
-    the text of what a thread stores.
+def write_alternate_lines(
+    builder: KernelBuilder[TiledAxes], name: str, packed: str, loops: Sequence[Loop], body: str, value: str
+) -> str:
+    """Write Func `packed` over `loops`, the words `body` of two lines of each thread along the axis `name`, which call
+    Func `value`; returns the text of what a thread stores.
 
     A thread has lines 2c and 2c + 1, and a store that leaves out every second one writes half of each sector of memory.
     So of threads c and c + 1, c even, the first one gets lines 2c and 2c + 2, the other one the two in between.
     """
-    name = builder.tiling.inner[0]
     thread, line = f"{name}_c", f"{name}_e"
     names = [loop.name for loop in loops]
     own, other = f"{packed}_own", f"{packed}_other"

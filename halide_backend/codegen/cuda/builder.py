@@ -272,7 +272,7 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         if width == 32:
             body = self.guards.stored(body, layout, bits)
             if self.tiling.alternate:
-                return write_alternate_lines(self, packed, loops, body, value), [packed]
+                return write_alternate_lines(self, self.tiling.inner[0], packed, loops, body, value), [packed]
             return self.func(packed, Role.PACKED, loops, body, calls=[value]), [packed]
         self.func(packed, Role.PACKED, loops, body, calls=[value])
         own = [loop.name for loop in rest]

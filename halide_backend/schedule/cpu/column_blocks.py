@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.column_reductions import HELD, has_parts
+from halide_backend.schedule.cpu.accumulators import HELD, has_parts
 from halide_backend.schedule.cpu.kernel import (
     MOST_COMPUTED,
     PARALLEL_WORK,

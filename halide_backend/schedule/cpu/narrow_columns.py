@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from halide_backend.schedule.cpu.column_reductions import HELD, longest, reduce_columns
+from halide_backend.schedule.cpu.accumulators import HELD, longest
+from halide_backend.schedule.cpu.column_reductions import reduce_columns
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Stage

@@ -6,7 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from halide_backend.schedule.cpu.column_reductions import HELD
+from halide_backend.schedule.cpu.accumulators import HELD
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop_along, vectors
 from halide_backend.schedule.cpu.turned_operands import TASK_TILES, TASKS, tile_in_vectors
 from halide_backend.schedule.knobs import Knob

@@ -60,6 +60,11 @@ def _tiles(kernel: CpuKernel, stage: Stage) -> Stage:
     return _tiles(kernel, following[0]) if following else stage
 
 
+def reads_tiles(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether reduction `stage` reads operands that are turned in tiles."""
+    return any(each.role is Role.STAGED_LOAD for each in kernel.behind([stage]))
+
+
 def turned_in_blocks(kernel: CpuKernel) -> bool:
     """Whether operands and results are turned for a block of columns at a time."""
     return kernel.transposition is not None and kernel.transposition.reduced == "blocks"

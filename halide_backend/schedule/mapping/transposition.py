@@ -47,7 +47,7 @@ _FUNCTION_WORK = 12
 #: Reductions with a second loop over the same elements.
 _TWO_LOOPS = ("argmin", "argmax")
 
-#: Vectors of columns that are reduced together (`column_reductions.HELD`).
+#: Vectors of columns that are reduced together (`accumulators.HELD`).
 _COLUMNS = 4
 
 
