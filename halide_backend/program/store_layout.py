@@ -46,7 +46,7 @@ def stored_crosswise(stores: Iterable[Store], least: int) -> str:
     for store in stores:
         axes = frozenset(axis.name for axis in store.nest.iteration if axis.hint >= least)
         along = [name for name in axes if is_contiguous(store.index, name)]
-        if len(along) != 1 or is_scatter(store):
+        if len(along) != 1:
             continue
         if any(along[0] != other and {along[0], other} <= axes & shared for shared, other in before):
             return store.buffer

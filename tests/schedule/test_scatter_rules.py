@@ -140,3 +140,44 @@ def test_a_scatter_into_a_copy_of_what_is_stored_adds_what_was_there() -> None:
     found, wanted = compile_for("halide_backend", added).call(x, y), added(x.double(), y.double())
     for mine, truth in zip(found, wanted):
         torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=1e-4)
+
+
+def columns_added(x: Tensor, places: Tensor) -> Tensor:
+    return torch.zeros(7, x.shape[0], dtype=x.dtype).index_add(0, places, x.t())
+
+
+@pytest.mark.parametrize("shape", [(384, 256), (37, 200), (100, 65), (16, 3), (20, 1)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_values_that_lie_across_are_added_in_tiles(shape: tuple[int, int], dynamic: bool, texts: list[str]) -> None:
+    compiled = compile_for("halide_backend", columns_added, dynamic=dynamic)
+    for rows in (shape[1], 130, 2):
+        x, places = torch.randn(shape[0], rows), torch.randint(0, 7, (rows,))
+        wanted = columns_added(x.double(), places)
+        torch.testing.assert_close(compiled.call(x, places).double(), wanted, rtol=1e-5, atol=1e-4)
+    assert not compiled.delegated
+    if shape == (384, 256):
+        assert any("Split('out_ptr0', 'r_0$x', 'r_0$x_o', 'r_0$x_i', 64, update=0)" in text for text in texts)
+
+
+def test_rows_that_lie_along_the_columns_are_added_one_after_another(texts: list[str]) -> None:
+    places = torch.randint(0, 7, (256,))
+    compiled = compile_for("halide_backend", lambda x: torch.zeros(7, 384).index_add(0, places, x))
+    x = torch.randn(256, 384)
+    torch.testing.assert_close(compiled.call(x), torch.zeros(7, 384).index_add(0, places, x), rtol=1e-5, atol=1e-4)
+    assert any("Role.SCATTER" in text for text in texts)
+    assert not any("'r_0$x_o'" in text for text in texts)
+
+
+def test_what_is_stored_across_and_scattered_along_has_two_kernels(texts: list[str]) -> None:
+    """One of them would read and store element by element what the other one turns in tiles."""
+
+    def both(x: Tensor, scale: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        scaled = x * scale
+        return scaled, torch.zeros(7, x.shape[0], dtype=x.dtype).index_add(0, places, scaled.t())
+
+    x, scale, places = torch.randn(96, 80), torch.randn(80), torch.randint(0, 7, (80,))
+    compiled = compile_for("halide_backend", both)
+    for mine, truth in zip(compiled.call(x, scale, places), both(x.double(), scale.double(), places)):
+        torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=1e-4)
+    (scattered,) = (text for text in texts if "Role.SCATTER" in text)
+    assert "Stage('out_ptr1'" not in scattered

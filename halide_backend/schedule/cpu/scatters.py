@@ -17,6 +17,10 @@ BLOCK = Knob(
     "points whose values and positions are computed in vectors before they are stored; 1: each alone",
 )
 
+#: Rows of a tile whose values lie across the columns: lines of memory stay in the L1 cache until all of them are added.
+#: 512 rows of 384 floats to 16 places 195 us, 53 with 16 rows, 48 with 64, in turns by a script on an AMD Zen 5.
+_TILE = 64
+
 #: Points of a block, and the shortest loop that has one.
 _BLOCK, _SHORTEST = 256, 8
 
@@ -33,15 +37,29 @@ def scatter(kernel: CpuKernel, stage: Stage) -> list[Step]:
     blocks = min(max(column.extent // 512, 2), 4)
     block = max(lanes, -(-column.extent // blocks // 16) * 16)
     vector = vectors(stage.name, f"{column.name}_i", block, lanes, update=0)
-    updates = tuple(loop.name for loop in stage.updates)
+    order, tile = (*vector.loops, *(loop.name for loop in stage.updates), f"{column.name}_b"), list[Step]()
+    if stage.updates and _lies_across(kernel, stage, column.axis):
+        (first, several), (row, *others) = vector.loops, stage.updates
+        rows, within = f"{row.name}_o", f"{row.name}_i"
+        tile = [Split(stage.name, row.name, rows, within, min(_TILE, row.extent), update=0)]
+        order = (first, within, several, rows, *(loop.name for loop in others), f"{column.name}_b")
     steps: list[Step] = [
         Split(stage.name, column.name, f"{column.name}_b", f"{column.name}_i", block, 0),
         *vector.steps,
-        Reorder(stage.name, (*vector.loops, *updates, f"{column.name}_b"), update=0),
+        *tile,
+        Reorder(stage.name, order, update=0),
     ]
     if kernel.parallel:
         steps.append(Parallel(stage.name, f"{column.name}_b", update=0))
     return steps
+
+
+def _lies_across(kernel: CpuKernel, stage: Stage, column: str) -> bool:
+    """Whether more of what scatter `stage` stores lies along its innermost loop than along axis `column`."""
+    value = kernel.graph[stage.calls[0]]
+    lies = [each.contiguous for each in (value, *kernel.behind([value]))]
+    along, across = (sum(each.get(axis, 0) for each in lies) for axis in (column, stage.updates[0].axis))
+    return across > along
 
 
 def _in_blocks(kernel: CpuKernel, stage: Stage) -> list[Step]:
