@@ -223,3 +223,30 @@ def test_positions_that_are_added_up() -> None:
     for size in (5, 8, 33):
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x), halves(x))
+
+
+def turned_halves(x: Tensor) -> Tensor:
+    one, other = x.chunk(2, -1)
+    return torch.cat((one * 0.6 - other * 0.8, other * 0.6 + one * 0.8), -1)
+
+
+def turned_thirds(x: Tensor) -> Tensor:
+    one, two, three = x.chunk(3, -1)
+    return torch.cat((one * two, two + three, three * one), -1)
+
+
+def halves_added_up(x: Tensor) -> tuple[Tensor, ...]:
+    return tuple(half.exp().sum(-1) for half in x.chunk(2, -1))
+
+
+@pytest.mark.parametrize(("function", "kernels"), [(turned_halves, 1), (turned_thirds, 1), (halves_added_up, 2)])
+def test_halves_that_are_equal_are_one_loop(function: Callable[[Tensor], Tensor], kernels: int) -> None:
+    """What is made of both of n//2 and (n + 1)//2 elements; of an odd number they are different loops."""
+    halide_backend.reset_stats()
+    compiled = torch.compile(function, dynamic=True, fullgraph=True)
+    columns = [81, 80, 5, 33] if function is halves_added_up else [78, 84, 6, 300]
+    for number, length in enumerate(columns):
+        x = torch.randn(3 + number, 5, length)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert len(halide_backend.records()) == kernels
+    assert halide_backend.stats()["delegation_reasons"] == {}
