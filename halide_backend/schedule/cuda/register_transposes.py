@@ -183,7 +183,11 @@ def _threads(threads: int, lanes: int, along: int, following: int, across: int) 
     `lanes` together."""
     width = min(lanes, _power(along))
     further = min(lanes // width, _power(following))
-    return width, further, min(threads // (width * further), _power(across)) if further > 1 else threads // width
+    height = _power(across)
+    if width * further * height < WARP:
+        # What is read along ends before a warp has its threads: of 4,194,304 rows of 8 a block of 128 had four.
+        return min(threads // (further * height), _power(along)), further, height
+    return width, further, min(threads // (width * further), height) if further > 1 else threads // width
 
 
 def _power(number: int) -> int:

@@ -136,6 +136,20 @@ def test_neighbours_swap_a_line(shape: tuple[int, ...], swapped: bool, threads: 
     assert torch.equal(found, function(x))
 
 
+@pytest.mark.parametrize(("shape", "factors"), [((2048, 8), [128, 1]), ((512, 24), [32, 4])], ids=str)
+def test_no_thread_is_idle_where_rows_are_short(
+    shape: tuple[int, int], factors: list[int], needs_intrinsics: None
+) -> None:
+    """Of rows of 8 four threads of 128 had a tile: 4,194,304 rows of bfloat16 85 us, Triton's 36 us."""
+    x = numbered(shape, torch.bfloat16)
+    (program,) = programs_of(lambda x: x.t().contiguous(), (x,))
+    kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
+    assert [step.factor for step in kernel.plan.steps if isinstance(step, Split)] == factors
+    found = torch.full_like(x.t().contiguous(), -1)
+    CudaKernel(kernel.text).on_tensors(x, found)
+    assert torch.equal(found, x.t())
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8], ids=str)
 def test_what_becomes_wider_along_an_odd_axis_goes_through_shared_memory(
     dtype: torch.dtype, needs_intrinsics: None
