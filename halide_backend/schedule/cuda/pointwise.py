@@ -88,6 +88,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     program, whole = facts.program, facts.chunk_elements(along, pairs=True)
     # The last chunk of an axis may be short only if it is one vector of the widest numbers.
     vector = min(chunk_elements(program, along, 0), VECTOR // max(adjacent_bytes(program, along)))
+    if whole < vector and (short_rows := _short_rows(facts, choices, along, whole)) is not None:
+        return short_rows
     long = facts.is_dynamic(along) or facts.hints[along] > vector
     may_be_short = long and _may_be_short(program, along, vector)
     if vector > whole and may_be_short:
@@ -99,8 +101,6 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
         if elements > (word := _word(program)) and _loads_elements(facts, tiling, along, elements):
             elements, why = word, "each is loaded on its own, and neighbouring threads are as far apart as all"
         elements = choices.number(ELEMENTS, elements, why)
-    elif (short_rows := _short_rows(facts, choices, along)) is not None:
-        return short_rows
     else:
         elements = choices.number(ELEMENTS, 1, "no more divide the axis along which memory is adjacent")
     short = not facts.divides(elements, along)
@@ -109,12 +109,14 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     return replace(tiling, chunk=along, elements=elements, short=short) if elements > 1 else tiling
 
 
-def _short_rows(facts: Facts, choices: Choices, along: str) -> Tiling | None:
-    """All of a row for a thread, a word of rows if it has 16 bits, where rows that no vector divides are stored as
-    columns: threads that store one column after another would read all of the rows for each."""
+def _short_rows(facts: Facts, choices: Choices, along: str, whole: int) -> Tiling | None:
+    """All of a row for a thread, or of as many as make words, where rows are stored as columns, and are longer than the
+    `whole` elements of their chunks: threads that store one chunk after another read all rows for each (8,388,608 rows
+    of 3 floats on an H200: 97.9 us, all of a row 55.2 us)."""
     stores = [store.index for store in facts.program.stores]
     beside = [name for name in facts.outer if name != along and all(is_contiguous(index, name) for index in stores)]
-    if len(stores) > 1 or facts.is_dynamic(along) or facts.hints[along] not in _ROWS or not beside:
+    known = not facts.is_dynamic(along) and facts.hints[along] in _ROWS
+    if len(stores) > 1 or not known or facts.hints[along] <= whole or not beside:
         return None
     name, count = beside[0], facts.hints[along]
     count = choices.number(ACROSS, count, "all of a row, of which a thread reads what is adjacent")
