@@ -11,7 +11,7 @@ from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop
 from halide_backend.schedule.cpu.turned_operands import TASK_TILES, TASKS, tile_in_vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.transposition import Transposition
-from halide_backend.schedule.stage import Role, Stage
+from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import (
     ComputeAt,
     ComputeWith,
@@ -25,6 +25,8 @@ from halide_backend.schedule.steps import (
 )
 
 TILES = Knob("transposes.tiles", (1, 2, 4), "tiles that are read one after another along the operand's memory")
+
+LINES = Knob("transposes.lines", (False, True), "store rows of as many tiles together as fill a line of memory")
 
 #: Bytes of a cache line, and of a page: the places of an L1 cache repeat after one.
 _LINE, _PAGE = 64, 4096
@@ -49,6 +51,9 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     tiled = [stage for stage in kernel.outputs if has(stage, column)]
     for stage in tiled:
         steps.append(Split(stage.name, column, f"{column}_o", f"{column}_v", side))
+        line = (f"{column}_p",) if loops.beside > 1 else ()
+        for name in line:
+            steps += [Split(stage.name, f"{column}_o", f"{column}_o", name, loops.beside), Unroll(stage.name, name)]
         if loops.tiles > 1:
             steps += [
                 Split(stage.name, across, f"{across}_o", f"{across}_i", side * loops.tiles),
@@ -57,7 +62,7 @@ def transposes(kernel: CpuKernel) -> Nest | None:
         else:
             steps.append(Split(stage.name, across, f"{across}_o", f"{across}_u", side))
         steps += [
-            Reorder(stage.name, (f"{column}_v", f"{across}_u", *loops.around)),
+            Reorder(stage.name, (f"{column}_v", *line, f"{across}_u", *loops.around)),
             Vectorize(stage.name, f"{column}_v"),
         ]
         if turned.unrolled:
@@ -69,7 +74,7 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     for stage in funcs:
         steps += [
             ComputeAt(stage.name, level.parent, level.var),
-            *tile_in_vectors(stage, side, column, across),
+            *tile_in_vectors(stage, side, *((column,) if loops.beside == 1 else ()), across),
         ]
     if not turned.results:
         return Nest(tuple(steps), level)
@@ -96,12 +101,14 @@ def _of_rows(kernel: CpuKernel, stage: Stage, turned: Transposition, loops: _Loo
 
 @dataclass(frozen=True)
 class _Loops:
-    """`tiles` along `across` are one step of the loop `across`_o. `around` are the loops around a tile, innermost
-    first, of which threads share the steps of `shared`."""
+    """`tiles` along `across` are one step of the loop `across`_o, and `beside` along `column` one of `column`_o: their
+    rows are stored together. `around` are the loops around a tile, innermost first, of which threads share the steps of
+    `shared`."""
 
     tiles: int
     around: tuple[str, ...]
     shared: str
+    beside: int = 1
 
 
 def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
@@ -118,9 +125,7 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
     elif whole:
         line, pair = min(4, _LINE * 8 // (side * bits)), 2
         # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.
-        inside = itertools.takewhile(lambda loop: loop.axis != across, kernel.parent.loops)
-        stride = math.prod(loop.extent for loop in inside) * bits // 8
-        if pair * side * math.gcd(stride, _PAGE) > _WAYS * _PAGE:
+        if pair * side * math.gcd(_stride(kernel, across, bits), _PAGE) > _WAYS * _PAGE:
             pair = kernel.device.lines_fetched
         why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
         tiles = kernel.choices.number(TILES, max(line, pair), why)
@@ -137,8 +142,30 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
         return _Loops(tiles, tuple(around), shared)
     # A tile beyond the end of an axis of whole tiles would be read without a guard.
     tiles = math.gcd(count, tiles) if whole else tiles
-    beside = [f"{across}_t"] if tiles > 1 else []
-    return _Loops(tiles, (*beside, f"{column}_o", *outer), _outermost(kernel, turned, tiles))
+    around = ([f"{across}_t"] if tiles > 1 else []) + [f"{column}_o", *outer]
+    return _Loops(tiles, tuple(around), _outermost(kernel, turned, tiles), _beside(kernel, turned, along, bits))
+
+
+def _beside(kernel: CpuKernel, turned: Transposition, along: Loop, bits: int) -> int:
+    """Tiles whose rows are stored together, so that they fill lines of memory: a line of which a part is stored may be
+    gone before the rest of it is, where rows share few places of a cache."""
+    line = _LINE * 8 // (turned.side * bits)
+    whole = along.fixed and along.extent % (turned.side * line) == 0
+    if line == 1 or not whole or turned.results or not turned.unrolled:
+        return 1
+    room = line * turned.side <= kernel.device.vector_registers
+    copied = room and all(kernel.inlined_work(stage) <= 1 for stage in kernel.outputs)
+    # Of many lines that are read and share a place, too, a part would be gone before the next tile reads it.
+    read = turned.apart % _PAGE != 0 or along.extent == turned.side * line
+    together = copied and read and _stride(kernel, turned.across, bits) % _PAGE == 0
+    why = "rows that are written share one place of a cache; two tiles fit into registers, if nothing else does"
+    return line if kernel.choices.flag(LINES, together, why) else 1
+
+
+def _stride(kernel: CpuKernel, across: str, bits: int) -> int:
+    """Bytes from one row that is written to the next one along axis `across`."""
+    inside = itertools.takewhile(lambda loop: loop.axis != across, kernel.parent.loops)
+    return math.prod(loop.extent for loop in inside) * bits // 8
 
 
 def _outermost(kernel: CpuKernel, turned: Transposition, tiles: int) -> str:

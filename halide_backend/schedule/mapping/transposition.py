@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from halide_backend.program.access import in_chunks, is_contiguous
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
+from halide_backend.program.index import AxisSymbol, expanded
 from halide_backend.program.loop_program import Apply, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import OutputLayout, output_layout
@@ -58,7 +59,8 @@ class Transposition:
     of an output's tile are `unrolled` or a loop. Operands of reductions are turned for what is `reduced`, "rows" along
     `column`, `side` of them at a time, or "columns", which lie side by side along it; "blocks" are columns whose turned
     operands other loops need, too, or beside which results are stored along `across`: all of that is turned for a block
-    of columns at a time."""
+    of columns at a time. `apart` are the bytes between lines of an operand that is turned for outputs, 0 if they are
+    computed."""
 
     column: str
     across: str
@@ -66,6 +68,7 @@ class Transposition:
     results: bool = False
     unrolled: bool = True
     reduced: str = ""
+    apart: int = 0
 
 
 def transposition(
@@ -138,7 +141,12 @@ def _of_outputs(
             SIDE, full if little else min(_ROW_BYTES * 8 // bits, limit), f"{why} reaches beyond ends"
         )
     unrolled = results or _gathers(program, column, side, turned) <= _GATHERS
-    return Transposition(column, across, side, results, unrolled), frozenset() if results else staged
+    (first, *_) = (value.attribute for value in map(program.values.__getitem__, sorted(turned)))
+    assert isinstance(first, Load)
+    step = expanded(first.index).coeff(AxisSymbol(column))
+    apart = int(step) * bits // 8 if step.is_Integer else 0
+    found = Transposition(column, across, side, results, unrolled, apart=apart)
+    return found, frozenset() if results else staged
 
 
 def _of_reductions(
