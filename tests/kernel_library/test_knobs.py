@@ -97,6 +97,17 @@ def transpose(extents: tuple[int, int]) -> Made:
     return builder, [torch.randn(extents), torch.randn(columns, rows)], lambda x, y: x + y.t()
 
 
+def turned_copy(extents: tuple[int, int]) -> Made:
+    """Of 16-bit elements, of which a row of a tile is half a line of memory."""
+    rows, columns = extents
+    builder = Builder(extents)
+    x0, x1 = (axis.symbol for axis in builder.axes)
+    builder.inputs.append(Buffer("in_ptr0", "int16", rows * columns, 0))
+    load = builder.value("load", torch.int16, [], Load("in_ptr0", sympy.expand(rows * x1 + x0)))
+    builder.store(load, torch.int16)
+    return builder, [torch.randint(-9999, 9999, (columns, rows), dtype=torch.int16)], lambda x: x.t()
+
+
 def sums_of_both_layouts(extents: tuple[int, int], across: int = 1) -> Made:
     """Sums of rows of three operands: one lies as the loops do, `across` lie across them, the others as they do."""
     rows, columns = extents
@@ -243,6 +254,7 @@ MADE = (
     full_sum,
     pointwise,
     transpose,
+    turned_copy,
     sums_of_both_layouts,
     column_sums_of_both_layouts,
     shared_exponentials,
