@@ -200,13 +200,14 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
 
     def outputs(self) -> list[Output]:
         stores = self.program.stores
-        scattered = [store for store in stores if self.layouts[store.buffer].scattered]
-        if scattered:
-            outputs = {store.buffer: self.output(store) for store in stores if store not in scattered}
-            for store in stores:
-                if store not in scattered and self.transposition is None and not self.buffers[store.buffer].mutated:
-                    read_what_is_stored(self, store, self.layouts[store.buffer], self.buffers[store.buffer].dtype)
-            outputs |= {store.buffer: self.output(store) for store in scattered}
+        plain = [store for store in stores if not self.layouts[store.buffer].scattered]
+        if len(plain) < len(stores):
+            outputs = {store.buffer: self.output(store) for store in plain}
+            for store in plain:
+                buffer = self.buffers[store.buffer]
+                if not buffer.mutated:
+                    read_what_is_stored(self, store, self.layouts[store.buffer], buffer.dtype)
+            outputs |= {store.buffer: self.output(store) for store in stores if store not in plain}
             return [outputs[store.buffer] for store in stores]
         if not self.mapping.joined:
             return super().outputs()
