@@ -313,6 +313,17 @@ def test_columns_that_are_less_than_half_a_vector() -> None:
     torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-3)
 
 
+def test_a_row_of_a_tile_may_be_longer_than_a_line_of_memory() -> None:
+    """Of 16 elements of 64 bits: there are no lines of several rows, of which a number was divided by."""
+    builder = Builder((64, 512))
+    x0, x1 = (axis.symbol for axis in builder.axes)
+    builder.inputs.append(Buffer("in_ptr0", "float64", 64 * 512, 0))
+    load = builder.value("load", torch.float64, [], Load("in_ptr0", 64 * x1 + x0))
+    builder.store(load, torch.float64)
+    x = torch.randn(512, 64, dtype=torch.float64)
+    assert torch.equal(builder.run(x, knobs={"transposes.side": 16})[-1], x.t())
+
+
 @pytest.mark.parametrize("across", [False, True])
 def test_vectors_across_short_rows(across: bool) -> None:
     builder, _, _ = row_sums((1031, 3))

@@ -68,12 +68,10 @@ class Accumulation:
         part, row, func = f"{rows.name}_p", f"{rows.name}_q", f"{stage.name}_parts"
         self.steps.append(Split(stage.name, rows.name, part, row, size, update=0))
         self._updates = tuple(Loop(row, size, loop.axis) if loop is rows else loop for loop in self._updates)
-        self._factor(part, "part", func, None)
+        self._factor(part, "part", func, None, tuple(loop.name for loop in self._updates))
         self.steps.append(Parallel(func, "part", update=0))
         # Halide puts the loop over parts, whose variable is pure, inside of those over rows.
-        last = self.funcs[-1]
-        rest = tuple(loop.name for loop in self._updates)
-        self.funcs[-1] = replace(last, rows=rest, around=(*last.around, "part"))
+        self.funcs[-1] = replace(self.funcs[-1], around=(*self.funcs[-1].around, "part"))
 
     def cascade(self) -> None:
         """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
@@ -89,11 +87,10 @@ class Accumulation:
         if count >= 2 * RUNNING_TERMS:
             block, member = f"{rows.name}_b", f"{rows.name}_m"
             self.steps.append(Split(func, chunk, block, member, math.isqrt(count), update=0))
-            self._factor(block, "block", f"{func}_blocks", Level(func, block))
+            self._factor(block, "block", f"{func}_blocks", Level(func, block), (member,))
             chunk = member
-        self._factor(chunk, "chunk", f"{func}_chunks", Level(self.funcs[-1].func, chunk))
         rest = tuple(row if loop is rows else loop.name for loop in self._updates)
-        self.funcs[-1] = replace(self.funcs[-1], rows=rest)
+        self._factor(chunk, "chunk", f"{func}_chunks", Level(self.funcs[-1].func, chunk), rest)
 
     def chain(self, columns: int) -> None:
         """Add several rows to accumulators of their own, where there are fewer vectors of `columns` than additions that
@@ -112,17 +109,17 @@ class Accumulation:
         row = last.rows[self._updates.index(rows)]
         step, rest = f"{row}_u", f"{row}_h"
         self.steps.append(Split(last.func, row, rest, step, count, update=0))
-        self._factor(step, "chain", f"{last.func}_chains", place)
-        rest_of_rows = tuple(rest if name == row else name for name in last.rows)
-        self.funcs[-1] = replace(self.funcs[-1], rows=rest_of_rows)
+        others = tuple(rest if name == row else name for name in last.rows)
+        self._factor(step, "chain", f"{last.func}_chains", place, others)
 
-    def _factor(self, row: str, var: str, func: str, place: Level | None) -> None:
-        """Give each step of loop `row` of the last Func accumulators of its own, those of `var` in Func `func`."""
+    def _factor(self, row: str, var: str, func: str, place: Level | None, rest: tuple[str, ...]) -> None:
+        """Give each step of loop `row` of the last Func accumulators of its own, those of `var` in Func `func`, which
+        is computed at `place` and has the loops over `rest` of the rows."""
         last = self.funcs[-1]
         self.steps.append(RFactor(last.func, row, var, func))
         self.steps.append(ComputeAt(func, place.parent, place.var) if place else ComputeRoot(func))
         self.funcs[-1] = replace(last, rows=(row,))
-        self.funcs.append(Accumulators(func, (), last.around, (*last.added, var)))
+        self.funcs.append(Accumulators(func, rest, last.around, (*last.added, var)))
 
     def _others(self, rows: Loop) -> int:
         return math.prod(loop.extent for loop in self._updates if loop is not rows)

@@ -149,11 +149,11 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
 def _beside(kernel: CpuKernel, turned: Transposition, along: Loop, bits: int) -> int:
     """Tiles whose rows are stored together, so that they fill lines of memory: a line of which a part is stored may be
     gone before the rest of it is, where rows share few places of a cache."""
-    line = _LINE * 8 // (turned.side * bits)
+    line = max(1, _LINE * 8 // (turned.side * bits))
     whole = along.fixed and along.extent % (turned.side * line) == 0
     if line == 1 or not whole or turned.results or not turned.unrolled:
         return 1
-    room = line * turned.side <= kernel.device.vector_registers
+    room = line * turned.side * len(kernel.outputs) <= kernel.device.vector_registers
     copied = room and all(kernel.inlined_work(stage) <= 1 for stage in kernel.outputs)
     # Of many lines that are read and share a place, too, a part would be gone before the next tile reads it.
     read = turned.apart % _PAGE != 0 or along.extent == turned.side * line
