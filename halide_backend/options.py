@@ -210,7 +210,7 @@ OPTIONS = (
     Option(
         "attention",
         "auto",
-        "What computes attention of float32 without gradients on a CPU: auto means a kernel of this backend where a "
+        "What computes attention of float32 and its gradients on a CPU: auto means a kernel of this backend where a "
         "rule for the processor says that it is faster.",
         choices=("auto", "aten", "halide"),
     ),

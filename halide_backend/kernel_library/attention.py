@@ -10,7 +10,7 @@ from halide_backend.kernel_library import mathematics, memory
 from halide_backend.kernel_library.arguments import Input
 
 #: Score of a key that a query does not see.
-_UNSEEN = float("-inf")
+UNSEEN = float("-inf")
 
 #: The sign of an int32.
 _SIGN = -(2**31)
@@ -51,6 +51,8 @@ class Attention:
         causal: whether query i sees the keys 0 to i alone.
         query, key, value: strides. mask: strides of what is added to scores, 0 where it is the same; None for no mask.
             Its rows are contiguous.
+        logsumexp: whether the logarithm of the sum of the exponentials of a query's scores is a second result, which
+            the gradients need.
     """
 
     batch: int
@@ -64,6 +66,7 @@ class Attention:
     key: Heads
     value: Heads
     mask: Heads | None = None
+    logsumexp: bool = False
 
     @property
     def batches_share_masks(self) -> bool:
@@ -72,20 +75,35 @@ class Attention:
 
     @property
     def out_dims(self) -> tuple[tuple[int, int], ...]:
-        """(extent, stride) of the result, innermost first: the heads of a query lie together, as ATen's do."""
+        """(extent, stride) of the result, innermost first."""
+        return self.dims_of(self.queries)
+
+    def dims_of(self, rows: int) -> tuple[tuple[int, int], ...]:
+        """(extent, stride) of matrices of so many rows, innermost first: the heads of a row lie together, as ATen's."""
         row = self.heads * self.depth
-        return (
-            (self.depth, 1),
-            (self.queries, row),
-            (self.heads, self.depth),
-            (self.batch, row * self.queries),
-        )
+        return ((self.depth, 1), (rows, row), (self.heads, self.depth), (self.batch, row * rows))
+
+    @property
+    def logsumexp_dims(self) -> tuple[tuple[int, int], ...]:
+        """(extent, stride) of the second result, of queries, heads and batches, as ATen's lie."""
+        return ((self.queries, self.heads), (self.heads, 1), (self.batch, self.queries * self.heads))
+
+
+def seen_by(attention: Attention, query: hl.Expr, key: hl.Expr, padded: int, score: hl.Expr) -> hl.Expr:
+    """The `score` of a `query` and a `key`, one of `padded`; `UNSEEN` if there is no such key or causality hides it."""
+    if attention.causal:
+        # key <= query, by the sign: Halide would compute a tile of products up to the query alone, and the tiles behind
+        # it are empty.
+        score = hl.select((query - key) & hl.i32(_SIGN) == 0, score, hl.f32(UNSEEN))
+    if padded != attention.keys:
+        score = hl.select(hl.likely(key < attention.keys), score, hl.f32(UNSEEN))
+    return score
 
 
 def attend(
     attention: Attention, tiles: Tiles, arguments: tuple[Input, ...]
 ) -> tuple[list[hl.ImageParam], list[hl.Func]]:
-    """Inputs (query, key, value and the mask, if there is one) and output.
+    """Inputs (query, key, value and the mask, if there is one) and outputs.
 
     Keys are copied once for each head and transposed there: where the heads of a key lie together, a head's keys are
     pieces far apart, which a copy of whole vectors fetches sooner than the loads of single elements that transpose. The
@@ -113,22 +131,17 @@ def attend(
     scores, score = hl.Func("scores"), products[j, i, h, b]
     if attention.mask is not None:
         score += at(inputs[3], attention.mask, i, hl.min(j, attention.keys - 1))
-    if attention.causal:
-        # j <= i, by the sign: Halide would compute a tile of products up to i alone, and the tiles behind it are empty.
-        score = hl.select((i - j) & hl.i32(_SIGN) == 0, score, hl.f32(_UNSEEN))
-    if padded != attention.keys:
-        score = hl.select(hl.likely(j < attention.keys), score, hl.f32(_UNSEEN))
-    scores[j, i, h, b] = score
+    scores[j, i, h, b] = seen_by(attention, i, j, padded, score)
 
     steps = hl.RDom([(0, padded // lanes)], "steps")
     maxima, across = hl.Func("maxima"), hl.RDom([(0, lanes)], "across")
-    maxima[lane, i, h, b] = hl.f32(_UNSEEN)
+    maxima[lane, i, h, b] = hl.f32(UNSEEN)
     maxima[lane, i, h, b] = hl.max(maxima[lane, i, h, b], scores[steps * lanes + lane, i, h, b])
     maximum = hl.Func("maximum")
-    maximum[i, h, b] = hl.f32(_UNSEEN)
+    maximum[i, h, b] = hl.f32(UNSEEN)
     maximum[i, h, b] = hl.max(maximum[i, h, b], maxima[across, i, h, b])
     least = hl.Func("least")
-    least[i, h, b] = hl.select(maximum[i, h, b] == hl.f32(_UNSEEN), hl.f32(0), maximum[i, h, b])
+    least[i, h, b] = hl.select(maximum[i, h, b] == hl.f32(UNSEEN), hl.f32(0), maximum[i, h, b])
 
     weights = hl.Func("weights")
     weights[j, i, h, b] = mathematics.exp(scores[j, i, h, b] - least[i, h, b])
@@ -166,11 +179,22 @@ def attend(
     products.vectorize(j, lanes).unroll(j).unroll(i)
     products.update(0).reorder(j, i, depth).vectorize(j, lanes).unroll(j).unroll(i).unroll(depth, 2)
     weights.compute_at(out, block).bound_extent(j, padded).bound_extent(i, tiles.block).vectorize(j, lanes).unroll(j, 2)
-    least.compute_at(weights, i)
-    maximum.compute_at(weights, i).update(0).atomic().vectorize(across)
-    maxima.compute_at(weights, i).bound_extent(lane, lanes).vectorize(lane)
+    if attention.logsumexp:
+        least.compute_at(out, block)
+    else:
+        least.compute_at(weights, i)
+    row_of = least if attention.logsumexp else weights
+    maximum.compute_at(row_of, i).update(0).atomic().vectorize(across)
+    maxima.compute_at(row_of, i).bound_extent(lane, lanes).vectorize(lane)
     maxima.update(0).reorder(lane, steps).vectorize(lane)
     total.compute_at(out, block).update(0).atomic().vectorize(across)
     sums.compute_at(out, block).bound_extent(lane, lanes).vectorize(lane)
     sums.update(0).reorder(lane, steps, i).vectorize(lane)
-    return inputs, [out]
+    if not attention.logsumexp:
+        return inputs, [out]
+    logsumexp = hl.Func("logsumexp")
+    logsumexp[i, h, b] = least[i, h, b] + mathematics.log(total[i, h, b])
+    memory.target(logsumexp, [i, h, b], attention.logsumexp_dims)
+    logsumexp.split(i, block, i, tiles.block, hl.TailStrategy.ShiftInwards).reorder(i, block, inner, outer)
+    logsumexp.parallel(inner).parallel(outer).compute_with(out, block)
+    return inputs, [out, logsumexp]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from halide_backend.build.compiler import loop_nest
-from halide_backend.codegen.cpu.attention_text import attention_text
+from halide_backend.codegen.cpu.attention_text import attention_text, gradients_text
 from halide_backend.kernel_library.attention import Attention, Heads
+from halide_backend.kernel_library.attention_gradients import AttentionGradients
 
 BATCH, HEADS, ROWS, DEPTH = 3, 5, 32, 32
 ROW = HEADS * DEPTH
@@ -36,3 +37,13 @@ def test_keys_are_copied_by_whole_vectors_before_they_are_transposed() -> None:
     copy, transposition = nest_of(None).split("produce copied:")[1].split("produce keys:")
     assert "vectorized d" in copy
     assert "vectorized j" in transposition.split("consume keys:")[0]
+
+
+def test_gradients_of_queries_keys_and_values_share_their_loops_and_weights() -> None:
+    attention = Attention(BATCH, HEADS, ROWS, ROWS, DEPTH, 0.5, False, OPERAND, OPERAND, OPERAND)
+    gradients = AttentionGradients(attention, OPERAND, OPERAND, Heads(ROWS * HEADS, 1, HEADS))
+    extents = [BATCH * ROW * ROWS] * 5 + [BATCH * HEADS * ROWS]
+    nest = loop_nest(gradients_text(gradients, extents, 16), "attention")
+    assert nest.count("produce weights:") == nest.count("produce products:") == 1
+    shared = nest.split("produce weights:")[1]
+    assert "produce of_query:" in shared and "produce of_block:" in shared
