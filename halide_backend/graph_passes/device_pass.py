@@ -22,6 +22,7 @@ from halide_backend.graph_passes.equal_slices import write_equal_sizes_alike
 from halide_backend.graph_passes.frozen_convolutions import compute_single_points, fold_padding, pack_one_dimensional
 from halide_backend.graph_passes.frozen_layers import compile_frozen_layers
 from halide_backend.graph_passes.joined_scatters import join_scatters
+from halide_backend.graph_passes.max_pool_gradients import read_max_pool_gradients
 from halide_backend.graph_passes.product_libraries import choose_product_libraries
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.returned_views import store_before_views
@@ -60,6 +61,7 @@ class DevicePass(CustomGraphModulePass):
             compute_attention(graph)
             compute_depthwise_gradients(graph)
             add_up_tokens(graph)
+            read_max_pool_gradients(graph)
             compute_by_winograd(graph)
             choose_convolution_layouts(graph)
             fold_padding(graph)
