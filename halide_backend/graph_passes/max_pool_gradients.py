@@ -13,6 +13,7 @@ import math
 from itertools import product
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor
 from torch._inductor import inductor_prims
@@ -61,7 +62,9 @@ def _arguments(node: Any) -> tuple[Any, ...]:
     if not is_zero or positions.target is not _POSITIONS:
         return ()
     offsets, kernel, sizes, stride, padding, dilation = positions.args
-    if any(step != 1 for step in dilation) or _sizes(values) != _sizes(offsets):
+    if not all(isinstance(each, int) for each in (*kernel, *stride, *padding)) or _sizes(values) != _sizes(offsets):
+        return ()
+    if any(step != 1 for step in dilation):
         return ()
     channels_last = str(offsets.meta["val"].stride()[-3]) == "1"
     if math.prod(map(_windows, kernel, stride)) > (_MOST_OF_CHANNELS_LAST if channels_last else _MOST_WINDOWS):
@@ -99,7 +102,7 @@ def _install_lowering() -> None:
 
 def _lower(gradient: Any, offsets: Any, dtype: torch.dtype, sizes: Any, kernel: Any, stride: Any, padding: Any) -> Any:
     from torch._inductor.ir import Pointwise
-    from torch._inductor.virtualized import V, ops
+    from torch._inductor.virtualized import ops
     from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
     for operand in (gradient, offsets):
@@ -121,7 +124,10 @@ def _lower(gradient: Any, offsets: Any, dtype: torch.dtype, sizes: Any, kernel: 
                 inside.append(ops.ge(ops.index_expr(number, torch.int32), ops.constant(0, torch.int32)))
             if (before + 1) * step > width:
                 inside.append(ops.lt(ops.index_expr(within, torch.int32), ops.constant(width, torch.int32)))
-            if not V.graph.sizevars.statically_known_leq(FloorDiv(size - 1 + pad, step) - before + 1, count):
+            known = all(isinstance(each, int | sympy.Integer) for each in (size, count))
+            # A pooling of unknown sizes has (size + 2 pad - width) // step + 1 windows at least.
+            last = (size - 1 + pad) // step - before if known else 0
+            if last >= count if known else before * step < width - 1 - pad:
                 inside.append(ops.lt(ops.index_expr(number, torch.int32), ops.index_expr(count, torch.int32)))
 
         def found() -> Any:

@@ -99,6 +99,17 @@ def test_dynamic_sizes(layout: torch.memory_format) -> None:
     assert "Role.SCATTER" not in compiled.codes[-1]
 
 
+def test_a_window_of_unknown_size_is_scattered() -> None:
+    def gradient(picture: Tensor, stride: int) -> Tensor:
+        leaf = picture.detach().requires_grad_()
+        return torch.autograd.grad(F.max_pool2d(leaf, 3, stride).square().sum(), leaf)[0]
+
+    compiled = compile_for("halide_backend", gradient, dynamic=True)
+    for stride in (2, 3):
+        picture = random(2, 5, 16, 15)
+        torch.testing.assert_close(compiled(picture, stride), gradient(picture, stride))
+
+
 def test_many_windows_of_channels_last_alone() -> None:
     assert "Role.SCATTER" not in check(random(2, 18, 16, 15), 5, 1, 2)
     assert "Role.SCATTER" in check(random(2, 18, 16, 15, layout=FIRST), 5, 1, 2)
