@@ -45,7 +45,8 @@ def read_max_pool_gradients(graph: GraphModule) -> None:
     for node in graph.graph.find_nodes(op="call_function", target=_aten.scatter_add.default):
         arguments = _arguments(node)
         for view in list(node.users) if arguments else ():
-            if view.target in _VIEWS and _sizes(view)[-2:] == _texts(arguments[3]):
+            # Its sizes as they were asked for: those of the result may be quotients of products.
+            if view.target in _VIEWS and _texts(view.args[1][-2:]) == _texts(arguments[3]):
                 _install_lowering()
                 with graph.graph.inserting_before(view):
                     gradient = graph.graph.call_function(MAX_POOL_GRADIENT, arguments)
@@ -120,15 +121,15 @@ def _lower(gradient: Any, offsets: Any, dtype: torch.dtype, sizes: Any, kernel: 
             within = ModularIndexing(place + pad, 1, step) + before * step
             window.append(number)
             places.append(within)
-            if before > pad // step:
-                inside.append(ops.ge(ops.index_expr(number, torch.int32), ops.constant(0, torch.int32)))
+            first, end = before * step - pad, (count + before) * step - pad
+            if first > 0:
+                inside.append(ops.ge(ops.index_expr(place, torch.int32), ops.constant(first, torch.int32)))
             if (before + 1) * step > width:
                 inside.append(ops.lt(ops.index_expr(within, torch.int32), ops.constant(width, torch.int32)))
-            known = all(isinstance(each, int | sympy.Integer) for each in (size, count))
             # A pooling of unknown sizes has (size + 2 pad - width) // step + 1 windows at least.
-            last = (size - 1 + pad) // step - before if known else 0
-            if last >= count if known else before * step < width - 1 - pad:
-                inside.append(ops.lt(ops.index_expr(number, torch.int32), ops.index_expr(count, torch.int32)))
+            known = all(isinstance(each, int | sympy.Integer) for each in (size, count))
+            if end < size if known else before * step < width - 1 - pad:
+                inside.append(ops.lt(ops.index_expr(place, torch.int32), ops.index_expr(end, torch.int32)))
 
         def found() -> Any:
             at = [*index[:-2], *window]

@@ -85,12 +85,17 @@ def test_not_a_number_is_a_maximum() -> None:
 
 
 @pytest.mark.parametrize("layout", [LAST, FIRST])
-def test_dynamic_sizes(layout: torch.memory_format) -> None:
+@pytest.mark.parametrize(
+    "pictures", [((2, 5, 16, 15), (3, 6, 21, 40), (5, 4, 9, 8)), ((16, 5, 16, 16), (9, 6, 9, 9), (4, 4, 4, 4))]
+)
+def test_dynamic_sizes(pictures: tuple[tuple[int, ...], ...], layout: torch.memory_format) -> None:
+    """Pictures and lines of one number share a symbol."""
+
     def pool(x: Tensor) -> Tensor:
         return F.max_pool2d(x, 3, 2, 1)
 
     compiled = compile_for("halide_backend", pool, dynamic=True)
-    for sizes in ((2, 5, 16, 15), (3, 6, 21, 40), (5, 4, 9, 8)):
+    for sizes in pictures:
         leaves = [random(*sizes, layout=layout).requires_grad_() for _ in range(2)]
         for function, leaf in zip((compiled.call, pool), leaves, strict=True):
             function(leaf).square().sum().backward()
