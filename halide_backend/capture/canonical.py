@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import FloorDiv
 
 from halide_backend.capture.closed_index import closed
 from halide_backend.capture.sizes import hint, is_nonnegative, is_size, sizes_of
@@ -49,7 +50,7 @@ def canonical(
     `positions` are the numbers by which the draft's operands refer to its values; `inputs` and `outputs` map the
     names its loads and stores use to the kernel's own. With `flattened` one number counts the points of all loops: it
     is a size, too, which the launcher refuses where it does not fit. What values are made of is no size: the graph
-    computes it with Python's integers, k0, k1, ..., unless it is a polynomial of sizes.
+    computes it with Python's integers, k0, k1, ..., unless it is a polynomial of sizes and their quotients by numbers.
 
     Also returns what the caller passes for each of the program's sizes, in the graph's own symbols.
 
@@ -154,9 +155,19 @@ def _data(program: LoopProgram, sizes: frozenset[sympy.Symbol]) -> list[sympy.Ex
         expression, terms = value.attribute, _sizes(value.attribute)
         if not all(map(is_size, expression.free_symbols)):
             found |= dict.fromkeys(term for term in terms if term not in sizes)
-        elif not (sizes.issuperset(terms) and expression.is_polynomial(*terms)):
+        elif not (sizes.issuperset(terms) and _is_counted(expression)):
             found[expression] = None
     return list(found)
+
+
+def _is_counted(expression: sympy.Expr) -> bool:
+    """Whether `expression` is a polynomial of symbols and of quotients by numbers, which kernels compute themselves."""
+
+    def quotient(whole: sympy.Expr, part: sympy.Expr) -> sympy.Expr:
+        return sympy.Dummy() if part.is_Integer and part > 0 and _is_counted(whole) else sympy.nan
+
+    plain = expression.replace(FloorDiv, quotient)
+    return bool(plain.is_polynomial(*plain.free_symbols))
 
 
 @dataclass(frozen=True)

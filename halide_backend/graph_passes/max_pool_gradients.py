@@ -19,6 +19,8 @@ from torch import Tensor
 from torch._inductor import inductor_prims
 from torch.fx import GraphModule, Node
 
+from halide_backend.graph_passes.new_node import new_node
+
 _library = torch.library.Library("halide_backend", "FRAGMENT")
 _library.define(
     "max_pool_gradient(Tensor gradient, Tensor offsets, ScalarType dtype, SymInt[] sizes, int[] kernel, int[] stride, "
@@ -49,9 +51,7 @@ def read_max_pool_gradients(graph: GraphModule) -> None:
             if view.target in _VIEWS and _texts(view.args[1][-2:]) == _texts(arguments[3]):
                 _install_lowering()
                 with graph.graph.inserting_before(view):
-                    gradient = graph.graph.call_function(MAX_POOL_GRADIENT, arguments)
-                gradient.meta["val"] = view.meta["val"]
-                view.replace_all_uses_with(gradient)
+                    view.replace_all_uses_with(new_node(MAX_POOL_GRADIENT, *arguments))
     graph.graph.eliminate_dead_code()
 
 
