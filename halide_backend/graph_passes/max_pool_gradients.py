@@ -36,6 +36,7 @@ _POSITIONS = inductor_prims._low_memory_max_pool_offsets_to_indices
 _CONVERT = _prims.convert_element_type.default
 _VIEWS = (_aten.reshape.default, _aten.view.default)
 _SAME = (*_VIEWS, _aten.clone.default)
+_NARROW = (torch.bfloat16, torch.float16)
 
 #: Windows that an element may lie in, with channels first and last. With 25 of 5 x 5 by steps of 1, 4 x 32 channels of
 #: 56 x 56, reads take 609 and 391 us on an AMD Zen 5, the scatter 397 and 727 (in turns with C++'s, by a script).
@@ -43,24 +44,37 @@ _MOST_WINDOWS, _MOST_OF_CHANNELS_LAST = 9, 25
 
 
 def read_max_pool_gradients(graph: GraphModule) -> None:
-    """Rewrite such scatters where an element lies in few windows."""
-    for node in graph.graph.find_nodes(op="call_function", target=_aten.scatter_add.default):
-        arguments = _arguments(node)
+    """Rewrite such scatters, and the operator that is not decomposed, where an element lies in few windows."""
+    for node in _calls(graph, _aten.scatter_add.default):
+        zeros, axis, positions, values = node.args
+        if not (zeros.target is _aten.full.default and zeros.args[1] == 0 and axis == 1):
+            continue
+        arguments = _arguments(positions, values, node.meta["val"].dtype)
         for view in list(node.users) if arguments else ():
             # Its sizes as they were asked for: those of the result may be quotients of products.
             if view.target in _VIEWS and _texts(view.args[1][-2:]) == _texts(arguments[3]):
-                _install_lowering()
-                with graph.graph.inserting_before(view):
-                    view.replace_all_uses_with(new_node(MAX_POOL_GRADIENT, *arguments))
+                _replace(view, arguments)
+    for node in _calls(graph, _aten.max_pool2d_with_indices_backward.default):
+        values, *_, positions = node.args
+        if arguments := _arguments(positions, values, node.meta["val"].dtype):
+            _replace(node, arguments)
     graph.graph.eliminate_dead_code()
 
 
-def _arguments(node: Any) -> tuple[Any, ...]:
-    """Those of the operator for a scatter; none if it is another one's, or an element lies in too many windows."""
-    zeros, axis, positions, values = node.args
-    positions, values = _behind(positions, _SAME), _behind(values, (*_SAME, _CONVERT))
-    is_zero = zeros.target is _aten.full.default and zeros.args[1] == 0 and axis == 1
-    if not is_zero or positions.target is not _POSITIONS:
+def _calls(graph: GraphModule, target: Any) -> list[Any]:
+    return list(graph.graph.find_nodes(op="call_function", target=target))
+
+
+def _replace(node: Node, arguments: tuple[Any, ...]) -> None:
+    _install_lowering()
+    with node.graph.inserting_before(node):
+        node.replace_all_uses_with(new_node(MAX_POOL_GRADIENT, *arguments))
+
+
+def _arguments(positions: Any, values: Any, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Those of the operator; none if `positions` are others, or an element lies in too many windows."""
+    positions, values = _behind(positions), _behind(values)
+    if positions.target is not _POSITIONS:
         return ()
     offsets, kernel, sizes, stride, padding, dilation = positions.args
     if not all(isinstance(each, int) for each in (*kernel, *stride, *padding)) or _sizes(values) != _sizes(offsets):
@@ -70,12 +84,12 @@ def _arguments(node: Any) -> tuple[Any, ...]:
     channels_last = str(offsets.meta["val"].stride()[-3]) == "1"
     if math.prod(map(_windows, kernel, stride)) > (_MOST_OF_CHANNELS_LAST if channels_last else _MOST_WINDOWS):
         return ()
-    return values, offsets, node.meta["val"].dtype, sizes[-2:], kernel, stride, padding
+    return values, offsets, dtype, sizes[-2:], kernel, stride, padding
 
 
-def _behind(node: Any, targets: tuple[Any, ...]) -> Any:
-    """What `node` has the elements of, in their order."""
-    while node.op == "call_function" and node.target in targets:
+def _behind(node: Any) -> Any:
+    """What `node` has the elements of, in their order, though in fewer bits."""
+    while node.target in _SAME or (node.target is _CONVERT and node.args[0].meta["val"].dtype in _NARROW):
         node = node.args[0]
     return node
 

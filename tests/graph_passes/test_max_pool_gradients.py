@@ -78,6 +78,21 @@ def test_a_picture_without_a_batch_is_scattered() -> None:
     assert "Role.SCATTER" in check(random(2, 18, 16, 15)[0].contiguous(), 3, 2, 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """torch does not decompose the operator then."""
+    replaced, replace = [], max_pool_gradients._replace
+    monkeypatch.setattr(
+        max_pool_gradients, "_replace", lambda node, arguments: (replaced.append(node.target), replace(node, arguments))
+    )
+    torch.use_deterministic_algorithms(True)
+    try:
+        check(random(2, 18, 16, 15, dtype=dtype), 3, 2, 1)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert replaced == [torch.ops.aten.max_pool2d_with_indices_backward.default]
+
+
 def test_not_a_number_is_a_maximum() -> None:
     picture = random(2, 5, 16, 15)
     picture[0, 0, 3, 4] = torch.nan
