@@ -13,6 +13,7 @@ from halide_backend.schedule.cpu.kernel import (
     PARALLEL_WORK,
     SHORT_ROW_VECTORS,
     CpuKernel,
+    Cut,
     Level,
     Nest,
     Tasks,
@@ -30,7 +31,7 @@ from halide_backend.schedule.cpu.turned_operands import (
 )
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
-from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll
+from halide_backend.schedule.steps import ComputeWith, NeverPartition, Reorder, Split, Step, Unroll, Vectorize
 
 COLUMNS = Knob(
     "column_blocks.columns",
@@ -95,7 +96,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
             steps += turned_result(kernel, stage, block, [f"{column}_b", *reversed(others)], tasks)
             continue
         inner = [loop.name for loop in stage.loops if loop.axis not in outer]
-        vector = vectors(stage.name, f"{column}_i", block, lanes)
+        in_block = _blocks(kernel, stage, loop_along(stage, column), block, lanes)
         # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
@@ -104,16 +105,15 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         in_row, in_rows = (next((s.factor for s in cut if isinstance(s, Split)), 1) for cut in (unrolled, together))
         within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
-            Split(stage.name, column, f"{column}_b", f"{column}_i", block, tail=kernel.tail(stage, column, block)),
-            *vector.steps,
+            *in_block.steps,
             *unrolled,
             *cut.steps,
             *together,
-            Reorder(stage.name, (vector.loops[0], *within_vectors, *vector.loops[1:], *cut.loops)),
+            Reorder(stage.name, (in_block.loops[0], *within_vectors, *in_block.loops[1:], *cut.loops)),
         ]
         if column == kernel.graph.narrow:
             # Each accumulator is read from a place of its own, which may be a register.
-            steps.append(Unroll(stage.name, vector.loops[1]))
+            steps.append(Unroll(stage.name, in_block.loops[1]))
         steps += [NeverPartition(stage.name, name) for name in _taps(kernel, stage, [*inner, *others], tasks)]
         if tasks.outer in cut.loops:
             steps += tasks.shared(stage.name)
@@ -131,6 +131,28 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
     single = kernel.single(tasks, others) if kernel.reduces else ()
     return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room, single=single)
+
+
+def _blocks(kernel: CpuKernel, stage: Stage, along: Loop, block: int, lanes: int) -> Cut:
+    """Cut the loop `along` of `stage` into blocks, and these into vectors of `lanes`.
+
+    The last of several blocks has fewer vectors. Cut first, they have an end there, of which Halide makes the end of a
+    loop; otherwise those that are missing are masked: where no memory is behind a buffer, each such store is handled by
+    microcode, in about 100 ns on a Zen 5. What is stored for one vector would be of unknown size, though.
+    """
+    name, tail = along.name, kernel.tail(stage, along.axis, block)
+    whole = block <= lanes or (along.fixed and (along.extent % block == 0 or along.extent <= block))
+    stores = any(is_kept(kernel, each) for each in kernel.behind(kernel.outputs))
+    if whole or stores or kernel.transposition is not None or tail != Split.tail:
+        vector = vectors(stage.name, f"{name}_i", block, lanes)
+        return Cut((Split(stage.name, name, f"{name}_b", f"{name}_i", block, tail=tail), *vector.steps), vector.loops)
+    outer, inner, lane = f"{name}_b", f"{name}_i_o", f"{name}_i_v"
+    steps = (
+        Split(stage.name, name, f"{name}_o", lane, lanes),
+        Split(stage.name, f"{name}_o", outer, inner, block // lanes),
+        Vectorize(stage.name, lane),
+    )
+    return Cut(steps, (lane, inner))
 
 
 def _lanes(kernel: CpuKernel, along: Loop) -> int:
