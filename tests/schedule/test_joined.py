@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from captured_kernels import captured_kernels
 
 from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
@@ -18,6 +19,8 @@ from halide_backend.schedule.device import device_of
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.joined import joined
 from halide_backend.schedule.mapping.mapping import Mapping
+
+DEVICE = device_of(Target.named("avx512"))
 
 
 def halves(extent: int | SizeSymbol, *, steps: tuple[int, int] = (1, 1), mutated: bool = False) -> LoopProgram:
@@ -47,19 +50,19 @@ def halves(extent: int | SizeSymbol, *, steps: tuple[int, int] = (1, 1), mutated
 
 def test_results_with_the_same_loops_of_computed_length_are() -> None:
     length = SizeSymbol("n0", nonnegative=True)
-    assert joined(halves(length), Choices())
-    assert joined(halves(length, steps=(1, 2)), Choices())
-    assert not joined(halves(300), Choices())
-    assert joined(halves(300), Choices({"results.joined": True}))
-    assert not joined(halves(length, mutated=True), Choices({"results.joined": True}))
+    assert joined(halves(length), DEVICE, Choices())
+    assert joined(halves(length, steps=(1, 2)), DEVICE, Choices())
+    assert not joined(halves(300), DEVICE, Choices())
+    assert joined(halves(300), DEVICE, Choices({"results.joined": True}))
+    assert not joined(halves(length, mutated=True), DEVICE, Choices({"results.joined": True}))
     alone = replace(halves(length), stores=halves(length).stores[:1])
-    assert not joined(alone, Choices())
+    assert not joined(alone, DEVICE, Choices())
 
 
 def test_a_scatter_is_not() -> None:
     program = halves(SizeSymbol("n0", nonnegative=True))
     added = replace(program.stores[1], mode="atomic_add")
-    assert not joined(replace(program, stores=(program.stores[0], added)), Choices({"results.joined": True}))
+    assert not joined(replace(program, stores=(program.stores[0], added)), DEVICE, Choices({"results.joined": True}))
 
 
 def test_a_plan_says_so_and_no_other_does() -> None:
@@ -124,3 +127,25 @@ def test_several_results_are_computed_before_any_is_stored(count: int) -> None:
     assert code.count("load_kernel(") == 1
     assert ("hl.Tuple(" in code) == (count >= 3)
     assert ("Unroll(" in code) == (count < 3)
+
+
+@pytest.mark.parametrize(("columns", "together"), [(509, True), (512, False), (100, False)])
+def test_results_of_columns_that_end_within_a_vector_are(columns: int, together: bool) -> None:
+    """Of two Funcs one kept the accumulators of the last vector in memory, in all blocks."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.var_mean(x, 0)
+
+    x = torch.randn(61, columns)
+    (kernel,) = captured_kernels(function, (x,), Target.named("avx512"))
+    text = plan_kernel(kernel.program, DEVICE).text
+    assert ("ShiftInwards" in text) is ("hl.Tuple([ops.stored" in text) is together
+    compiled = compile_for("halide_backend", function)
+    for found, wanted in zip(compiled(x), function(x.double())):
+        torch.testing.assert_close(found, wanted.float(), rtol=1e-5, atol=1e-6)
+    assert not compiled.delegated and set(compiled.kernels()) == {"halide_backend"}
+
+
+def test_results_of_rows_are_not() -> None:
+    (kernel,) = captured_kernels(lambda x: torch.var_mean(x, 1), (torch.randn(509, 61),), Target.named("avx512"))
+    assert not joined(kernel.program, DEVICE, Choices())

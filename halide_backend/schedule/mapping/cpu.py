@@ -53,6 +53,6 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
     roles = ((position, role(position)) for position in range(len(program.values)))
     funcs = tuple((position, found) for position, found in roles if found is not None)
     groups = tuples(program, device, choices)
-    together = turned is None and joined(program, choices)
+    together = turned is None and joined(program, device, choices)
     narrow = narrow_columns(program, {found for _, found in funcs}, together, device) if turned is None else ""
     return Mapping(funcs, transposition=turned, tuples=groups, joined=together, narrow=narrow)
