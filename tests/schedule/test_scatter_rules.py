@@ -73,6 +73,21 @@ def test_places_that_are_data_may_be_equal(texts: list[str]) -> None:
     assert not any("AllowRaceConditions" in text for text in texts)
 
 
+@pytest.mark.parametrize(("columns", "unrolled"), [(509, True), (100, True), (225, False)])
+@pytest.mark.parametrize("added", [False, True])
+def test_points_are_stored_four_at_a_time_in_order(columns: int, unrolled: bool, added: bool, texts: list[str]) -> None:
+    """The last of several that meet at one place stays."""
+    places = torch.randint(0, columns, (61, columns))
+
+    def moved(x: Tensor) -> Tensor:
+        zeros = torch.zeros_like(x)
+        return zeros.scatter_add(-1, places, x) if added else zeros.scatter(-1, places, x)
+
+    check(moved, torch.randn(61, columns))
+    (scattered,) = [text for text in texts if "Role.SCATTER" in text]
+    assert ("Unroll('out_ptr0', 'r_0$x_u', update=0)" in scattered) is unrolled
+
+
 def gradients(x: Tensor, scale: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of a norm and of the embedding before it."""
     first = x * scale

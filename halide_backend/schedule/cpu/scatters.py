@@ -9,7 +9,16 @@ from __future__ import annotations
 from halide_backend.schedule.cpu.kernel import CpuKernel, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Stage
-from halide_backend.schedule.steps import AllowRaceConditions, ComputeAt, Parallel, Reorder, Split, Step, Vectorize
+from halide_backend.schedule.steps import (
+    AllowRaceConditions,
+    ComputeAt,
+    Parallel,
+    Reorder,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
 
 BLOCK = Knob(
     "scatters.block",
@@ -23,6 +32,9 @@ _TILE = 64
 
 #: Points of a block, and the shortest loop that has one.
 _BLOCK, _SHORTEST = 256, 8
+
+#: Points that are stored without a loop: its count and its branch take as long as a store.
+_UNROLLED = 4
 
 
 def scatter(kernel: CpuKernel, stage: Stage) -> list[Step]:
@@ -78,8 +90,10 @@ def _in_blocks(kernel: CpuKernel, stage: Stage) -> list[Step]:
     points = min(kernel.choices.number(BLOCK, _BLOCK, why, at=stage.name), along.extent)
     if points == 1:
         return []
-    blocks = f"{along.name}_o"
-    steps: list[Step] = [Split(stage.name, along.name, blocks, f"{along.name}_i", points, update=0)]
+    blocks, within, single = (f"{along.name}_{part}" for part in ("o", "i", "u"))
+    steps: list[Step] = [Split(stage.name, along.name, blocks, within, points, update=0)]
+    if along.fixed and points % _UNROLLED == 0:
+        steps += [Split(stage.name, within, within, single, _UNROLLED, update=0), Unroll(stage.name, single, update=0)]
     for name in stage.calls:
         needed = kernel.graph[name]
         steps.append(ComputeAt(name, stage.name, blocks))
