@@ -53,3 +53,28 @@ def test_values_are_eagers(elements: int, dynamic: bool) -> None:
         torch.testing.assert_close(compiled(*operands), function(*operands), rtol=0, atol=0)
     assert not compiled.delegated and set(compiled.kernels()) == {"halide_backend"}
     assert all("'x0_i_v'" in code and "'x0_b', 'x0_i_o'" in code for code in compiled.codes)
+
+
+ROWS = {
+    "bias": lambda x, y, i: torch.relu(x + y[0]),
+    "two results": lambda x, y, i: (x * y, x - y),
+    "shared": lambda x, y, i: (torch.sigmoid(x) * y, torch.sigmoid(x) + 1),
+    "gathered": lambda x, y, i: x[i] * 2,
+    "side by side": lambda x, y, i: torch.cat((x, y + 1), -1),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("columns", [17, 37, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_a_few_vectors_with_a_tail_are_unrolled(name: str, columns: int, dtype: torch.dtype) -> None:
+    function = ROWS[name]
+    compiled = compile_for("halide_backend", function)
+    x, y = torch.randn(2, 300, columns, dtype=dtype)
+    places = torch.randint(0, 300, (77,))
+    wanted = function(x.double(), y.double(), places)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(compiled(x, y, places), wanted, rtol=tolerance, atol=tolerance, check_dtype=False)
+    assert not compiled.delegated and set(compiled.kernels()) == {"halide_backend"}
+    if name in ("bias", "gathered"):
+        assert all("'x1_i_u'" in code for code in compiled.codes)

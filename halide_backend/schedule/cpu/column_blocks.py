@@ -192,7 +192,10 @@ def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, 
     processors fetch ahead."""
     vectors, most = block // lanes, min(_FEW, max(1, _FEW_WORK // max(1, kernel.inlined_work(stage))))
     results = sum(each.values for each in kernel.outputs)
-    if not column.fixed or column.extent % block or vectors > min(most, max(1, _FEW_RESULTS // results)):
+    # Of a row that is one block the last vector has a constant mask. Loads with strides or cases would have branches.
+    lines = not any(each.cases or each.across.get(column.axis) for each in (stage, *kernel.behind([stage])))
+    whole = column.extent % block == 0 or (column.extent <= block and lines)
+    if not (column.fixed and whole) or vectors > min(most, max(1, _FEW_RESULTS // results)):
         return 1, 1
     extents = [loop.extent for loop in stage.loops if loop.axis in rows and loop.fixed]
     return vectors, next((extent for extent in extents if vectors * extent <= most), 1)
