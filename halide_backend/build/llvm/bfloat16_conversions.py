@@ -2,7 +2,8 @@
 
 The instruction rounds to nearest even and makes NaNs quiet, as the integer operations of kernel_library/conversions.py
 do, but takes denormal numbers for zeros. So both are there, and a select between them, of which
-build/llvm/rare_ranges.py makes a branch: denormal numbers are rare.
+build/llvm/rare_ranges.py makes a branch: denormal numbers are rare. A vector of two registers, as long formulas have,
+is converted in halves, behind one branch.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from halide_backend.build.target import Target
 #: Halide's feature that stands for AVX-512 BF16 (`_REQUIRES` in build/target.py).
 _FEATURE = "avx512_zen4"
 
-#: Lanes of a vector -> what the names of its instructions end in.
+#: Lanes of a register -> what the names of its instructions end in.
 _BITS = {8: 256, 16: 512}
+
+#: Lanes of the largest register.
+_LANES = max(_BITS)
 
 #: Conversions of one function, each of which becomes a basic block of its own: finding them takes time by the square of
 #: their number, 0.03 s for 32 alone.
@@ -25,9 +29,9 @@ _MOST = 32
 
 _DEFINITION = re.compile(rf"^(?P<indent> *)(?P<result>{NAME}) = (?P<value>.*)$", re.MULTILINE)
 # What is made of a rounded float32, whose upper half is the lower one of a word: an element, or a float32 again.
-_ELEMENT = re.compile(rf"trunc (?:nuw )?<(?:8|16) x i32> ({NAME}) to <(?:8|16) x i16>")
-_AGAIN = re.compile(rf"shl (?:nuw )?<(?:8|16) x i32> ({NAME}), splat \(i32 16\)")
-_CHOICE = re.compile(rf"select <(?P<lanes>8|16) x i1> ({NAME}), <\d+ x i32> ({NAME}), <\d+ x i32> ({NAME})")
+_ELEMENT = re.compile(rf"trunc (?:nuw )?<(?:8|16|32) x i32> ({NAME}) to <(?:8|16|32) x i16>")
+_AGAIN = re.compile(rf"shl (?:nuw )?<(?:8|16|32) x i32> ({NAME}), splat \(i32 16\)")
+_CHOICE = re.compile(rf"select <(?P<lanes>8|16|32) x i1> ({NAME}), <\d+ x i32> ({NAME}), <\d+ x i32> ({NAME})")
 _IS_NUMBER = re.compile(rf"fcmp ord <\d+ x float> ({NAME}), zeroinitializer")
 _UPPER = re.compile(rf"lshr <\d+ x i32> ({NAME}), splat \(i32 16\)")
 _QUIET = re.compile(rf"or (?:disjoint )?<\d+ x i32> ({NAME}), splat \(i32 64\)")
@@ -101,21 +105,50 @@ def _converted(rounded: str, source: str, lanes: int) -> list[str]:
     integer, denormal, short, half, chosen = (
         _name(rounded, part) for part in ("integer", "denormal", "short", "half", "chosen")
     )
-    floats, words, halves = (f"<{lanes} x {kind}>" for kind in ("float", "i32", "i16"))
+    words, halves = (f"<{lanes} x {kind}>" for kind in ("i32", "i16"))
     return [
         f"{integer} = trunc {words} {rounded} to {halves}",
-        f"{denormal} = call <{lanes} x i1> {_CLASS.format(_BITS[lanes])}({floats} {source}, i32 {_DENORMAL})",
-        f"{short} = call <{lanes} x bfloat> {_CONVERSION.format(_BITS[lanes])}({floats} {source})",
+        *(_in_one if lanes <= _LANES else _in_halves)(rounded, source, lanes),
         f"{half} = bitcast <{lanes} x bfloat> {short} to {halves}",
         f"{chosen} = select <{lanes} x i1> {denormal}, {halves} {integer}, {halves} {half}",
     ]
 
 
-def _declarations(lanes: int) -> list[str]:
+def _in_one(rounded: str, source: str, lanes: int, part: str = "") -> list[str]:
+    """Lines that tell which elements of `source`, a register, are denormal, and convert them."""
     floats = f"<{lanes} x float>"
+    denormal, short = (_name(rounded, f"{part}{name}") for name in ("denormal", "short"))
     return [
-        f"declare <{lanes} x i1> {_CLASS.format(_BITS[lanes])}({floats}, i32 immarg)",
-        f"declare <{lanes} x bfloat> {_CONVERSION.format(_BITS[lanes])}({floats})",
+        f"{denormal} = call <{lanes} x i1> {_CLASS.format(_BITS[lanes])}({floats} {source}, i32 {_DENORMAL})",
+        f"{short} = call <{lanes} x bfloat> {_CONVERSION.format(_BITS[lanes])}({floats} {source})",
+    ]
+
+
+def _in_halves(rounded: str, source: str, lanes: int) -> list[str]:
+    """The same of `source` in two registers."""
+    half, lines = lanes // 2, []
+    for part, first in (("lower.", 0), ("upper.", half)):
+        name = _name(rounded, f"{part}source")
+        of = f"<{lanes} x float> {source}, <{lanes} x float> poison"
+        lines.append(f"{name} = shufflevector {of}, {_lanes(first, half)}")
+        lines += _in_one(rounded, name, half, part)
+    for what, kind in (("denormal", "i1"), ("short", "bfloat")):
+        lower, upper = (f"<{half} x {kind}> {_name(rounded, f'{part}.{what}')}" for part in ("lower", "upper"))
+        lines.append(f"{_name(rounded, what)} = shufflevector {lower}, {upper}, {_lanes(0, lanes)}")
+    return lines
+
+
+def _lanes(first: int, count: int) -> str:
+    """The mask of a shuffle that takes `count` lanes from `first` on."""
+    return f"<{count} x i32> <{', '.join(f'i32 {lane}' for lane in range(first, first + count))}>"
+
+
+def _declarations(lanes: int) -> list[str]:
+    register = min(lanes, _LANES)
+    floats = f"<{register} x float>"
+    return [
+        f"declare <{register} x i1> {_CLASS.format(_BITS[register])}({floats}, i32 immarg)",
+        f"declare <{register} x bfloat> {_CONVERSION.format(_BITS[register])}({floats})",
     ]
 
 
@@ -134,6 +167,12 @@ def _source(values: Mapping[str, str], rounded: str) -> tuple[str, int] | None:
     first, second = operands(_SUM, operands(_UPPER, finite)[0])[:2]
     for biased, last in ((first, second), (second, first)):
         same = operands(_BELOW_HALF, biased)[0] == words and operands(_LAST, last)[0] == upper
-        if source and same and operands(_IS_NUMBER, mask)[0] == source:
+        if source and same and _is_same(values, operands(_IS_NUMBER, mask)[0], source):
             return source, int(lanes)
     return None
+
+
+def _is_same(values: Mapping[str, str], first: str, second: str) -> bool:
+    """Whether two names are of one value: where halves are put together LLVM leaves the same shuffle twice."""
+    value = values.get(first, "")
+    return first == second or (value.startswith("shufflevector ") and value == values.get(second))

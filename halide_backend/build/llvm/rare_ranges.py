@@ -16,11 +16,12 @@ from functools import cached_property
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 
 #: What is rarely true: the comparisons with `LARGE_ANGLE_32` and `LARGE_QUOTIENT_32` of kernel_library/mathematics, and
-#: that a float32 is denormal (build/llvm/bfloat16_conversions.py).
+#: that a float32 is denormal, also of two registers (build/llvm/bfloat16_conversions.py).
 _RARE = re.compile(
-    rf"^ *(?P<mask>{NAME}) = (?:fcmp ogt |call <\d+ x i1> @llvm\.x86\.avx512\.fpclass\.ps\.\d+\()"
-    rf"<(?P<lanes>\d+) x (?:float|double)> {NAME}, "
-    r"(?:splat \((?:float 0x4130000000000000|double 0x41B0000000000000)\)|i32 32\))$",
+    rf"^ *(?P<mask>{NAME}) = (?:fcmp ogt |call <\d+ x i1> @llvm\.x86\.avx512\.fpclass\.ps\.\d+\("
+    rf"|shufflevector <16 x i1> {NAME}, <16 x i1> {NAME}, )<(?P<lanes>\d+) x "
+    rf"(?:(?:float|double)> {NAME}, (?:splat \((?:float 0x4130000000000000|double 0x41B0000000000000)\)|i32 32\))"
+    r"|i32> <i32 0, i32 1, [^>]*, i32 31>)$",
     re.MULTILINE,
 )
 _SELECT = re.compile(
@@ -146,10 +147,12 @@ class _Block:
         return rare
 
     def _after(self, chosen: Collection[int], rare: Collection[int]) -> set[int]:
-        """What has to come after the branch."""
+        """What has to come after the branch. Nothing changes places if there is one select: what another branch needs
+        stays beside what it is for."""
         late: set[int] = set()
         for i in range(self._start + 1, self._stop):
             follows = any(self._place.get(name) in late for name in self._operands[i])
-            if i in chosen or (i not in rare and (follows or (i > min(chosen) and not self._is_pure(i)))):
+            behind = i > min(chosen) and (len(chosen) == 1 or not self._is_pure(i))
+            if i in chosen or (i not in rare and (follows or behind)):
                 late.add(i)
         return late

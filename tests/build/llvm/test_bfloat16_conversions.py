@@ -52,6 +52,25 @@ def test_the_instruction_is_behind_a_branch(lanes: int) -> None:
     assert "i32 32767" in rare.split("rare0.rest:")[0]
 
 
+def test_two_registers_are_converted_in_halves_behind_one_branch() -> None:
+    ir = with_rare_ranges(with_bfloat16_instructions(module(32), BF16))
+    assert len(re.findall(rf"call <16 x bfloat> @{INSTRUCTION}\.512\(<16 x float> ", ir)) == 2
+    assert len(re.findall(r"br i1 %rare\d+\.any", ir)) == 1
+    assert integer_operations_are_rare(ir)
+    assert re.search(r"\.bits = bitcast <32 x i1> %\S+ to i32", ir)
+
+
+def test_each_of_several_has_a_branch() -> None:
+    """Rows of a few vectors are converted one after another, and none of them waits for another one."""
+    head, body, tail = re.split(r"(?<=entry:\n)|(?=  ret )", module(16, use="store <16 x i16> %r, ptr %place"))
+    body = body.replace("  store", "  %r = trunc nuw <16 x i32> %rounded to <16 x i16>\n  store", 1)
+    body = body[: body.rindex("  %r = ")]
+    several = "".join(re.sub(r"%(?!x\b|other\b|place\b)(\w+)", rf"%\g<1>{number}", body) for number in range(3))
+    ir = with_rare_ranges(with_bfloat16_instructions(head + several + re.sub("%r", "%r0", tail), BF16))
+    assert ir.count(f"call <16 x bfloat> @{INSTRUCTION}") == len(re.findall(r"br i1 %rare\d+\.any", ir)) == 3
+    assert integer_operations_are_rare(ir)
+
+
 def test_a_number_that_is_used_again_is_converted_once() -> None:
     use = "%again = shl <16 x i32> %rounded, splat (i32 16)\n  store <16 x i32> %again, ptr %place"
     ir = with_bfloat16_instructions(module(16, use=use), BF16)
@@ -62,8 +81,8 @@ def test_a_number_that_is_used_again_is_converted_once() -> None:
 
 @pytest.mark.parametrize(
     "ir",
-    [module(16, below_half=32768), module(16, upper="%other"), module(4), module(32)],
-    ids=["ties away from zero", "another last bit", "four lanes", "two registers"],
+    [module(16, below_half=32768), module(16, upper="%other"), module(4), module(64)],
+    ids=["ties away from zero", "another last bit", "four lanes", "four registers"],
 )
 def test_other_roundings_stay(ir: str) -> None:
     assert with_bfloat16_instructions(ir, BF16) == ir
@@ -101,9 +120,13 @@ def numbers() -> Tensor:
 
 
 @pytest.mark.skipif("avx512_zen4" not in Target.host().halide, reason="a processor without AVX-512 BF16")
-@pytest.mark.parametrize("again", [False, True], ids=["stored", "used again"])
-def test_every_bit_is_the_same(again: bool) -> None:
+@pytest.mark.parametrize(
+    ("again", "long"), [(False, False), (True, False), (False, True)], ids=["stored", "used again", "two registers"]
+)
+def test_every_bit_is_the_same(again: bool, long: bool) -> None:
     def rounded(x: Tensor) -> tuple[Tensor, ...]:
+        # A long formula has vectors of two registers.
+        x = torch.where(x.tanh() + x.sigmoid() < -9, 0.0, x) if long else x
         half = x.to(torch.bfloat16)
         return (half, half.float() * 2) if again else (half,)
 
