@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME, shuffle_mask
 from halide_backend.build.target import Target
 
 #: Halide's feature that stands for AVX-512 BF16 (`_REQUIRES` in build/target.py).
@@ -130,17 +130,12 @@ def _in_halves(rounded: str, source: str, lanes: int) -> list[str]:
     for part, first in (("lower.", 0), ("upper.", half)):
         name = _name(rounded, f"{part}source")
         of = f"<{lanes} x float> {source}, <{lanes} x float> poison"
-        lines.append(f"{name} = shufflevector {of}, {_lanes(first, half)}")
+        lines.append(f"{name} = shufflevector {of}, {shuffle_mask(first, half)}")
         lines += _in_one(rounded, name, half, part)
     for what, kind in (("denormal", "i1"), ("short", "bfloat")):
         lower, upper = (f"<{half} x {kind}> {_name(rounded, f'{part}.{what}')}" for part in ("lower", "upper"))
-        lines.append(f"{_name(rounded, what)} = shufflevector {lower}, {upper}, {_lanes(0, lanes)}")
+        lines.append(f"{_name(rounded, what)} = shufflevector {lower}, {upper}, {shuffle_mask(0, lanes)}")
     return lines
-
-
-def _lanes(first: int, count: int) -> str:
-    """The mask of a shuffle that takes `count` lanes from `first` on."""
-    return f"<{count} x i32> <{', '.join(f'i32 {lane}' for lane in range(first, first + count))}>"
 
 
 def _declarations(lanes: int) -> list[str]:

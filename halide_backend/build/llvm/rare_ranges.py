@@ -126,7 +126,7 @@ class _Block:
         return found is not None and _PURE.match(found["value"]) is not None
 
     def _only_for_rare_sides(self) -> set[int]:
-        """What nothing needs but the rare sides of selects."""
+        """What nothing needs but the rare sides of selects; what nothing needs at all stays where it is."""
         users = defaultdict(list)
         for i, names in enumerate(self._operands):
             for name in names:
@@ -142,7 +142,7 @@ class _Block:
             found = self._definitions[i]
             if found and self._is_pure(i) and i not in self._selects:
                 name = found["result"]
-                if all(is_rare_use(name, user) for user in users[name]):
+                if users[name] and all(is_rare_use(name, user) for user in users[name]):
                     rare.add(i)
         return rare
 

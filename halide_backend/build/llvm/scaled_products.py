@@ -2,7 +2,8 @@
 
 `times_power_of_two` multiplies twice, since 2**k alone may be beyond the format where the product is not. With making
 two powers of two of an integer's bits, it takes seven instructions, a quarter of an exponential. `vscalefps` multiplies
-with 2**floor(k) of any float k and rounds once, as those do; and there is that float, from whose bits k was taken.
+with 2**floor(k) of any float k and rounds once, as those do; and there is that float, from whose bits k was taken. A
+vector of two registers, as long formulas have, is multiplied in halves.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME, shuffle_mask
 from halide_backend.build.target import Target
 
-#: Bytes of the vectors of AVX-512.
-_VECTOR_BYTES = 64
+#: Bytes of the vectors of AVX-512, and float32 in one.
+_VECTOR_BYTES, _LANES = 64, 16
 
 _DEFINITION = re.compile(rf"^ *(?P<result>{NAME}) = (?P<value>.*)$", re.MULTILINE)
 _PRODUCT = re.compile(
-    rf"^(?P<indent> *)(?P<result>{NAME}) = fmul <(?P<lanes>4|8|16) x float> (?P<left>{NAME}), (?P<right>{NAME})$",
+    rf"^(?P<indent> *)(?P<result>{NAME}) = fmul <(?P<lanes>4|8|16|32) x float> (?P<left>{NAME}), (?P<right>{NAME})$",
     re.MULTILINE,
 )
 
@@ -52,20 +53,48 @@ def with_scaled_products(ir: str, target: Target) -> str:
             found = _factor_and_bits(values, product["left"], product["right"])
             if found is None or found[1] not in wholes:
                 return product[0]
-            bits = 32 * int(product["lanes"])
-            vector, mask = f"<{product['lanes']} x float>", f"i{max(8, int(product['lanes']))}"
-            name = f"@llvm.x86.avx512.mask.scalef.ps.{bits}"
-            # 4: round as the processor is set to, which only the widest form can be told.
-            rounding = (", i32", " 4") if bits == 512 else ("", "")
-            declarations.add(f"declare {vector} {name}({vector}, {vector}, {vector}, {mask}{rounding[0]})")
-            arguments = f"{vector} {found[0]}, {vector} {wholes[found[1]]}, {vector} zeroinitializer, {mask} -1"
-            call = f"call {vector} {name}({arguments}{''.join(rounding)})"
-            return f"{product['indent']}{product['result']} = {call}"
+            lanes = min(int(product["lanes"]), _LANES)
+            declarations.add(_declaration(lanes))
+            lines = _scaled(product["result"], found[0], wholes[found[1]], int(product["lanes"]))
+            return "\n".join(f"{product['indent']}{line}" for line in lines)
 
         return _PRODUCT.sub(scaled, function[0])
 
     rewritten = FUNCTION.sub(in_function, ir)
     return "\n".join([rewritten, *sorted(declarations), ""]) if declarations else ir
+
+
+def _instruction(lanes: int) -> tuple[str, str, bool]:
+    """Its name, the type of its mask, and whether it is told how to round: only the widest form can be."""
+    return f"@llvm.x86.avx512.mask.scalef.ps.{32 * lanes}", f"i{max(8, lanes)}", lanes == _LANES
+
+
+def _declaration(lanes: int) -> str:
+    (name, mask, rounds), vector = _instruction(lanes), f"<{lanes} x float>"
+    return f"declare {vector} {name}({vector}, {vector}, {vector}, {mask}{', i32' if rounds else ''})"
+
+
+def _scaled(result: str, factor: str, exponent: str, lanes: int) -> list[str]:
+    """Lines that make `result`, the product of `factor` and 2**`exponent`."""
+    if lanes > _LANES:
+        half, lines, whole = lanes // 2, [], f"<{lanes} x float>"
+        for part, first in (("lower", 0), ("upper", half)):
+            names = [_name(result, f"{part}.{what}") for what in ("factor", "exponent", "product")]
+            for name, source in zip(names, (factor, exponent)):
+                taken = f"{whole} {source}, {whole} poison, {shuffle_mask(first, half)}"
+                lines.append(f"{name} = shufflevector {taken}")
+            lines += _scaled(names[2], names[0], names[1], half)
+        lower, upper = (f"<{half} x float> {_name(result, f'{part}.product')}" for part in ("lower", "upper"))
+        return [*lines, f"{result} = shufflevector {lower}, {upper}, {shuffle_mask(0, lanes)}"]
+    (name, mask, rounds), vector = _instruction(lanes), f"<{lanes} x float>"
+    arguments = f"{vector} {factor}, {vector} {exponent}, {vector} zeroinitializer, {mask} -1"
+    # 4: round as the processor is set to.
+    return [f"{result} = call {vector} {name}({arguments}{', i32 4' if rounds else ''})"]
+
+
+def _name(value: str, part: str) -> str:
+    """The name of a part of the product that is known as `value`."""
+    return f'%"scaled.{part}.{value.lstrip("%").strip(chr(34))}"'
 
 
 def _factor_and_bits(values: Mapping[str, str], left: str, right: str) -> tuple[str, str] | None:

@@ -48,10 +48,17 @@ def test_the_product_takes_the_float(lanes: int) -> None:
     assert ir.count("declare") == 1
 
 
+def test_two_registers_are_multiplied_in_halves() -> None:
+    ir = with_scaled_products(module(32), AVX512)
+    assert len(re.findall(rf"product.*call <16 x float> @{SCALED}\.512\(", ir)) == 2
+    assert re.search(r"%r = shufflevector <16 x float> \S+lower.product.r\S+ <16 x float> \S+upper.product.r", ir)
+    assert ir.count("declare") == 1
+
+
 @pytest.mark.parametrize(
     "ir",
-    [module(16, first="%other"), module(16, offset="0xC178000000000000"), module(3), module(32)],
-    ids=["other bits", "other offset", "three lanes", "two registers"],
+    [module(16, first="%other"), module(16, offset="0xC178000000000000"), module(3), module(64)],
+    ids=["other bits", "other offset", "three lanes", "four registers"],
 )
 def test_other_products_stay(ir: str) -> None:
     assert with_scaled_products(ir, AVX512) == ir
@@ -71,8 +78,15 @@ ARGUMENTS = torch.cat(
 )
 
 
+def long(x: Tensor) -> Tensor:
+    """A formula of which vectors have two registers."""
+    return torch.exp(x) + torch.sigmoid(x)
+
+
 @pytest.mark.skipif(bool(AVX512.requires() - Target.host().requires()), reason="a processor without AVX-512")
-@pytest.mark.parametrize("function", [torch.exp, torch.exp2, torch.sigmoid], ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "function", [torch.exp, torch.exp2, torch.sigmoid, long], ids=lambda function: function.__name__
+)
 @pytest.mark.parametrize("columns", [0, 10], ids=["one row", "rows of ten"])
 def test_every_bit_is_the_same(function: Callable[[Tensor], Tensor], columns: int) -> None:
     x = ARGUMENTS[: ARGUMENTS.numel() // columns * columns].reshape(-1, columns) if columns else ARGUMENTS
