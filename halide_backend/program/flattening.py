@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import sympy
@@ -46,6 +46,9 @@ _TILE, _MANY = 64, 1024
 #: The same of axes of which one is dynamic: with fewer, typically, half of the threads that store a tile store nothing,
 #: and more would rarely be whole tiles.
 _FILLED = 32
+
+#: Bits of a cache line.
+_LINE_BITS = 512
 
 #: Elements of an axis that no transpose is read along: they share a sector or two (see strided_loads.py).
 _NARROW = 8
@@ -109,6 +112,32 @@ def _repeated_as_one(program: LoopProgram) -> LoopProgram:
 def _stored_as_one(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of those along which the memory of all outputs goes on, up to whole tiles of a
     transpose, if it is one."""
+
+    def enough(count: int, known: bool) -> bool:
+        return count % _TILE == 0 or count >= _MANY if known else count >= _FILLED
+
+    return _stored_along(program, enough)
+
+
+def with_whole_lines(program: LoopProgram) -> LoopProgram:
+    """`program`, if it is pointwise and a transpose, with one axis in place of those along which the memory of its
+    outputs goes on, if the first ends within a line of memory: the rows of tiles are lines then. What is not read
+    across them has to go on like they do."""
+    if not program.stores or not all(map(_is_pointwise, program.values)):
+        return program
+    line = _LINE_BITS // max(ELEMENT[buffer.dtype][1] for buffer in program.outputs)
+    found = _stored_along(program, lambda count, known: not known or count >= line)
+    turned = transposed_axes(found) if found is not program else None
+    if turned is None or any(axis.hint < line for axis in found.axes if axis.name in turned):
+        return program
+    loads = [value.attribute.index for value in found.values if isinstance(value.attribute, Load)]
+    beside = (index for index in loads if not is_contiguous(index, turned[0]))
+    return program if any(index.has(FloorDiv, Mod) for index in beside) else found
+
+
+def _stored_along(program: LoopProgram, enough: Callable[[int, bool], bool]) -> LoopProgram:
+    """`program` with one axis in place of those along which the memory of all outputs goes on, until so many elements
+    are `enough`, whose number is known or not, if that is a transpose."""
     layouts = [output_layout(store, program) for store in program.stores]
     order = layouts[0].variables
     if any(layout.scattered for layout in layouts) or program.checks:
@@ -120,8 +149,7 @@ def _stored_as_one(program: LoopProgram) -> LoopProgram:
         count = math.prod(axis.hint for axis in joined)
         read_along = joined and any(is_contiguous(load.index, name) for load in loads)
         known = all(isinstance(axis.extent, int) for axis in (*joined, axes[name]))
-        enough = count % _TILE == 0 or count >= _MANY if known else count >= _FILLED
-        if read_along or (joined and enough):
+        if read_along or (joined and enough(count, known)):
             break
         joined.insert(0, axes[name])
     if len(joined) < 2:

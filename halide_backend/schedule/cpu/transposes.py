@@ -10,7 +10,7 @@ from halide_backend.schedule.cpu.accumulators import HELD
 from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop_along, vectors
 from halide_backend.schedule.cpu.turned_operands import TASK_TILES, TASKS, tile_in_vectors
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.mapping.transposition import Transposition
+from halide_backend.schedule.mapping.transposition import PAGE, Transposition
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import (
     ComputeAt,
@@ -28,8 +28,8 @@ TILES = Knob("transposes.tiles", (1, 2, 4), "tiles that are read one after anoth
 
 LINES = Knob("transposes.lines", (False, True), "store rows of as many tiles together as fill a line of memory")
 
-#: Bytes of a cache line, and of a page: the places of an L1 cache repeat after one.
-_LINE, _PAGE = 64, 4096
+#: Bytes of a cache line.
+_LINE = 64
 
 #: Lines that each place of an L1 cache holds, at least.
 _WAYS = 8
@@ -125,7 +125,7 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
     elif whole:
         line, pair = min(4, _LINE * 8 // (side * bits)), 2
         # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.
-        if pair * side * math.gcd(_stride(kernel, across, bits), _PAGE) > _WAYS * _PAGE:
+        if pair * side * math.gcd(_stride(kernel, across, bits), PAGE) > _WAYS * PAGE:
             pair = kernel.device.lines_fetched
         why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
         tiles = kernel.choices.number(TILES, max(line, pair), why)
@@ -156,8 +156,8 @@ def _beside(kernel: CpuKernel, turned: Transposition, along: Loop, bits: int) ->
     room = line * turned.side * len(kernel.outputs) <= kernel.device.vector_registers
     copied = room and all(kernel.inlined_work(stage) <= 1 for stage in kernel.outputs)
     # Of many lines that are read and share a place, too, a part would be gone before the next tile reads it.
-    read = turned.apart % _PAGE != 0 or along.extent == turned.side * line
-    together = copied and read and _stride(kernel, turned.across, bits) % _PAGE == 0
+    read = turned.apart % PAGE != 0 or along.extent == turned.side * line
+    together = copied and read and _stride(kernel, turned.across, bits) % PAGE == 0
     why = "rows that are written share one place of a cache; two tiles fit into registers, if nothing else does"
     return line if kernel.choices.flag(LINES, together, why) else 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halide_backend.program.applications import without_applications
 from halide_backend.program.composed import composed
-from halide_backend.program.flattening import flattened
+from halide_backend.program.flattening import flattened, with_whole_lines
 from halide_backend.program.gathered_rows import with_functions_of_rows
 from halide_backend.program.halves import with_joined_halves
 from halide_backend.program.loop_program import LoopProgram
@@ -20,13 +20,14 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
     are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
     one operation, and where threads reduce across memory, the two sums of a variance take one walk. On a CPU gathers
-    along computed rows become functions of a row, and a SiLU beside a sigmoid shares its exponential.
+    along computed rows become functions of a row, a SiLU beside a sigmoid shares its exponential, and transposes
+    are stored in whole lines of memory.
 
     Raises:
         Unsupported: it has no such form.
     """
     if isinstance(device, Cpu):
-        taken = with_functions_of_rows(with_shared_sigmoids(program))
+        taken = with_functions_of_rows(with_shared_sigmoids(with_whole_lines(program)))
         return with_main_pieces(with_wrapped_coordinates(taken), contiguous_axis(taken))
     taken = composed(with_joined_halves(flattened(without_applications(program))))
     return with_moments(taken) if _reduces_across_memory(taken) else taken
