@@ -195,6 +195,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 contiguous=definition.contiguous,
                 traffic=definition.traffic,
                 cases=definition.cases,
+                branches=definition.branches,
                 runs=definition.runs,
                 across=definition.across,
                 gathered=tuple(definition.gathered),

@@ -14,14 +14,18 @@ from halide_backend.program.operation_names import MATHEMATICS
 #: Rough cost of one operation next to an addition; only ratios matter (see docs/design/schedules.md).
 _WORK = dict.fromkeys(MATHEMATICS, 20) | dict.fromkeys(("truediv", "sqrt", "rsqrt", "reciprocal"), 4)
 
+#: Functions with a branch for arguments of a rare range (build/llvm/rare_ranges.py).
+_BRANCHING = frozenset({"cos", "sin", "tan"})
+
 
 @dataclass
 class Definition:
     """`calls` in the order in which they are met, `work` in additions for one point, and bytes of memory: `traffic`
     in all, `contiguous` those with stride 1 along each axis, `runs` those where a step along a second axis is as long
     as all of a first one with stride 1, by both: one run of memory. `across` are the bytes, for each point of the Func,
-    whose place depends on an axis, but not with stride 1. `cases` says that a load is masked, or
-    its index one in pieces; `gathered` are the axes along which a load is contiguous whose index is data."""
+    whose place depends on an axis, but not with stride 1. `cases` says that a load is masked, or its index one in
+    pieces, `branches` that a function has a branch for arguments of a rare range; `gathered` are the axes along which a
+    load is contiguous whose index is data."""
 
     calls: dict[str, None] = field(default_factory=dict)
     work: int = 1
@@ -31,6 +35,7 @@ class Definition:
     across: dict[str, int] = field(default_factory=dict)
     cases: bool = False
     gathered: dict[str, None] = field(default_factory=dict)
+    branches: bool = False
 
 
 def define(
@@ -54,6 +59,7 @@ def define(
             found.calls[loads[position]] = None
         value = program.values[position]
         found.work += _WORK.get(value.operation, 1)
+        found.branches |= value.operation in _BRANCHING
         if isinstance(value.attribute, Load):
             _count_load(found, program, value, value.attribute, axes)
         stack += value.operands

@@ -418,12 +418,13 @@ def test_the_last_vector_of_a_computed_length_is_shifted(changes: dict[str, Any]
 
 @pytest.mark.parametrize("fixed", [True, False])
 def test_what_a_vector_shares_is_on_the_stack(fixed: bool) -> None:
-    """At the end of a loop of computed length less of it is needed: without a fixed size each vector was allocated."""
+    """At the end of a loop of computed length less of it is needed: without a fixed size each vector was allocated,
+    here of two registers for a long formula."""
     row, rows = Loop("x1", 1000, "x1", fixed=fixed), Loop("x0", 64, "x0")
     value = Stage("value", Role.SHARED, (row, rows), contiguous={"x1": 256_000}, work=40)
     out = Stage("out", Role.OUTPUT, (row, rows), calls=("value",), contiguous={"x1": 256_000}, work=4)
     steps = steps_of(StageGraph((value, out), ("x0", "x1")), 64)
-    assert (BoundStorage("value", "x1", 16) in steps) is not fixed
+    assert (BoundStorage("value", "x1", 32) in steps) is not fixed
 
 
 def maximum(elements: int, *, fixed: bool) -> tuple[Step, ...]:

@@ -37,8 +37,8 @@ COPY_WORK = 2
 SHIFTED_WORK = 16
 
 #: Operations for each element from which on a processor has too little else to do while they wait for each other, and
-#: elements of a row of them; vector registers for two of each value.
-CHAIN_WORK, LONG_ROW, MANY_REGISTERS = 30, 256, 32
+#: elements of a row of them; vector registers for two of each value; results that leave room for these.
+CHAIN_WORK, LONG_ROW, MANY_REGISTERS, LONG_RESULTS = 30, 256, 32, 2
 
 #: Bytes that are loaded one element at a time while a single number goes through an operation, or two: with 30,000
 #: exponentials of sums of rows vectors along the rows were slower for 16 to 32 elements, by a script.
@@ -122,17 +122,16 @@ class CpuKernel:
 
     @cached_property
     def _work_of_long_chains(self) -> int:
-        """The operations of a point of the one result if nothing but computing takes time, and it is long, else 0."""
-        if self.reduces or self.transposition is not None or len(self.outputs) != 1 or not self.outputs[0].loops:
+        """The operations of a point of all results if nothing but computing takes time, and it is long, else 0."""
+        if self.reduces or self.transposition is not None or len(self.outputs) not in range(1, LONG_RESULTS + 1):
             return 0
-        if self.outputs[0].values > 1:
+        if not all(each.loops == self.parent.loops != () and each.values == 1 for each in self.outputs):
             return 0
-        if self.device.vector_registers < MANY_REGISTERS or any(
-            each.gathers or each.cases for each in self.graph.stages
-        ):
+        waits = any(each.gathers or each.cases or each.branches for each in self.graph.stages)
+        if waits or self.device.vector_registers < MANY_REGISTERS:
             return 0
-        work, long = self.inlined_work(self.outputs[0]), self.outputs[0].loops[0].extent >= LONG_ROW
-        return work if work >= CHAIN_WORK and long else 0
+        work = sum(stage.work for stage in (*self.outputs, *self.behind(self.outputs)))
+        return work if work >= CHAIN_WORK and self.outputs[0].loops[0].extent >= LONG_ROW else 0
 
     @cached_property
     def copies(self) -> bool:
