@@ -34,19 +34,23 @@ class Workers:
         self.closed = False
         self._lock = threading.Lock()
         self._server: Server | None = None
+        self._spare: Fork | None = None
         itself = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _if_alive(itself, Workers._forget))
         atexit.register(_if_alive, itself, Workers.close)
 
     def start(self) -> None:
-        """Start the server now, so that the first task need not wait for it.
+        """Start the server now and have it fork a worker, so that the first task need wait for neither.
 
         What was closed stays so: the thread that calls this may be late.
 
         Raises:
             WorkerNotStarted: it does not start.
         """
-        self._current()
+        server = self._current()
+        with self._lock:
+            if server is not None and server is self._server and self._spare is None:
+                self._spare = server.fork()
 
     def fork(self, task: Task) -> Fork:
         """A new worker of the server, for `task` and others.
@@ -57,6 +61,11 @@ class Workers:
         server = self._current()
         if server is None:
             raise self.program.crashed(task, f"the {self.program.title}s of this process are closed")
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is None or spare.server is server:
+            return spare or server.fork()
+        spare.close()  # It died with its server.
         return server.fork()
 
     def stream(
@@ -107,6 +116,9 @@ class Workers:
         self.closed = True
         with self._lock:
             server, self._server = self._server, None
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
         if server is not None:
             server.kill()
 
@@ -119,7 +131,10 @@ class Workers:
     def _forget(self) -> None:
         """In a forked child: the server is the parent's, and so is whoever held the lock."""
         server, self._server = self._server, None
+        spare, self._spare = self._spare, None
         self._lock = threading.Lock()
+        if spare is not None:
+            spare.disown()
         if server is not None:
             server.disown()
 

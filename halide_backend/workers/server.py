@@ -159,7 +159,7 @@ class Fork:
     """
 
     def __init__(self, server: Server, conversation: socket.socket, lifeline: socket.socket, output: _Output) -> None:
-        self._server = server
+        self.server = server
         self._conversation = conversation
         self._stream = conversation.makefile("rwb")
         self._lifeline = lifeline
@@ -191,7 +191,7 @@ class Fork:
             self.kill()
             with contextlib.suppress(ServerGone):
                 self._ended()
-            raise self._server.program.late(task, self._output.tail()) from None
+            raise self.server.program.late(task, self._output.tail()) from None
         except (EOFError, ConnectionError, pickle.UnpicklingError):
             raise self._error(task, *self._ended()) from None
 
@@ -206,6 +206,10 @@ class Fork:
         self.kill()
         with contextlib.suppress(OSError):
             self._conversation.shutdown(socket.SHUT_RDWR)
+        self.disown()
+
+    def disown(self) -> None:
+        """Let go of it, in a forked child: it is the parent's."""
         with contextlib.suppress(OSError):
             self._stream.close()
         self._conversation.close()
@@ -227,10 +231,10 @@ class Fork:
                 code, peak = map(int, told.split())
                 return code, peak
             break
-        raise self._server.gone()
+        raise self.server.gone()
 
     def _error(self, task: Task, code: int, peak: int) -> WorkerCrashed | WorkerTimeout:
-        program, output = self._server.program, self._output.tail()
+        program, output = self.server.program, self._output.tail()
         if code == OUT_OF_MEMORY or "bad_alloc" in output or "out of memory" in output.lower():
             return program.out_of_memory(task, output)
         if code == -signal.SIGALRM:

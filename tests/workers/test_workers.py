@@ -237,6 +237,30 @@ def test_a_server_that_dies_is_replaced_and_its_task_run_again(own_workers: Work
     assert run(own_workers, "server") != server
 
 
+def test_a_start_forks_a_worker_for_the_first_task(own_workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    forked: list[int] = []
+    fork = server_module.Server.fork
+    monkeypatch.setattr(server_module.Server, "fork", lambda server: forked.append(len(forked)) or fork(server))
+    own_workers.start()
+    own_workers.start()
+    assert forked == [0]
+    first, _ = run(own_workers, "count")
+    assert forked == [0]
+    second, _ = run(own_workers, "count")
+    assert forked == [0, 1] and first != second
+
+
+def test_what_a_dead_server_has_forked_gets_no_task(own_workers: Workers) -> None:
+    server = run(own_workers, "server")
+    own_workers.start()
+    os.kill(server, signal.SIGKILL)
+    assert gone(server)
+    with pytest.warns(RuntimeWarning, match="died"):
+        assert run(own_workers, "echo", 1) == 1
+    own_workers.start()
+    assert run(own_workers, "server") != server
+
+
 def test_a_task_that_kills_servers_gets_two_of_them(own_workers: Workers) -> None:
     with (
         pytest.warns(RuntimeWarning, match="died"),

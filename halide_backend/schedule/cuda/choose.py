@@ -7,6 +7,8 @@ memory. The numbers are explained in docs/design/cuda.md.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from halide_backend.errors import IllegalPlan, Unsupported
 from halide_backend.program.aliasing import old_values, overwriting
 from halide_backend.program.applications import without_applications
@@ -111,8 +113,7 @@ def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
     kinds = {frozenset(axis.name for axis in reduction.axes) for reduction in reductions}
     if len(kinds) > 1:
         raise Unsupported("reductions-over-different-axes", f"reductions over {sorted(map(sorted, kinds))}")
-    facts = Facts(flattened(without_applications(program)), device)
-    rule, tiling = _first_rule(facts, Choices())
+    facts, rule, tiling = _tiled(program, device)
     if rule is column_reductions.RULE and (stored := column_reductions.stored_across(facts, tiling)):
         raise Unsupported("reduction-stored-across-memory", f"{stored} is contiguous along what the kernel reduces")
     if rule is column_reductions.RULE and (stored := column_reductions.stored_along_part(facts, tiling)):
@@ -126,8 +127,7 @@ def stored_by_few(program: LoopProgram, device: Gpu) -> str:
     Raises:
         Unsupported: the program's loops fit no tiling.
     """
-    facts = Facts(flattened(without_applications(program)), device)
-    rule, tiling = _first_rule(facts, Choices())
+    facts, rule, tiling = _tiled(program, device)
     return column_reductions.stored_by_few(facts, tiling) if rule is column_reductions.RULE else ""
 
 
@@ -137,8 +137,7 @@ def stored_crosswise(program: LoopProgram, device: Gpu) -> str:
     Raises:
         Unsupported: the program's loops fit no tiling.
     """
-    facts = Facts(flattened(without_applications(program)), device)
-    rule, _ = _first_rule(facts, Choices())
+    facts, rule, _ = _tiled(program, device)
     return pointwise.stored_crosswise(facts) if rule is pointwise.RULE else ""
 
 
@@ -148,8 +147,8 @@ def old_value_lost(program: LoopProgram, device: Gpu) -> str:
     Raises:
         Unsupported: the program's loops fit no tiling.
     """
-    program = flattened(without_applications(program))
-    return _lost(program, *_first_rule(Facts(program, device), Choices()))
+    facts, rule, tiling = _tiled(program, device)
+    return _lost(facts.program, rule, tiling)
 
 
 def _lost(program: LoopProgram, rule: Rule, tiling: Tiling) -> str:
@@ -170,6 +169,18 @@ def _lost(program: LoopProgram, rule: Rule, tiling: Tiling) -> str:
         if position in snapshots or not alone or own not in sinks[position]:
             return f"an old value of {load.buffer}"
     return ""
+
+
+@lru_cache(maxsize=8)
+def _tiled(program: LoopProgram, device: Gpu) -> tuple[Facts, Rule, Tiling]:
+    """A captured `program` as the rules see it, with the first one that applies and its tiling; kept, since whoever
+    asks whether two nodes fuse asks several questions about one program.
+
+    Raises:
+        Unsupported: its loops fit no tiling.
+    """
+    facts = Facts(flattened(without_applications(program)), device)
+    return facts, *_first_rule(facts, Choices())
 
 
 def _first_rule(facts: Facts, choices: Choices) -> tuple[Rule, Tiling]:
