@@ -49,12 +49,29 @@ class _StridePrinter(_HalidePrinter):
         return sorted(super().terms(index), key=stride)
 
 
+class _NarrowPrinter(_HalidePrinter):
+    """Quotients and remainders that int32 holds, by the product of a size and a number, which int32 need not hold: what
+    is divided is divided by the size first."""
+
+    def text(self, index: sympy.Basic | int) -> str:
+        if isinstance(index, FloorDiv | Mod) and (product := _number_of_sizes(index.args[1])):
+            number, size = product
+            whole, part = self.text(index.args[0]), self.text(size)
+            sizes = f"memory.quotient({whole}, {part})"
+            if isinstance(index, FloorDiv):
+                return f"({sizes} // {number})"
+            return f"({sizes} % {number} * {part} + memory.remainder({whole}, {part}))"
+        return super().text(index)
+
+
 class _WidePrinter(_HalidePrinter):
     """The same in int64: loop coordinates fit into int32, what is computed from them need not."""
 
     def text(self, index: sympy.Basic | int) -> str:
         if isinstance(index, FloorDiv | Mod) and index.is_nonnegative and all(map(is_narrow, index.args)):
             return f"hl.cast(hl.Int(64), {_HalidePrinter().text(index)})"
+        if _is_narrow_quotient(index):
+            return f"hl.cast(hl.Int(64), {_NarrowPrinter().text(index)})"
         return super().text(index)
 
     def divides_by_sizes(self, index: FloorDiv | Mod) -> bool:
@@ -79,6 +96,22 @@ def is_narrow(index: sympy.Expr) -> bool:
         return all(map(is_narrow, rest.args))
     sized = isinstance(rest, SizeSymbol) and bool(rest.is_nonnegative)
     return rest == 0 or sized or isinstance(rest, AxisSymbol | ValueSymbol)
+
+
+def _is_narrow_quotient(index: sympy.Basic | int) -> bool:
+    """Whether int32 holds `index`, a quotient or remainder of what it holds, by numbers, sizes and their products."""
+    if not isinstance(index, FloorDiv | Mod) or not index.is_nonnegative:
+        return False
+    whole, part = index.args
+    by = bool(_number_of_sizes(part)) or is_narrow(part)
+    return by and (_is_narrow_quotient(whole) or (is_narrow(whole) and bool(whole.is_nonnegative)))
+
+
+def _number_of_sizes(part: sympy.Expr) -> tuple[int, sympy.Expr] | None:
+    """The number of times that `part` has a size, more than once, and that size; None if it is anything else."""
+    number, size = part.as_coeff_Mul()
+    whole = number.is_Integer and 1 < number < SMALL and isinstance(size, SizeSymbol) and size.is_nonnegative
+    return (int(number), size) if whole else None
 
 
 def index_text(index: sympy.Expr | int, *, wide: bool = False) -> str:

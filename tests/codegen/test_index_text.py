@@ -83,6 +83,8 @@ def divided(operation: str) -> Any:
         FloorDiv(N * X, M) + Mod(X * N, M),
         FloorDiv(FloorDiv(X, M), N) + Mod(FloorDiv(X, M), N),
         Mod(X - 3, N) * N,
+        Mod(X, 2 * M) + 7 * FloorDiv(X, 3 * M),
+        Mod(FloorDiv(FloorDiv(X, M), 2 * M), 2 * N) + Mod(FloorDiv(X, M), 2 * M),
     ],
     ids=str,
 )

@@ -6,9 +6,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import sympy
+
 from halide_backend.errors import Unsupported
 from halide_backend.program.access import VECTOR, WORD
 from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.extents import is_multiple
+from halide_backend.program.index import AxisSymbol, expanded, sizes_of
 from halide_backend.program.loop_program import Load, Value
 from halide_backend.program.moments import UNROLLED
 from halide_backend.schedule.cuda.alone import THREAD, along_reduced, compute_together, give_to_threads
@@ -64,6 +68,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         )
     tiling = Tiling(TilingKind.THREAD, outer, inner, adjacent=_adjacent(facts, outer))
     along = facts.stored_along
+    computed = _computed_strides(facts, inner)
+    tiling = replace(tiling, computed=bool(computed))
     if facts.moments:
         count = choices.number(UNROLL, UNROLLED, "as many values as a sum has in flight")
         tiling = replace(tiling, unroll=count)
@@ -79,10 +85,19 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
             elements, why = 1, "loads have conditions, each of which would be one for each element of a word"
     elif facts.moments:
         elements, why = word, "one word: a chunk is an expression, in which vectors have no place of their own"
+    if not all(is_multiple(stride, elements) for stride in computed):
+        elements, why = 1, "loads would be of single elements, each with an address that a thread goes on from"
     elements = choices.number(ELEMENTS, elements, why)
     possible = facts.divides(elements, along)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
     return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
+
+
+def _computed_strides(facts: Facts, inner: tuple[str, ...]) -> list[sympy.Expr]:
+    """Elements from one reduced point to the next, in loads where sizes say how many."""
+    loads = (value.attribute for value in facts.program.values if isinstance(value.attribute, Load))
+    strides = (expanded(load.index).coeff(AxisSymbol(name)) for load in loads for name in inner)
+    return [stride for stride in strides if sizes_of(stride)]
 
 
 def _adjacent(facts: Facts, outer: tuple[str, ...]) -> str:
@@ -214,6 +229,8 @@ def _unroll_factors(kernel: TiledKernel, reduction: Stage) -> list[int]:
     loop = reduction.updates[0]
     if max(stage.points for stage in kernel.graph.outputs) <= _FEW_THREADS:
         most, why = 64, "so few threads wait for their loads alone"
+    elif kernel.tiling.computed:
+        most, why = 16, "a thread has an address for each load of a round, whose stride is a size"
     elif not loop.fixed:
         most, why = 16, "iterations beyond the last multiple of the factor have a branch each"
     else:

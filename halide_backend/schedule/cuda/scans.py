@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from halide_backend.errors import Unsupported
@@ -21,7 +22,7 @@ from halide_backend.schedule.steps import Bound, ComputeAt, Reorder, Step, Unrol
 from halide_backend.schedule.tiling import THREAD, WARP, Tiling, TilingKind
 
 ELEMENTS = Knob("scans.elements", (1, 2, 4, 8), "adjacent elements that a thread scans one after another")
-THREADS = Knob("scans.threads", (8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
+THREADS = Knob("scans.threads", (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), "threads of a line")
 WARPS = Knob("scans.warps", (1, 2, 4, 8, 16), "warps of a block where a warp has a line, or several")
 
 #: Words of a line that a thread keeps at most, and those at which a line gets more threads than a warp has.
@@ -30,9 +31,12 @@ _MOST_WORDS, _WORDS = 32, 16
 #: Warps of a block.
 _MOST_WARPS = 32
 
-#: Lanes of many lines that would leave some of a warp's idle: each has two steps, whose loads are in flight together
-#: (measured on an H200: cumprod of 335,544 lines of 100 floats 70.9 us with 32 lanes, 66.4 us with 16).
-_HALF = 16
+#: Of many short lines: the fewest lanes of one, words that a lane has at most, bytes of a line and of a sector of
+#: memory that an access touches, and instructions: of a thread whatever it does, of an element and a step, and of an
+#: exchange (measured on an H200: sums of 906,876 lines of 37 bfloat16 141 us with 32 lanes, 73 us with 16, 52 us with 8
+#: or 4, of 335,544 lines of 100 40 us with 8 or 16, 63 us with 4, of 800,000 lines of 20 64, 34 and 21 us with 16, 8
+#: and 4).
+_FEWEST, _SHORT_WORDS, _MEMORY_LINE, _SECTOR, _ONCE, _ELEMENT, _EXCHANGE = 2, 16, 128, 32, 70, 8, 4
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
@@ -51,15 +55,10 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     elements = choices.number(ELEMENTS, facts.chunk_elements(last), "one vector of the narrowest numbers")
     choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the scanned axis")
     chunks, words = points // elements, _words(facts, line, elements)
-    shared = [n for n in (8, 16) if chunks <= n and line.outer and may_share_a_warp(facts, line, n)]
-    lines = math.prod(facts.hints[name] for name in line.outer)
-    many = lines * _HALF >= facts.device.sms * facts.device.threads
-    if not shared and many and _HALF < chunks < WARP and may_share_a_warp(facts, line, _HALF):
-        shared = [_HALF]
-    rule, why = (
-        min([*shared, WARP]),
-        "a warp has several short lines" if shared else "the lanes of a warp hold the line",
-    )
+    costs = dict(_short_lines(facts, line, chunks, elements, words))
+    rule, why = min(costs, key=lambda number: costs[number], default=WARP), "the lanes of a warp hold the line"
+    if rule < WARP:
+        why = "a warp has several short lines, with the fewest instructions for each"
     if -(-chunks // rule) * words > _MOST_WORDS:
         rule = WARP * min(-(-chunks // (WARP * max(1, _WORDS // words))), _MOST_WARPS)
         why = f"{_WORDS} words for each, up to {_MOST_WORDS} in the largest block; not measured"
@@ -107,6 +106,28 @@ def _line(facts: Facts) -> Tiling | None:
     if (contiguous := contiguous_axis(program)) != inner[-1]:
         raise Unsupported("scan-across-memory", f"a scan along {inner[-1]}, and {contiguous} is contiguous")
     return line
+
+
+def _short_lines(facts: Facts, line: Tiling, chunks: int, elements: int, words: int) -> Iterator[tuple[int, int]]:
+    """Numbers of lanes that can have a short line of so many `chunks`, and what it costs them: issued instructions.
+
+    An access of a warp takes as many cycles as it touches lines of memory to load, or sectors to store, in each of
+    which an SM issues four instructions.
+    """
+    lines = math.prod(facts.hints[name] for name in line.outer)
+    stored = max(facts.stored_bytes(line), default=0)
+    threads = WARP
+    while threads >= _FEWEST and (threads == WARP or may_share_a_warp(facts, line, threads)):
+        steps, together = -(-chunks // threads), WARP // threads
+        # Lines as long as a warp keep it; of few lines each has as many lanes as it can use.
+        busy = steps == 1 or lines * threads >= facts.device.sms * facts.device.threads
+        if busy and steps * words <= _SHORT_WORDS and chunks <= 2 * WARP:
+            read = 1 + together * chunks * words * 4 // _MEMORY_LINE
+            written = together * -(-threads * elements * stored // _SECTOR)
+            exchanges = _EXCHANGE * ((threads - 1).bit_length() + 2)
+            step = _ELEMENT * (elements + 1) + exchanges + 4 * (read + written)
+            yield threads, threads * (_ONCE + steps * step)
+        threads //= 2
 
 
 def _words(facts: Facts, line: Tiling, elements: int) -> int:

@@ -31,7 +31,7 @@ def register_limit(tiling: Tiling, choices: Choices) -> str | float:
     Raises:
         IllegalPlan: a requested limit is none of the knob's values.
     """
-    if tiling.kind is TilingKind.COLUMNS:
+    if tiling.kind is TilingKind.COLUMNS or (tiling.kind is TilingKind.THREAD and tiling.computed):
         limit = choices.choose(LIMIT, _ROOM, "by itself the assembler takes 31, and waits for every load of a column")
     elif tiling.threads * tiling.warps >= _LARGE_BLOCK:
         limit = choices.choose(
