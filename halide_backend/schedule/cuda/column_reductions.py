@@ -47,6 +47,9 @@ _APART, _WIDE_APART, _LONG = 16, 32, 128
 #: Points from which too few threads store longer than another kernel takes, which reads again what this one has.
 _SERIAL = 8
 
+#: Loads of a round in a loop whose length, or whose strides, sizes say.
+_ROUND = 16
+
 #: Threads so few that each waits for its loads alone.
 _FEW_THREADS = 1 << 14
 
@@ -68,7 +71,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         )
     tiling = Tiling(TilingKind.THREAD, outer, inner, adjacent=_adjacent(facts, outer))
     along = facts.stored_along
-    computed = _computed_strides(facts, inner)
+    computed = _computed_strides(facts, inner) if points > _ROUND else []
     tiling = replace(tiling, computed=bool(computed))
     if facts.moments:
         count = choices.number(UNROLL, UNROLLED, "as many values as a sum has in flight")
@@ -230,9 +233,9 @@ def _unroll_factors(kernel: TiledKernel, reduction: Stage) -> list[int]:
     if max(stage.points for stage in kernel.graph.outputs) <= _FEW_THREADS:
         most, why = 64, "so few threads wait for their loads alone"
     elif kernel.tiling.computed:
-        most, why = 16, "a thread has an address for each load of a round, whose stride is a size"
+        most, why = _ROUND, "a thread has an address for each load of a round, whose stride is a size"
     elif not loop.fixed:
-        most, why = 16, "iterations beyond the last multiple of the factor have a branch each"
+        most, why = _ROUND, "iterations beyond the last multiple of the factor have a branch each"
     else:
         most, why = UNROLLED, "column sum of 8192 x 2048 bfloat16 takes 13.1 us, with 16 in larger blocks 14.4 us"
     left, factors = kernel.choices.number(UNROLL, most, why, at=reduction.name), list[int]()
