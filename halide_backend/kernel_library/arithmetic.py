@@ -6,7 +6,7 @@ import halide as hl
 
 from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library.element_types import is_signed
-from halide_backend.kernel_library.mathematics.floating_point import quotient, without_bounds
+from halide_backend.kernel_library.mathematics.floating_point import is_nan, quotient, without_bounds
 
 _1 = hl.UInt(1)
 
@@ -114,9 +114,10 @@ def _divide_in_vectors(a: hl.Expr, b: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     that is not whole is away from whole numbers: it is cut off right.
     """
     real = hl.Float(32 if a.type().bits() <= 16 else 64)
-    quotient = hl.cast(a.type(), hl.cast(real, a) / hl.cast(real, b))
+    ratio = hl.cast(real, a) / hl.cast(real, b)
     # Or Halide makes one cast to uint32 of that to int32 and a reinterpretation, which negative values do not survive.
-    quotient = hl.select(b == zero(b), zero(a), quotient)
+    # No comparison of `b`: that it is not 0 Halide may see in one of the loops that it makes of one.
+    quotient = hl.select(is_nan(ratio), zero(a), hl.cast(a.type(), ratio))
     rest = sub(a, mul(quotient, b))
     if not is_signed(a):
         return quotient, rest

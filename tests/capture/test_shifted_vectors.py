@@ -83,7 +83,7 @@ def test_no_operand_is_overwritten_and_read_again(
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several outputs are Funcs of their own, as those of unlike axes are."""
-    monkeypatch.setattr(cpu, "joined", lambda program, choices: False)
+    monkeypatch.setattr(cpu, "joined", lambda program, device, choices: False)
 
 
 def test_outputs_of_one_func_begin_earlier(plans: list[Plan]) -> None:

@@ -37,6 +37,12 @@ def check(
     return compiled.codes[-1]
 
 
+def scatters(code: str) -> bool:
+    """Whether a kernel of this backend scatters, or ATen, as Inductor has it with several threads."""
+    lines = [line for line in code.splitlines() if not line.lstrip().startswith("#")]
+    return any("Role.SCATTER" in line or "aten.scatter" in line for line in lines)
+
+
 def random(*sizes: int, layout: torch.memory_format = LAST, dtype: torch.dtype = torch.float32) -> Tensor:
     """Of so few values that a window has several maxima."""
     values = torch.randint(0, 20, sizes, generator=torch.Generator().manual_seed(sum(sizes)))
@@ -65,17 +71,17 @@ def test_windows(
     sizes: tuple[int, int], kernel: Any, stride: Any, padding: Any, ceil: bool, layout: torch.memory_format
 ) -> None:
     code = check(random(2, 5, *sizes, layout=layout), kernel, stride, padding, ceil=ceil)
-    assert "Role.SCATTER" not in code
+    assert not scatters(code)
 
 
 @pytest.mark.parametrize("layout", [LAST, FIRST])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_types(dtype: torch.dtype, layout: torch.memory_format) -> None:
-    assert "Role.SCATTER" not in check(random(2, 18, 16, 15, layout=layout, dtype=dtype), 3, 2, 1)
+    assert not scatters(check(random(2, 18, 16, 15, layout=layout, dtype=dtype), 3, 2, 1))
 
 
 def test_a_picture_without_a_batch_is_scattered() -> None:
-    assert "Role.SCATTER" in check(random(2, 18, 16, 15)[0].contiguous(), 3, 2, 1)
+    assert scatters(check(random(2, 18, 16, 15)[0].contiguous(), 3, 2, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -96,7 +102,7 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch, dtype: torch.
 def test_not_a_number_is_a_maximum() -> None:
     picture = random(2, 5, 16, 15)
     picture[0, 0, 3, 4] = torch.nan
-    assert "Role.SCATTER" not in check(picture, 3, 2, 1)
+    assert not scatters(check(picture, 3, 2, 1))
 
 
 @pytest.mark.parametrize("layout", [LAST, FIRST])
@@ -116,7 +122,7 @@ def test_dynamic_sizes(pictures: tuple[tuple[int, ...], ...], layout: torch.memo
             function(leaf).square().sum().backward()
         torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
     assert len(compiled.codes) == 2, "the graphs were compiled again"
-    assert "Role.SCATTER" not in compiled.codes[-1]
+    assert not scatters(compiled.codes[-1])
 
 
 def test_a_window_of_unknown_size_is_scattered() -> None:
@@ -131,13 +137,13 @@ def test_a_window_of_unknown_size_is_scattered() -> None:
 
 
 def test_many_windows_of_channels_last_alone() -> None:
-    assert "Role.SCATTER" not in check(random(2, 18, 16, 15), 5, 1, 2)
-    assert "Role.SCATTER" in check(random(2, 18, 16, 15, layout=FIRST), 5, 1, 2)
-    assert "Role.SCATTER" in check(random(2, 18, 16, 15), 6, 1, 3)
+    assert not scatters(check(random(2, 18, 16, 15), 5, 1, 2))
+    assert scatters(check(random(2, 18, 16, 15, layout=FIRST), 5, 1, 2))
+    assert scatters(check(random(2, 18, 16, 15), 6, 1, 3))
 
 
 def test_windows_with_gaps_are_scattered() -> None:
-    assert "Role.SCATTER" in check(random(2, 18, 16, 15), 2, 2, dilation=2)
+    assert scatters(check(random(2, 18, 16, 15), 2, 2, dilation=2))
 
 
 def test_a_scatter_that_adds_to_something() -> None:
@@ -151,7 +157,7 @@ def test_a_scatter_that_adds_to_something() -> None:
 
     compiled = compile_for("halide_backend", add)
     torch.testing.assert_close(compiled(offsets, slope, start), add(offsets, slope, start))
-    assert "Role.SCATTER" in compiled.codes[0]
+    assert scatters(compiled.codes[0])
 
 
 def test_the_operator_by_itself() -> None:

@@ -137,8 +137,8 @@ def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     finally:
         running.kill()
         running.wait()
-    # The server, its worker, and the compile worker of what that has compiled.
-    assert len(seen) == 3
+    # The server, its worker, and the compile worker of what that has compiled; a spare one, once the next graph begins.
+    assert len(seen) in (3, 4)
     deadline = time.monotonic() + 20
     while (left := [pid for pid in seen if Path(f"/proc/{pid}/cmdline").exists()]) and time.monotonic() < deadline:
         time.sleep(0.05)

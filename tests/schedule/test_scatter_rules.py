@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -73,6 +73,16 @@ def test_places_that_are_data_may_be_equal(texts: list[str]) -> None:
     assert not any("AllowRaceConditions" in text for text in texts)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """With several, Inductor leaves additions to computed places to ATen."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(("columns", "unrolled"), [(509, True), (100, True), (225, False)])
 @pytest.mark.parametrize("added", [False, True])
 def test_points_are_stored_four_at_a_time_in_order(columns: int, unrolled: bool, added: bool, texts: list[str]) -> None:
