@@ -179,13 +179,11 @@ def attend(
     products.vectorize(j, lanes).unroll(j).unroll(i)
     products.update(0).reorder(j, i, depth).vectorize(j, lanes).unroll(j).unroll(i).unroll(depth, 2)
     weights.compute_at(out, block).bound_extent(j, padded).bound_extent(i, tiles.block).vectorize(j, lanes).unroll(j, 2)
-    if attention.logsumexp:
-        least.compute_at(out, block)
-    else:
-        least.compute_at(weights, i)
-    row_of = least if attention.logsumexp else weights
-    maximum.compute_at(row_of, i).update(0).atomic().vectorize(across)
-    maxima.compute_at(row_of, i).bound_extent(lane, lanes).vectorize(lane)
+    # The second result reads what is subtracted from the scores, too.
+    least.compute_at(*((out, block) if attention.logsumexp else (weights, i)))
+    by_row = least if attention.logsumexp else weights
+    maximum.compute_at(by_row, i).update(0).atomic().vectorize(across)
+    maxima.compute_at(by_row, i).bound_extent(lane, lanes).vectorize(lane)
     maxima.update(0).reorder(lane, steps).vectorize(lane)
     total.compute_at(out, block).update(0).atomic().vectorize(across)
     sums.compute_at(out, block).bound_extent(lane, lanes).vectorize(lane)
