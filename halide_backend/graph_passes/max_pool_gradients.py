@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch._inductor import inductor_prims
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from halide_backend.graph_passes.new_node import new_node
 
@@ -52,7 +53,7 @@ def read_max_pool_gradients(graph: GraphModule) -> None:
         arguments = _arguments(positions, values, node.meta["val"].dtype)
         for view in list(node.users) if arguments else ():
             # Its sizes as they were asked for: those of the result may be quotients of products.
-            if view.target in _VIEWS and _texts(view.args[1][-2:]) == _texts(arguments[3]):
+            if view.target in _VIEWS and _are_equal(view.args[1][-2:], arguments[3]):
                 _replace(view, arguments)
     for node in _calls(graph, _aten.max_pool2d_with_indices_backward.default):
         values, *_, positions = node.args
@@ -77,9 +78,9 @@ def _arguments(positions: Any, values: Any, dtype: torch.dtype) -> tuple[Any, ..
     if positions.target is not _POSITIONS:
         return ()
     offsets, kernel, sizes, stride, padding, dilation = positions.args
-    if not all(isinstance(each, int) for each in (*kernel, *stride, *padding)) or _sizes(values) != _sizes(offsets):
+    if not all(isinstance(each, int) for each in (*kernel, *stride, *padding)) or any(step != 1 for step in dilation):
         return ()
-    if any(step != 1 for step in dilation):
+    if not _are_equal(values.meta["val"].shape, offsets.meta["val"].shape):
         return ()
     channels_last = str(offsets.meta["val"].stride()[-3]) == "1"
     if math.prod(map(_windows, kernel, stride)) > (_MOST_OF_CHANNELS_LAST if channels_last else _MOST_WINDOWS):
@@ -94,13 +95,10 @@ def _behind(node: Any) -> Any:
     return node
 
 
-def _sizes(node: Any) -> list[str]:
-    return _texts(node.meta["val"].shape)
-
-
-def _texts(sizes: Any) -> list[str]:
-    """Sizes as they are written: to compare symbols could add a guard."""
-    return [str(size.meta["val"] if isinstance(size, Node) else size) for size in sizes]
+def _are_equal(sizes: Any, others: Any) -> bool:
+    """Whether the guards that there are say so: the size of a gradient is a symbol of its own, equal to a quotient."""
+    known = ([size.meta["val"] if isinstance(size, Node) else size for size in each] for each in (sizes, others))
+    return bool(statically_known_true(sym_eq(*known)))
 
 
 def _windows(kernel: int, stride: int) -> int:

@@ -125,6 +125,21 @@ def test_dynamic_sizes(pictures: tuple[tuple[int, ...], ...], layout: torch.memo
     assert not scatters(compiled.codes[-1])
 
 
+@pytest.mark.parametrize("layout", [LAST, FIRST])
+def test_one_dynamic_graph_with_its_forward_step(layout: torch.memory_format) -> None:
+    """Where the sizes of the gradient are symbols of their own, which a guard says are halves of the picture's."""
+
+    def gradient(picture: Tensor, slope: Tensor) -> Tensor:
+        return torch.func.vjp(lambda x: F.max_pool2d(x, 2), picture)[1](slope)[0]
+
+    compiled = compile_for("halide_backend", gradient, dynamic=True)
+    for sizes in ((2, 5, 16, 18), (3, 6, 22, 40)):
+        picture, slope = random(*sizes, layout=layout), random(*sizes[:2], sizes[2] // 2, sizes[3] // 2, layout=layout)
+        torch.testing.assert_close(compiled(picture, slope), gradient(picture, slope), atol=0, rtol=0)
+    assert len(compiled.codes) == 1, "the graph was compiled again"
+    assert not scatters(compiled.codes[0])
+
+
 def test_a_window_of_unknown_size_is_scattered() -> None:
     def gradient(picture: Tensor, stride: int) -> Tensor:
         leaf = picture.detach().requires_grad_()
