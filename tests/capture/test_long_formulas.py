@@ -46,3 +46,13 @@ def test_two_results_leave_room_for_two_registers(
     check(function, torch.randn(30, 300).to(dtype), torch.randn(30, 300).to(dtype))
     (plan,) = plans
     assert (dict(plan.knobs)["vectors.bytes"] == 128) is (two and registers() == 32)
+
+
+def test_joined_results_of_unknown_sizes_have_two_registers(plans: list[Plan]) -> None:
+    """They are one Tuple: two results, though one output."""
+    compiled = compile_for("halide_backend", gated, dynamic=True)
+    for sizes in ((30, 300), (7, 1003), (2, 3)):
+        x, y = torch.randn(sizes), torch.randn(sizes)
+        torch.testing.assert_close(compiled.call(x, y), gated(x, y))
+    assert not compiled.delegated
+    assert {dict(plan.knobs)["vectors.bytes"] for plan in plans} == ({128} if registers() == 32 else {32})

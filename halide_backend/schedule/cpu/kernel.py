@@ -123,9 +123,10 @@ class CpuKernel:
     @cached_property
     def _work_of_long_chains(self) -> int:
         """The operations of a point of all results if nothing but computing takes time, and it is long, else 0."""
-        if self.reduces or self.transposition is not None or len(self.outputs) not in range(1, LONG_RESULTS + 1):
+        results = sum(each.values for each in self.outputs)
+        if self.reduces or self.transposition is not None or results not in range(1, LONG_RESULTS + 1):
             return 0
-        if not all(each.loops == self.parent.loops != () and each.values == 1 for each in self.outputs):
+        if not all(each.loops == self.parent.loops != () for each in self.outputs):
             return 0
         waits = any(each.gathers or each.cases or each.branches for each in self.graph.stages)
         if waits or self.device.vector_registers < MANY_REGISTERS:
