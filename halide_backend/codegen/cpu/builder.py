@@ -33,6 +33,7 @@ from halide_backend.program.loop_program import Apply, Extent, Load, LoopProgram
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.mapping.chunks import contiguous_axis
 from halide_backend.schedule.mapping.mapping import Mapping
+from halide_backend.schedule.mapping.materialise import MOST_LANES, values_of_sums
 from halide_backend.schedule.mapping.transposition import Transposition, is_turned
 from halide_backend.schedule.stage import Loop, Role
 
@@ -52,7 +53,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     def clamped(self) -> tuple[str, ...]:
         turned = self.transposition
         if turned is None:
-            return tuple(sorted(self._columns_of_functions | self._columns_kept))
+            return tuple(sorted(self._columns_of_functions | self._columns_kept | self._rows_of_values))
         if turned.reduced != "rows" or is_multiple(self.axes.extents[turned.across], turned.side):
             return ()
         return (turned.across,)
@@ -77,6 +78,16 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             return frozenset()
         along = contiguous_axis(self.program)
         return frozenset({along} if not isinstance(self.axes.extents.get(along, 0), int) else ())
+
+    @cached_property
+    def _rows_of_values(self) -> frozenset[str]:
+        """The axis of rows if what is made of the result of each is stored, and their number may be no multiple of a
+        vector's: those of whole vectors are reduced, without a guard in the last one."""
+        rows = self.program.outer[-1:]
+        axes = {axis.name for axis in self.program.outer}
+        of_rows = [p for p, role in self.roles.items() if role is Role.SHARED and self.program.values[p].axes == axes]
+        whole = all(is_multiple(axis.extent, MOST_LANES) for axis in rows)
+        return frozenset(() if whole or not values_of_sums(self.program).intersection(of_rows) else {rows[0].name})
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -129,7 +140,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
         """The text of a load, which reads what lies at the end of an axis where tiles or vectors reach beyond it."""
         for axis in self.clamped:
             last = index_text(expanded(sympy.sympify(self.axes.extents[axis]) - 1))
-            place = axis if self.transposition else f"hl.likely({axis})"
+            place = axis if self.transposition or axis in self._rows_of_values else f"hl.likely({axis})"
             text = re.sub(rf"\b{axis}\b", f"hl.min({place}, {last})", text)
         return text
 

@@ -82,7 +82,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if contiguous not in over and stage.loops:
         steps = reduce_columns(kernel, stage, level, room=nest.room.get(kernel.contiguous, 0))
         parts = [step.into for step in steps if isinstance(step, RFactor)]
-        return [*steps, *nest.single_point(stage, [stage.name, *parts])]
+        return [*steps, *nest.bounded(stage, [stage.name, *parts])]
     # Of outputs that are computed together in tiles Halide cannot prove that they need the same row.
     in_tiles = kernel.transposition is not None and not nest.single
     along, lanes = contiguous if contiguous in over else over[0], kernel.lanes(stage.bits)
@@ -96,7 +96,7 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         several=any(level is None or in_tiles or loop.axis not in kernel.graph.outer for loop in stage.loops),
         parallel=level is None and kernel.parallel,
         choices=kernel.choices,
-        single_point=nest.single_point,
+        bounded=nest.bounded,
     )
 
 

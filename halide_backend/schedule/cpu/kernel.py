@@ -81,10 +81,10 @@ class Nest:
     along the further axes is computed. `threads` is the axis that threads share, "" for that of the blocks, or none.
     `storage` is the loop of one task, or of a block of `rows`, where the level is a loop inside it. `room` are, by
     axis, the elements that the level computes at a time, if they are known whatever the sizes are. `across` is the axis
-    of the outputs' vectors if these are of rows with one result each. `single` are axes of which the level computes one
-    point at a time, which Halide does not see where outputs of computed length are computed together, or where there is
-    a guard: it takes the number of points for unknown. If there is one, so is the point beyond the end, where loads
-    take the last one.
+    of rows if what is made of the result of each is computed in vectors. `single` are axes of which the level computes
+    one point at a time, which Halide does not see where outputs of computed length are computed together, or where
+    there is a guard: it takes the number of points for unknown. If there is one, so is the point beyond the end, where
+    loads take the last one.
     """
 
     steps: tuple[Step, ...]
@@ -97,10 +97,12 @@ class Nest:
     across: str = ""
     single: tuple[str, ...] = ()
 
-    def single_point(self, stage: Stage, funcs: Iterable[str]) -> list[Step]:
-        """Steps that compute one point along `single` of `funcs`: `stage` and the parts that make it up."""
-        along = [loop.name for loop in stage.loops if loop.axis in self.single]
-        return [BoundExtent(func, name, 1) for func in funcs for name in along]
+    def bounded(self, stage: Stage, funcs: Iterable[str]) -> list[Step]:
+        """Steps that compute one point along `single` of `funcs`, the parts of `stage`, and rows of it for its room."""
+        bound = [(func, loop, 1) for func in funcs for loop in stage.loops if loop.axis in self.single]
+        if self.across in self.room:
+            bound += [(stage.name, loop, self.room[self.across]) for loop in stage.loops if loop.axis == self.across]
+        return [BoundExtent(func, loop.name, extent) for func, loop, extent in bound]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Rows in parallel, each row's loops vectorized along memory: softmax, layer norm, sums over the last dimension.
 
-Of short rows with one result each, what is made of what they were reduced to takes a good part of the time: it is
+Of short rows, what is made of what each was reduced to takes a good part of the time, a logarithm for example: it is
 computed for a vector of rows at a time.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, Tasks, has, is_short, loop_along, vectors
+from halide_backend.schedule.cpu.kernel import CpuKernel, Cut, Level, Nest, Tasks, has, is_short, loop_along, vectors
 from halide_backend.schedule.cpu.stored import is_gathered, is_stored
 from halide_backend.schedule.cpu.turned_operands import tiles_of_task, turned_operands
 from halide_backend.schedule.cpu.vector_reductions import is_horizontal, lies_close
@@ -22,7 +22,9 @@ PARTITION = Knob(
 )
 
 
-ACROSS = Knob("rows.across", (False, True), "vectors of rows with one result each, for what is made of it")
+ACROSS = Knob(
+    "rows.across", (False, True), "compute what is made of the results of rows for a vector of rows at a time"
+)
 
 #: Operations on what a row is reduced to, and elements of a row, between which they take a good part of the time; less
 #: is enough where the reductions of several rows end in the same instructions.
@@ -47,19 +49,9 @@ def rows(kernel: CpuKernel) -> Nest:
     if block > 1 and tasks.axis == outer[-1]:
         tasks = Tasks(f"{outer[-1]}_o", max(1, tasks.grain // block))
     for stage in kernel.outputs:
-        inner = [loop for loop in stage.loops if loop.axis not in outer]
-        order: list[str] = []
-        if inner:
-            lanes = kernel.lanes(stage.bits)
-            tail = kernel.tail(stage, inner[0].axis, lanes)
-            vector = vectors(stage.name, inner[0].name, inner[0].extent, lanes, tail=tail)
-            steps += vector.steps
-            unrolled = _unrolled(kernel, stage, inner[0], vector.loops[1])
-            steps += unrolled
-            if not kernel.choices.flag(PARTITION, True, "as Halide does"):
-                steps.append(NeverPartition(stage.name, vector.loops[1]))
-            order += [vector.loops[0], *([f"{vector.loops[1]}_u"] if unrolled else []), vector.loops[1]]
-            order += [loop.name for loop in inner[1:]]
+        row = _row(kernel, stage)
+        steps += row.steps
+        order = [*row.loops]
         outside = list(reversed(outer))
         if turned is not None:
             steps.append(Split(stage.name, turned.across, f"{turned.across}_o", f"{turned.across}_s", turned.side))
@@ -112,27 +104,41 @@ def _block(kernel: CpuKernel) -> int:
 
 
 def _across(kernel: CpuKernel) -> str:
-    """The axis of short rows with one result each if vectors run across them, else ""."""
+    """The axis of short rows if what is made of the results of each, outputs or what these share, is computed in
+    vectors across them, else ""."""
     graph, outer, lanes = kernel.graph, kernel.outer, kernel.lanes(32)
     reductions = [stage for stage in graph.stages if stage.role is Role.REDUCTION]
-    alone = all({loop.axis for loop in stage.loops} == set(outer) for stage in (*kernel.outputs, *reductions))
-    if not (alone and outer and reductions and {stage.role for stage in graph.stages} <= _ROLES):
+    shared = [stage for stage in graph.stages if stage.role is Role.SHARED]
+    alone = not shared and all(_is_of_rows(kernel, stage) for stage in kernel.outputs)
+    of_rows = kernel.outputs if alone else shared
+    roles = {stage.role for stage in graph.stages} - {Role.SHARED}
+    if not (outer and reductions and of_rows and roles <= _ROLES and kernel.transposition is None):
+        return ""
+    if not all(_is_of_rows(kernel, stage) for stage in (*reductions, *of_rows)):
         return ""
     loop = loop_along(kernel.parent, outer[-1])
     along = all(kernel.contiguous in {each.axis for each in stage.updates} for stage in reductions)
     elements = max(math.prod(each.extent for each in stage.updates) for stage in reductions)
-    work = max(map(kernel.inlined_work, kernel.outputs))
+    work = max(map(kernel.inlined_work, of_rows))
     whole = (loop.fixed and loop.extent % lanes == 0) or _tail(kernel, loop) != Split.tail
-    fits = whole and all(stage.bits <= 32 for stage in kernel.outputs)
-    if not (along and fits and elements <= _SHORT):
+    whole = whole or loop.axis in graph.clamped
+    fits = whole and all(stage.bits <= 32 for stage in (*kernel.outputs, *of_rows))
+    # Rows of results are loaded again for these.
+    fits = fits and (alone or lanes * elements * 4 <= kernel.device.l1_bytes)
+    if not (along and fits and (alone or lanes <= elements) and elements <= _SHORT):
         return ""
     memory = [(stage, each) for stage in reductions for each in stage.updates if each.axis == kernel.contiguous]
-    together = all(
+    together = alone and all(
         each.extent >= lanes and lies_close(each, stage.bits) and not is_horizontal(stage.operators, each)
         for stage, each in memory
     )
     why = f"{work} operations on what {elements} elements are reduced to{', several rows at a time' * together}"
     return outer[-1] if kernel.choices.flag(ACROSS, together or work >= _RESULT_WORK, why) else ""
+
+
+def _is_of_rows(kernel: CpuKernel, stage: Stage) -> bool:
+    """Whether `stage` has one result for each row."""
+    return {loop.axis for loop in stage.loops} == set(kernel.outer)
 
 
 def _tail(kernel: CpuKernel, across: Loop) -> str:
@@ -143,25 +149,49 @@ def _tail(kernel: CpuKernel, across: Loop) -> str:
 
 
 def _results_in_vectors(kernel: CpuKernel, across: str, tasks: Tasks) -> Nest:
-    """The loop nest of outputs in vectors along `across`, with the reductions of as many rows around each."""
+    """The loop nest of outputs for a vector of rows along `across` at a time, with the reductions of as many rows, and
+    what the outputs share of their results, around it."""
     parent, lanes, vectors_of = kernel.parent, kernel.lanes(32), f"{across}_o"
     if tasks.axis == across:
         tasks = Tasks(vectors_of, max(1, tasks.grain // lanes))
     steps: list[Step] = []
+    clamped = across in kernel.graph.clamped
     for stage in kernel.outputs:
         loop = loop_along(stage, across)
-        tail = _tail(kernel, loop)
-        vector = vectors(stage.name, across, loop.extent, lanes, tail=tail)
+        tail = Split.tail if clamped else _tail(kernel, loop)
         cut = tasks.cut(stage.name, (vectors_of, *reversed(kernel.outer[:-1])))
-        order = Reorder(stage.name, (vector.loops[0], *cut.loops))
-        steps += [*vector.steps, *cut.steps, order, *tasks.shared(stage.name)]
-        if tail != Split.tail:
+        if _is_of_rows(kernel, stage):
+            vector = vectors(stage.name, across, loop.extent, lanes, tail=tail)
+            steps += vector.steps
+            order = [vector.loops[0]]
+        else:
+            row = _row(kernel, stage)
+            steps += [*row.steps, Split(stage.name, across, vectors_of, f"{across}_s", lanes, tail=tail)]
+            order = [*row.loops, f"{across}_s"]
+        steps += [*cut.steps, Reorder(stage.name, (*order, *cut.loops)), *tasks.shared(stage.name)]
+        if clamped or tail != Split.tail:
             # In two loops of one text LLVM keeps what a row leaves behind a vector in memory: sums of rows of 33 took
             # 3.7 times as long, by a script.
             steps.append(NeverPartition(stage.name, cut.loops[0]))
     level = Level(parent.name, tasks.inner if tasks.axis == vectors_of else vectors_of)
     steps += _together(kernel, level)
-    return Nest(tuple(steps), level, across=across)
+    return Nest(tuple(steps), level, room={across: lanes} if clamped else {}, across=across)
+
+
+def _row(kernel: CpuKernel, stage: Stage) -> Cut:
+    """Cut the loops of output `stage` along the elements of a row into vectors."""
+    inner = [loop for loop in stage.loops if loop.axis not in kernel.outer]
+    if not inner:
+        return Cut((), ())
+    lanes = kernel.lanes(stage.bits)
+    tail = kernel.tail(stage, inner[0].axis, lanes)
+    vector = vectors(stage.name, inner[0].name, inner[0].extent, lanes, tail=tail)
+    unrolled = _unrolled(kernel, stage, inner[0], vector.loops[1])
+    steps = [*vector.steps, *unrolled]
+    if not kernel.choices.flag(PARTITION, True, "as Halide does"):
+        steps.append(NeverPartition(stage.name, vector.loops[1]))
+    names = (vector.loops[0], *([f"{vector.loops[1]}_u"] if unrolled else []), vector.loops[1])
+    return Cut(tuple(steps), (*names, *(loop.name for loop in inner[1:])))
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, loop: Loop, vectors_of: str) -> list[Step]:

@@ -72,6 +72,10 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     if nest.rows > 1 and is_gathered(stage):
         return stored_in_blocks(stage, nest, kernel.outer[-1])
     steps: list[Step] = [ComputeAt(stage.name, nest.level.parent, nest.level.var)]
+    if nest.across:
+        across = next(loop for loop in stage.loops if loop.axis == nest.across)
+        vector = vectors(stage.name, across.name, across.extent, kernel.lanes(32))
+        return [*steps, *nest.bounded(stage, [stage.name]), *vector.steps]
     inner = [loop for loop in stage.loops if loop.axis not in kernel.graph.outer]
     if nest.storage and inner and stage.role is Role.SHARED and not all(loop.fixed for loop in stage.loops):
         # What has no fixed size is no array on the stack: one allocation for all rows of a task.
@@ -79,7 +83,7 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     # At the end of a loop fewer are computed; without a fixed size each vector would be allocated.
     unknown = [loop for loop in stage.loops if loop.axis in nest.room and not loop.fixed]
     steps += [BoundStorage(stage.name, loop.name, nest.room[loop.axis]) for loop in unknown]
-    steps += nest.single_point(stage, [stage.name])
+    steps += nest.bounded(stage, [stage.name])
     columns = [loop for loop in stage.loops if loop.axis == kernel.contiguous]
     if list(stage.loops) == columns and [loop.axis for loop in columns if loop.axis in kernel.graph.clamped]:
         (whole,) = columns

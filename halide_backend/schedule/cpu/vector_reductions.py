@@ -73,17 +73,17 @@ def reduce_in_lanes(
     several: bool,
     parallel: bool,
     choices: Choices,
-    single_point: Callable[[Stage, Iterable[str]], list[Step]],
+    bounded: Callable[[Stage, Iterable[str]], list[Step]],
 ) -> list[Step]:
     """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`, without a loop if it is `short`.
 
     `at` is the (consumer, variable) inside which it is computed, None for before everything else; `row` is the loop of
     the reduction inside which each row is reduced by itself, if there are several of them there; `several` says that
     there is more than one result of it there; `parallel` shares the partial results of a long reduction among threads.
-    `single_point` gives the steps for its Funcs where they are computed for one row at a time (`Nest.single_point`).
+    `bounded` gives the steps for its Funcs where they are computed for a known number of rows (`Nest.bounded`).
     """
     found = _Lanes(stage, along, lanes, short, at, row, parallel, choices)
-    return [*found.steps, *(found.storage if several else []), *single_point(stage, found.funcs)]
+    return [*found.steps, *(found.storage if several else []), *bounded(stage, found.funcs)]
 
 
 def lies_close(loop: Loop, bits: int) -> bool:

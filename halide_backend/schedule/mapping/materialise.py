@@ -7,6 +7,7 @@ import math
 from halide_backend.program.access import is_contiguous
 from halide_backend.program.composed import COMPOSED
 from halide_backend.program.dtypes import NARROW_FLOATS
+from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction
 from halide_backend.program.operation_names import MATHEMATICS
 from halide_backend.program.store_layout import output_layout
@@ -15,6 +16,9 @@ from halide_backend.program.uses import sinks_of, users_of
 
 #: Operations whose expressions are long and write their operands several times.
 _FUNCTIONS = MATHEMATICS | COMPOSED
+
+#: Elements of the widest vector, of float32.
+MOST_LANES = 16
 
 #: A subexpression of fewer operations is cheaper to compute twice than to store.
 _WORTH_SHARING = 8
@@ -30,6 +34,9 @@ EXPENSIVE, _ROWS = _FUNCTIONS | _DIVISIONS, 8
 #: Elements of a row up to which what is computed once for the row takes a good part of the time: four vectors of
 #: AVX-512.
 SHORT_ROW = 64
+
+#: Elements of a row up to which a function of what it is reduced to does: a cache has room for a vector of them.
+_SEVERAL_ROWS = 1024
 
 #: Operations of one expression, each counted as often as it is written: Halide's definition of a Func walks through all
 #: of them. A maximum of 12 values, 3**11, took 6 s, one of 18 more than 4 GB.
@@ -148,22 +155,32 @@ def row_values(program: LoopProgram) -> frozenset[int]:
 def values_of_sums(program: LoopProgram) -> frozenset[int]:
     """Values with a division or a function behind them that are made of what rows are reduced to, as a standard
     deviation, where the length of the rows is computed. A loop over such a row is written several times, for vectors
-    that are whole and for others, and what is computed around it as often: one square root after another."""
+    that are whole and for others, and what is computed around it as often: one square root after another. Of rows of a
+    known length that is short, those with a function: the logarithms of several rows are computed as a vector. So are
+    those that are one of several results, if the last vector is not known to be whole."""
     column = _along_memory(program)
-    if all(isinstance(axis.extent, int) for axis in program.axes if axis.name == column):
+    axes = [axis for axis in program.axes if axis.name == column]
+    known = all(isinstance(axis.extent, int) for axis in axes)
+    length = math.prod(axis.hint for axis in axes)
+    if known and not MOST_LANES <= length <= _SEVERAL_ROWS:
         return frozenset()
+    costly = _FUNCTIONS if known else EXPENSIVE
     reduced: list[bool] = []
     expensive: list[bool] = []
     for value in program.values:
         ends = isinstance(value.attribute, Load | Reduction)
         reduced.append(isinstance(value.attribute, Reduction) or any(reduced[operand] for operand in value.operands))
-        behind = value.operation in EXPENSIVE or any(expensive[operand] for operand in value.operands)
+        behind = value.operation in costly or any(expensive[operand] for operand in value.operands)
         expensive.append(not ends and behind and column not in value.axes)
     around = _axes_around(program)
+    whole = all(is_multiple(axis.extent, MOST_LANES) for axis in program.outer[-1:])
+    several = len(program.stores) > 1 and not whole and length >= MOST_LANES
+    results = {store.value for store in program.stores} if several else set[int]()
     return frozenset(
         position
         for position, value in enumerate(program.values)
-        if expensive[position] and reduced[position] and value.axes and any(column in axes for axes in around[position])
+        if expensive[position] and reduced[position] and value.axes
+        if position in results or any(column in axes for axes in around[position])
     )
 
 
