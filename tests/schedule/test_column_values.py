@@ -195,3 +195,25 @@ def test_what_sizes_are_divided_by_is_no_work(height: int, width: int) -> None:
     texts = [record.text for record in halide_backend.records()]
     assert texts and not any(re.search(r"ComputeRoot\('(indirect|minimum)_", text) for text in texts)
     assert not compiled.delegated
+
+
+def norms(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = x.flatten(2).transpose(1, 2)
+    first = F.layer_norm(rows, rows.shape[-1:], weight, bias)
+    return first, F.layer_norm(first, rows.shape[-1:], bias, weight)
+
+
+@pytest.mark.parametrize("shape", [(2, 160, 14, 14), (1, 48, 9, 7), (3, 33, 5, 40)])
+def test_a_norm_whose_results_are_turned_is_stored_without_divisions(shape: tuple[int, ...]) -> None:
+    """The norm of it needs the first norm, but no stored difference from its mean."""
+    channels = shape[1]
+    arguments = (torch.randn(shape), torch.rand(channels) + 0.5, torch.randn(channels))
+    compiled = compile_for("halide_backend", norms)
+    for ours, truth in zip(compiled(*arguments), norms(*(each.double() for each in arguments)), strict=True):
+        torch.testing.assert_close(ours.double(), truth, rtol=1e-4, atol=1e-4)
+    assert set(compiled.kernels()) == {"halide_backend"} and not compiled.delegated
+    assert not halide_backend.stats()["unfusing_reasons"]
+    (code,) = compiled.codes
+    stored = set(re.findall(r"ComputeAt\('(\w+)', 'out_ptr\d', 'x\d_o'\)", code))
+    assert {"truediv_0", "rsqrt_0", "add_0"} <= stored
+    assert not [name for name in stored if name.startswith("sub")]

@@ -67,3 +67,20 @@ def test_crops_of_all_sizes() -> None:
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), cropped(x), rtol=0, atol=0)
     assert set(compiled.kernels()) == {"halide_backend"} and not compiled.delegated
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_all_channels_of_groups_may_be_half_a_vector(groups: int) -> None:
+    """Two pixels of eight channels are a vector; each group alone would be a walk over all lines of a picture."""
+
+    def norm(x: Tensor) -> Tensor:
+        return torch.nn.functional.group_norm(x, groups)
+
+    x = pictures(3, 8, 19, 31)
+    target = Target.named("avx512")
+    plans = [plan_kernel(each.program, device_of(target)).plan for each in captured_kernels(norm, (x,), target)]
+    columns = {step.into for plan in plans for step in plan.steps if isinstance(step, RFactor)}
+    assert any(name.endswith("_columns") for name in columns)
+    compiled = compile_for("halide_backend", norm)
+    torch.testing.assert_close(compiled(x), norm(x.double()).float(), rtol=1e-5, atol=1e-5)
+    assert set(compiled.kernels()) == {"halide_backend"} and not compiled.delegated

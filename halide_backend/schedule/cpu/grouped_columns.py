@@ -40,7 +40,8 @@ def groups(kernel: CpuKernel) -> str:
 
 
 def _fits(kernel: CpuKernel, stage: Stage, group: str) -> bool:
-    """Whether `stage` reduces fewer columns than a vector has lanes, in many rows, for each group."""
+    """Whether `stage` reduces fewer columns than a vector has lanes, in many rows, for each group, and the columns of
+    all groups are half a vector at least: then two rows of them are one."""
     columns = [loop for loop in stage.updates if loop.axis == kernel.contiguous]
     rows = max((loop.extent for loop in stage.updates if loop not in columns), default=1)
     beside = [loop for loop in stage.loops if loop.axis == group]
@@ -49,7 +50,7 @@ def _fits(kernel: CpuKernel, stage: Stage, group: str) -> bool:
         and len(columns) == len(beside) == 1
         and columns[0].fixed
         and beside[0].fixed
-        and columns[0].extent < kernel.lanes(stage.bits) <= columns[0].extent * beside[0].extent
+        and columns[0].extent < kernel.lanes(stage.bits) <= 2 * columns[0].extent * beside[0].extent
         and rows >= _ROWS
     )
 

@@ -30,7 +30,8 @@ def cpu_mapping(program: LoopProgram, device: Cpu, choices: Choices) -> Mapping:
     """
     preserved, snapshots = old_values(program)
     turned, staged = transposition(program, preserved | snapshots, device, choices)
-    shared = shared_values(program) | column_values(program) | row_values(program) | values_of_sums(program)
+    across = turned.across if turned is not None and turned.results else ""
+    shared = shared_values(program) | column_values(program, across) | row_values(program) | values_of_sums(program)
     repeated = repeated_operands(program)
     functions = {value.operands[0] for value in program.values if isinstance(value.attribute, Apply)}
 

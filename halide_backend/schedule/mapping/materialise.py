@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from halide_backend.program.access import is_contiguous
 from halide_backend.program.composed import COMPOSED
@@ -57,20 +58,18 @@ def shared_values(program: LoopProgram) -> frozenset[int]:
     """Values with real work behind them, and gathered loads, that several reductions or stores use."""
     users = users_of(program)
     sinks = sinks_of(program)
-    work, gathered = operations_behind(program), _gathered(program)
+    gathered = _gathered(program)
 
     def outermost(position: int) -> bool:
         return any(sinks[user] != sinks[position] for user in users[position]) or any(
             store.value == position for store in program.stores
         )
 
-    return frozenset(
-        position
-        for position, value in enumerate(program.values)
-        if len(sinks[position]) > 1
-        and (position in gathered or (work[position] >= _WORTH_SHARING and outermost(position)))
-        and not isinstance(value.attribute, Reduction)
-    )
+    def deserves(position: int, work: int) -> bool:
+        shared = len(sinks[position]) > 1 and not isinstance(program.values[position].attribute, Reduction)
+        return shared and (position in gathered or (work >= _WORTH_SHARING and outermost(position)))
+
+    return frozenset(_counted(program, deserves)[1])
 
 
 def _gathered(program: LoopProgram) -> frozenset[int]:
@@ -89,12 +88,13 @@ def _gathered(program: LoopProgram) -> frozenset[int]:
     )
 
 
-def column_values(program: LoopProgram) -> frozenset[int]:
+def column_values(program: LoopProgram, across: str = "") -> frozenset[int]:
     """Values of the columns of an output with a division or a function behind them, which its rows have in common: of a
     channels-last normalization the reciprocal of a standard deviation. As the loop over columns is the innermost one,
-    LLVM computes them again for each row."""
+    LLVM computes them again for each row. Where results are turned, what is stored on the way has columns along
+    `across`."""
     order = _loops_of_vectors(program)
-    columns = _columns(program).union(order[-1:])
+    columns = _columns(program).union(order[-1:], [across] if across else [])
     hints = {axis.name: axis.hint for axis in program.axes}
     expensive: list[bool] = []
     for value in program.values:
@@ -266,10 +266,17 @@ def operations_behind(program: LoopProgram) -> list[int]:
     Divisions of what depends on fewer axes than others, a mean of each row, are few. What is computed from sizes alone
     is a number, as if they were known.
     """
+    return _counted(program, lambda position, work: False)[0]
+
+
+def _counted(program: LoopProgram, stored: Callable[[int, int], bool]) -> tuple[list[int], list[int]]:
+    """Operations behind each value, and the values that are `stored`, given their operations: what is made of such a
+    value loads it."""
     most = max((len(value.axes) for value in program.values), default=0)
     work: list[int] = []
     numbers: list[bool] = []
-    for value in program.values:
+    found: list[int] = []
+    for position, value in enumerate(program.values):
         alone = value.operation in ("constant", "index")
         computed = bool(value.operands) and not isinstance(value.attribute, Load | Reduction)
         numbers.append(not value.axes and (alone or (computed and all(numbers[each] for each in value.operands))))
@@ -278,5 +285,9 @@ def operations_behind(program: LoopProgram) -> list[int]:
             continue
         divides = value.operation in _DIVISIONS and len(value.axes) == most
         own = _WORTH_SHARING if value.operation in _FUNCTIONS or divides else 1
-        work.append(min(own + sum(work[operand] for operand in value.operands), 1000))
-    return work
+        total = min(own + sum(work[operand] for operand in value.operands), 1000)
+        if stored(position, total):
+            found.append(position)
+            total = 1
+        work.append(total)
+    return work, found
