@@ -163,13 +163,17 @@ def fmod(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
 def remainder(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
     """Remainder with the sign of the divisor (Python's %); `in_vectors` as of `floordiv`."""
     if a.type().is_float():
-        rest = mathematics.fmod(a, b)
-        wrong = (rest != zero(a)) & ((b < zero(a)) != (rest < zero(a)))
-        return hl.select(wrong, rest + b, rest)
+        return of_sign_of_divisor(mathematics.fmod(a, b), b)
     _, rest, safe = _divide(a, b, in_vectors)
     if not is_signed(a):
         return rest
     return hl.select((rest != zero(a)) & (safe < zero(a)), add(rest, safe), rest)
+
+
+def of_sign_of_divisor(rest: hl.Expr, b: hl.Expr) -> hl.Expr:
+    """The remainder of a division by `b` that has the sign of `b`, by one that has that of what is divided."""
+    wrong = (rest != zero(rest)) & ((b < zero(b)) != (rest < zero(rest)))
+    return hl.select(wrong, rest + b, rest)
 
 
 def pow(base: hl.Expr, exponent: hl.Expr) -> hl.Expr:

@@ -278,3 +278,15 @@ def test_denormals_are_rounded_like_other_numbers(native: Native) -> None:
     for rounded in (torch.floor, torch.ceil, torch.trunc, torch.frac):
         torch.testing.assert_close(torch.compile(rounded)(x), rounded(x), rtol=0, atol=0)
     assert native() == 4
+
+
+@pytest.mark.parametrize("function", [torch.fmod, torch.remainder], ids=lambda function: function.__name__)
+def test_remainders_are_exact(native: Native, function: Callable[..., Tensor]) -> None:
+    x, y = any_floats(1 << 24), any_floats(1 << 24)
+    near = torch.randn(1 << 24, device="cuda") * 1000
+    for by in (y, near, near.roll(1) * 1e-3):
+        torch._dynamo.reset()
+        for each in (x, near, (near * 8).round() * by / 8):
+            found = torch.compile(function, dynamic=False)(each, by)
+            torch.testing.assert_close(found, function(each, by), rtol=0, atol=0, equal_nan=True)
+    assert native() >= 3

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from halide_backend.build.ptx.instructions import Statement, edited
 from halide_backend.build.ptx.range_reduction import REDUCTION
+from halide_backend.build.ptx.remainder import REMAINDER
 
 #: What the names of functions begin with that mark an addend (`atomics`), and what is not always stored, or in part
 #: (`predicated_stores`).
@@ -55,6 +56,7 @@ _INSTRUCTIONS = {
     "halide_backend_divide": "div.full.f32 {result}, {0}, {1};",
     "halide_backend_exp2_of_normal": "ex2.approx.ftz.f32 {result}, {0};",
     "halide_backend_log2_of_normal": "lg2.approx.ftz.f32 {result}, {0};",
+    "halide_backend_remainder": REMAINDER,
     "halide_backend_reciprocal_of_normal": "rcp.approx.ftz.f32 {result}, {0};",
     **{
         f"__nv_{function}{ending}": f"{instruction.format(kind)} {{result}}, {{0}};"

@@ -72,6 +72,11 @@ def fma(a: hl.Expr, b: hl.Expr, c: hl.Expr) -> hl.Expr:
     return _call(a, "llvm.nvvm.fma.rn.f", a, b, c)
 
 
+def remainder(x: hl.Expr, y: hl.Expr) -> hl.Expr:
+    """x - y trunc(x/y) of float32, exact, with the sign of x; NaN for infinite x or zero y."""
+    return _call(x, "halide_backend_remainder", x, y)
+
+
 def truncated(x: hl.Expr) -> hl.Expr:
     """A float32 as an int32, the nearest one of what is beyond, 0 of NaN."""
     return _call(hl.i32(0), "llvm.nvvm.f2i.rz", x)

@@ -12,6 +12,7 @@ import halide as hl
 
 from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library import operations as portable
+from halide_backend.kernel_library.arithmetic import of_sign_of_divisor
 from halide_backend.kernel_library.conversions import bitcast, load
 from halide_backend.kernel_library.cuda import intrinsics, logarithm, power
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
@@ -32,6 +33,7 @@ __all__ = [
     "erf",
     "exp",
     "exp2",
+    "fmod",
     "indirect",
     "load",
     "log1p",
@@ -44,6 +46,7 @@ __all__ = [
     "randint64",
     "randn",
     "relu",
+    "remainder",
     "rough_log1p",
     "rough_reciprocal",
     "rough_sqrt",
@@ -165,6 +168,18 @@ def sin(x: hl.Expr) -> hl.Expr:
 
 def cos(x: hl.Expr) -> hl.Expr:
     return sine_of(x, *intrinsics.angle(portable.abs(x)), 1) if x.type() == _SINGLE else mathematics.cos(x)
+
+
+def fmod(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
+    """Remainder with the sign of the dividend, of float32 by a branch: the long way is rare."""
+    return intrinsics.remainder(a, b) if a.type() == _SINGLE else portable.fmod(a, b, in_vectors=in_vectors)
+
+
+def remainder(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:
+    """The same with the sign of the divisor."""
+    if a.type() != _SINGLE:
+        return portable.remainder(a, b, in_vectors=in_vectors)
+    return of_sign_of_divisor(intrinsics.remainder(a, b), b)
 
 
 def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
