@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import halide_backend
+from halide_backend.inspection.compiled import compile_for
 
 pytestmark = pytest.mark.gpu
 Native = Callable[[], int]
@@ -290,3 +292,27 @@ def test_remainders_are_exact(native: Native, function: Callable[..., Tensor]) -
             found = torch.compile(function, dynamic=False)(each, by)
             torch.testing.assert_close(found, function(each, by), rtol=0, atol=0, equal_nan=True)
     assert native() >= 3
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (3, 1, 1), (3, 3, 0)])
+def test_gradients_of_max_pooling_are_read(
+    native: Native, kernel: int, stride: int, padding: int, dtype: torch.dtype, layout: torch.memory_format
+) -> None:
+    """Of small integers sums are exact in any order."""
+
+    def pool(x: Tensor) -> Tensor:
+        return F.max_pool2d(x, kernel, stride, padding)
+
+    x = torch.randint(0, 20, (6, 40, 37, 54), device="cuda").to(dtype).contiguous(memory_format=layout)
+    slope = torch.randint(-8, 9, pool(x).shape, device="cuda").to(dtype)
+    compiled = compile_for("halide_backend", pool)
+    leaves = [x.clone(memory_format=torch.preserve_format).requires_grad_() for _ in range(2)]
+    for each, leaf in zip((compiled.call, pool), leaves):
+        each(leaf).backward(slope)
+    assert leaves[0].grad is not None and leaves[1].grad is not None
+    assert torch.equal(leaves[0].grad, leaves[1].grad)
+    code = compiled.codes[-1]
+    assert "Role.SCATTER" not in code and "atomic_add" not in code
+    assert native() >= 2
