@@ -18,7 +18,7 @@ def test_vectors_of_an_unfolded_picture_run_along_its_pixels() -> None:
     torch.testing.assert_close(compiled(x), unfolded(x), rtol=0, atol=0)
     # The third axis has the three taps of a row of the filter.
     (code,) = compiled.codes
-    assert "Split('out_ptr0', 'x4'," in code and "Split('out_ptr0', 'x2'," not in code
+    assert "Vectorize('out_ptr0', 'x4" in code and "Vectorize('out_ptr0', 'x2" not in code
 
 
 def test_lines_of_two_elements_are_not_turned_in_tiles() -> None:

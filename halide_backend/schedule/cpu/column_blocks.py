@@ -59,6 +59,10 @@ _TAPS = 7
 #: benchmarks/kinds_of_kernels.py).
 _KEPT = 3
 
+#: Elements side by side of which each is read for a row of its own, and as many rows computed together: half a line
+#: of float32.
+_PICKED = 8
+
 #: The part of a row that the last of its blocks may compute once more.
 _REPEATED = 1 / 8
 
@@ -74,9 +78,9 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         return None
     column = kernel.contiguous if kernel.contiguous in outer else outer[-1]
     others = [axis for axis in outer if axis != column]
-    if kernel.across:
-        # A few elements lie inside of all else: their rows, as many as elements, are computed together.
-        others.sort(key=lambda axis: axis == parent.loops[0].axis)
+    # A few elements lie inside of all else: their rows, as many as elements, are computed together.
+    inside = parent.loops[0].axis if kernel.across else _picked(kernel, column, others)
+    others.sort(key=lambda axis: axis == inside)
     lanes = _lanes(kernel, loop_along(parent, column))
     along = loop_along(parent, column)
     # Masked accumulators that lie in a block of known size become registers (build/llvm/partial_vectors.py).
@@ -84,7 +88,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     streamed = not narrow and _streamed(kernel, others)
     block = lanes * -(-along.extent // lanes) if narrow else _block(kernel, column, others, lanes, streamed)
     within = [loop for loop in parent.loops if loop.axis not in outer]
-    tasks = _tasks_of_rows(kernel, column, within) if streamed else _tasks(kernel, column, others)
+    tasks = _tasks_of_rows(kernel, column, within) if streamed else _tasks(kernel, column, others, inside)
     steps: list[Step] = []
     rows = [axis for axis in others[-1:] if axis != tasks.axis]
     # Outputs with other loops than each other's could not be computed together.
@@ -101,7 +105,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
         cut = tasks.cut(stage.name, [*order, *reversed(others)])
         unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u", few_vectors)
-        together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few_rows)
+        together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few_rows, inside)
         in_row, in_rows = (next((s.factor for s in cut if isinstance(s, Split)), 1) for cut in (unrolled, together))
         within_vectors = [step.var for step in (*unrolled, *together) if isinstance(step, Unroll)]
         steps += [
@@ -131,6 +135,23 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
     single = kernel.single(tasks, others) if kernel.reduces else ()
     return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room, single=single)
+
+
+def _picked(kernel: CpuKernel, column: str, others: list[str]) -> str:
+    """The axis of a few elements that lie side by side in what a pointwise kernel reads, where its results have them in
+    rows of their own: each line would be read again for each of these rows."""
+    if (
+        kernel.reduces
+        or kernel.transposition is not None
+        or not all(same_loops(s, kernel.parent) for s in kernel.outputs)
+    ):
+        return ""
+    stages = (*kernel.outputs, *kernel.behind(kernel.outputs))
+    along = {axis: loop_along(kernel.parent, axis) for axis in others}
+    short = [axis for axis, loop in along.items() if loop.fixed and 1 < loop.extent <= _PICKED]
+    # Where windows overlap, steps along the column share lines, too.
+    lines = {axis for stage in stages for axis, _ in stage.runs}
+    return next((axis for axis in short if axis in lines), "")
 
 
 def _blocks(kernel: CpuKernel, stage: Stage, along: Loop, block: int, lanes: int) -> Cut:
@@ -211,11 +232,11 @@ def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str, whole
     return [Split(stage.name, vectors_of, vectors_of, name, count), Unroll(stage.name, name)]
 
 
-def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks, whole: int) -> list[Step]:
+def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks, whole: int, inside: str) -> list[Step]:
     """Steps that compute several rows along `axis` together, so that they share what they load."""
     if kernel.reduces or not axis:
         return []
-    if kernel.across:
+    if axis == inside:
         whole = loop_along(stage, axis).extent
     count = kernel.choices.number(ROWS, whole, "all of a few short ones; most rows share nothing")
     if count == 1:
@@ -232,11 +253,11 @@ def _tasks_of_rows(kernel: CpuKernel, column: str, within: list[Loop]) -> Tasks:
     return Tasks(rows.name, kernel.grain(rows.extent, kernel.work // rows.extent))
 
 
-def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
+def _tasks(kernel: CpuKernel, column: str, others: list[str], inside: str) -> Tasks:
     """A loop around the blocks that threads share, or that over the blocks."""
     if not kernel.parallel:
         return Tasks()
-    shared = _shared_axis(kernel, others)
+    shared = _shared_axis(kernel, others, inside)
     if not shared:
         return Tasks(f"{column}_b")
     extent = loop_along(kernel.parent, shared).extent
@@ -245,9 +266,9 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str]) -> Tasks:
     return Tasks(shared, kernel.grain(extent, kernel.work // extent))
 
 
-def _shared_axis(kernel: CpuKernel, others: list[str]) -> str:
+def _shared_axis(kernel: CpuKernel, others: list[str], inside: str) -> str:
     """The outermost axis around the blocks that is long enough for threads to share, "" if there is none."""
-    around = others[:-1] if kernel.across else others
+    around = others[:-1] if inside else others
     return next((axis for axis in around if loop_along(kernel.parent, axis).extent >= 4), "")
 
 
@@ -270,7 +291,7 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         each = max(1, kernel.work // (extent * points))
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces and not streamed:
-        alone = kernel.parallel and not _shared_axis(kernel, others)
+        alone = kernel.parallel and not _shared_axis(kernel, others, "")
         least = 1 if alone else _held(kernel, along, lanes) * lanes
         wanted = _block_with_accumulators(kernel, column, wanted, least, _most_kept(kernel, column, lanes))
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
