@@ -13,6 +13,7 @@ from halide_backend.schedule.cpu.kernel import MOST_COMPUTED, CpuKernel, Level
 from halide_backend.schedule.cpu.turned_operands import reads_tiles
 from halide_backend.schedule.cpu.vector_reductions import ROUNDS, RUNNING_TERMS
 from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.mapping.transposition import Transposition
 from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import ComputeAt, ComputeRoot, Parallel, RFactor, Split, Step
 
@@ -61,7 +62,7 @@ class Accumulation:
 
     def share_parts(self, at_a_time: int) -> None:
         """Let threads share the rows, `at_a_time` in a step of their loop: each part has accumulators of its own."""
-        stage, rows = self._stage, longest(self._updates)
+        stage, rows = self._stage, self._rows
         size = _rows_of_a_part(self._kernel, stage, at_a_time)
         if size >= rows.extent:
             return
@@ -76,7 +77,7 @@ class Accumulation:
     def cascade(self) -> None:
         """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
         round away."""
-        func, rows = self.funcs[-1].func, longest(self._updates)
+        func, rows = self.funcs[-1].func, self._rows
         others = self._others(rows)
         if ROUNDS.isdisjoint(self._stage.operators) or rows.extent * others < 2 * RUNNING_TERMS:
             return
@@ -91,11 +92,12 @@ class Accumulation:
             chunk = member
         rest = tuple(row if loop is rows else loop.name for loop in self._updates)
         self._factor(chunk, "chunk", f"{func}_chunks", Level(self.funcs[-1].func, chunk), rest)
+        self._cut_tiles(rows, size)
 
     def chain(self, columns: int) -> None:
         """Add several rows to accumulators of their own, where there are fewer vectors of `columns` than additions that
         run at a time: each would wait for the one before it."""
-        stage, rows, last = self._stage, longest(self._updates), self.funcs[-1]
+        stage, rows, last = self._stage, self._rows, self.funcs[-1]
         chunked = last.added[-1:] == ("chunk",)
         place = Level(self.funcs[-2].func, self.funcs[-2].rows[0]) if chunked else None if last.added else self._level
         most = HELD // (columns * len(stage.operators))
@@ -120,6 +122,35 @@ class Accumulation:
         self.steps.append(ComputeAt(func, place.parent, place.var) if place else ComputeRoot(func))
         self.funcs[-1] = replace(last, rows=(row,))
         self.funcs.append(Accumulators(func, rest, last.around, (*last.added, var)))
+
+    @property
+    def _rows(self) -> Loop:
+        """The loop that is cut: the longest one, but another one if tiles lie along it that its pieces would turn again
+        for each of them."""
+        rows, turned = longest(self._updates), self._turned
+        if turned is None or rows.axis != turned.across or self._running(rows) % turned.side == 0:
+            return rows
+        return longest([loop for loop in self._updates if loop is not rows] or [rows])
+
+    @property
+    def _turned(self) -> Transposition | None:
+        """How operands are turned in tiles, if any is."""
+        return self._kernel.transposition if reads_tiles(self._kernel, self._stage) else None
+
+    def _cut_tiles(self, rows: Loop, size: int) -> None:
+        """Cut the loop along which tiles lie, too, where many terms are left in chunks of `size` of the loop `rows`: in
+        whole tiles."""
+        turned, terms, last = self._turned, size * self._others(rows), self.funcs[-1]
+        lines = next((loop for loop in self._updates if turned and loop.axis == turned.across), rows)
+        if turned is None or lines is rows or terms < 2 * RUNNING_TERMS:
+            return
+        whole = turned.side * max(1, RUNNING_TERMS * lines.extent // (terms * turned.side))
+        if whole >= lines.extent:
+            return
+        piece, line = f"{lines.name}_c", f"{lines.name}_i"
+        self.steps.append(Split(last.func, lines.name, piece, line, whole, update=0))
+        rest = tuple(line if name == lines.name else name for name in last.rows)
+        self._factor(piece, "tiles", f"{last.func}_tiles", Level(last.func, piece), rest)
 
     def _others(self, rows: Loop) -> int:
         return math.prod(loop.extent for loop in self._updates if loop is not rows)
