@@ -125,8 +125,8 @@ class Accumulation:
 
     @property
     def _rows(self) -> Loop:
-        """The loop that is cut: the longest one, but another one if tiles lie along it that its pieces would turn again
-        for each of them."""
+        """The loop that is cut: the longest one, unless tiles lie along it and a chunk would be less than one of them:
+        each chunk would turn whole tiles again."""
         rows, turned = longest(self._updates), self._turned
         if turned is None or rows.axis != turned.across or self._running(rows) % turned.side == 0:
             return rows

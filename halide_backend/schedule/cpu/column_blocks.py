@@ -140,11 +140,8 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
 def _picked(kernel: CpuKernel, column: str, others: list[str]) -> str:
     """The axis of a few elements that lie side by side in what a pointwise kernel reads, where its results have them in
     rows of their own: each line would be read again for each of these rows."""
-    if (
-        kernel.reduces
-        or kernel.transposition is not None
-        or not all(same_loops(s, kernel.parent) for s in kernel.outputs)
-    ):
+    alike = all(same_loops(stage, kernel.parent) for stage in kernel.outputs)
+    if kernel.reduces or kernel.transposition is not None or not alike:
         return ""
     stages = (*kernel.outputs, *kernel.behind(kernel.outputs))
     along = {axis: loop_along(kernel.parent, axis) for axis in others}
