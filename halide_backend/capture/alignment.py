@@ -30,6 +30,9 @@ Stretch = tuple[Extent, Extent]
 #: Steps of a remainder from which vectors along it pay: as many as a vector has of the narrowest elements.
 _LONG_REMAINDER = 32
 
+#: Elements that are added to memory together: a vector of AVX-512.
+_LANES = 16
+
 #: Elements of a row that are interleaved: half a vector of AVX-512.
 _SHORT_ROW = 8
 
@@ -100,6 +103,7 @@ def _divided(node: NodeLoops, own: Sequence[Stretch], *, everywhere: bool) -> li
     divisions = set().union(*(index.atoms(FloorDiv, ModularIndexing) for index in indices))
     if not divisions:
         return []
+    added = _added(node)
     for number, (variable, (start, end)) in enumerate(zip(node.body.var_ranges, own)):
         across = number < len(node.iteration) and not _adjacent(indices, variable, node.body.var_ranges)
         for part in divisions:
@@ -112,6 +116,7 @@ def _divided(node: NodeLoops, own: Sequence[Stretch], *, everywhere: bool) -> li
                 everywhere
                 or (across and hint(divisor) >= _LONG_REMAINDER)
                 or _is_short_row(node, variable, part, divisor)
+                or (hint(divisor) >= _LANES and any(index.has(part) for index in added))
             )
             if pays and left is not None and quotient(left, start) is not None:
                 found.append((start, left))
@@ -124,6 +129,13 @@ def _is_short_row(node: NodeLoops, variable: sympy.Symbol, part: sympy.Expr, div
     if node.reduction or variable != list(node.body.var_ranges)[-1] or not isinstance(part, ModularIndexing):
         return False
     return part.args[1] == 1 and isinstance(divisor, int) and divisor <= _SHORT_ROW
+
+
+def _added(node: NodeLoops) -> list[sympy.Expr]:
+    """Indices of what is added to memory: elements that lie side by side are added together, as those of a window."""
+    body = node.body
+    writes = (entry for entries in body.memory_usage.values() for entry in entries if entry.mode == "atomic_add")
+    return [sympy.sympify(body.indexing_exprs[entry.index_name]) for entry in writes]
 
 
 def _adjacent(indices: Sequence[sympy.Expr], variable: sympy.Symbol, loops: Iterable[sympy.Symbol]) -> bool:

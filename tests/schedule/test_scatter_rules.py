@@ -206,3 +206,65 @@ def test_what_is_stored_across_and_scattered_along_has_two_kernels(texts: list[s
         torch.testing.assert_close(mine.double(), truth, rtol=1e-5, atol=1e-4)
     (scattered,) = (text for text in texts if "Role.SCATTER" in text)
     assert "Stage('out_ptr1'" not in scattered
+
+
+@pytest.mark.parametrize(
+    ("columns", "block", "unrolled"),
+    [(16, 16, 0), (33, 48, 3), (100, 112, 7), (128, 128, 8), (200, 112, 7), (256, 128, 8)],
+)
+def test_vectors_of_a_row_are_added_without_a_loop(columns: int, block: int, unrolled: int, texts: list[str]) -> None:
+    """Rows of a few vectors are one block, others at least two."""
+
+    def added(x: Tensor, places: Tensor) -> Tensor:
+        return torch.zeros(60, columns, dtype=x.dtype).index_add(0, places, x)
+
+    places, x = torch.randint(0, 60, (500,)), torch.randn(500, columns)
+    compiled = compile_for("halide_backend", added)
+    torch.testing.assert_close(compiled.call(x, places).double(), added(x.double(), places), rtol=1e-5, atol=1e-4)
+    assert not compiled.delegated
+    (scattered,) = (text for text in texts if "Role.SCATTER" in text)
+    if "'x1_i_v', 16, update=0" in scattered:
+        assert f"Split('out_ptr0', 'x1', 'x1_b', 'x1_i', {block}, update=0)" in scattered
+        together = f"Split('out_ptr0', 'x1_i_o', 'x1_i_o', 'x1_i_u', {unrolled}, update=0)"
+        assert (together in scattered) == (unrolled > 0)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("columns", [4, 37, 100, 601, 2100])
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_elements_of_a_row_that_go_to_places_of_their_own(
+    columns: int, added: bool, dynamic: bool, texts: list[str]
+) -> None:
+    def moved(x: Tensor, places: Tensor) -> Tensor:
+        zeros = torch.zeros(3, 30, x.shape[-1], dtype=x.dtype)
+        return zeros.scatter_add(1, places, x) if added else zeros.scatter(1, places, x)
+
+    compiled = compile_for("halide_backend", moved, dynamic=dynamic)
+    for wide in (columns, 43) if dynamic else (columns,):
+        x, places = torch.randn(3, 20, wide), torch.rand(3, 30, wide).argsort(1)[:, :20]
+        if added:
+            places %= 9
+        wanted = moved(x.double(), places)
+        torch.testing.assert_close(compiled.call(x, places).double(), wanted, rtol=1e-5, atol=1e-5)
+    assert not compiled.delegated
+    (scattered,) = (text for text in texts if "Role.SCATTER" in text and "ComputeAt" in text)
+    assert "ComputeAt('scatter_position_0', 'out_ptr0', 'r_0$x')" in scattered
+    assert "Unroll('out_ptr0', 'x2_i_u', update=0)" in scattered
+
+
+@pytest.mark.parametrize(("size", "step"), [(25, 10), (16, 5), (400, 160), (40, 39)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_windows_of_a_line_are_added_in_vectors(size: int, step: int, dynamic: bool, texts: list[str]) -> None:
+    """Inductor has one loop over the elements of all of them."""
+
+    def gradient(x: Tensor) -> Tensor:
+        return torch.ops.aten.unfold_backward(x, [3, 1600], 1, size, step)
+
+    compiled = compile_for("halide_backend", gradient, dynamic=dynamic)
+    x = torch.randn(3, (1600 - size) // step + 1, size)
+    torch.testing.assert_close(compiled.call(x).double(), gradient(x.double()), rtol=1e-5, atol=1e-5)
+    assert not compiled.delegated
+    if not dynamic:
+        (scattered,) = (text for text in texts if "Role.SCATTER" in text)
+        assert "Vectorize('out_ptr0', 'r_0$x_v', update=0)" in scattered
