@@ -1,6 +1,6 @@
 """What a vector's elements need only in a rare range of their argument is computed where one of them is in that range.
 
-The sine of a float32 beyond 2**20 takes twice the instructions of other sines, a remainder of a quotient beyond 2**28
+The sine of a float32 beyond 2**17 takes twice the instructions of other sines, a remainder of a quotient beyond 2**28
 ten times those of others. Halide's select computes both for all
 elements, and LLVM makes no branch of a select between vectors. Here what only the rare side of a select needs becomes
 a basic block of its own, behind a branch on whether any element is in the range. Every value is the same.
@@ -20,7 +20,7 @@ from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 _RARE = re.compile(
     rf"^ *(?P<mask>{NAME}) = (?:fcmp ogt |call <\d+ x i1> @llvm\.x86\.avx512\.fpclass\.ps\.\d+\("
     rf"|shufflevector <16 x i1> {NAME}, <16 x i1> {NAME}, )<(?P<lanes>\d+) x "
-    rf"(?:(?:float|double)> {NAME}, (?:splat \((?:float 0x4130000000000000|double 0x41B0000000000000)\)|i32 32\))"
+    rf"(?:(?:float|double)> {NAME}, (?:splat \((?:float 1\.310720e\+05|double 0x41B0000000000000)\)|i32 32\))"
     r"|i32> <i32 0, i32 1, [^>]*, i32 31>)$",
     re.MULTILINE,
 )

@@ -12,11 +12,13 @@ import math
 import halide as hl
 
 from halide_backend.kernel_library.mathematics.floating_point import (
+    BINARY32,
     BINARY64,
     from_bits,
     head,
     magnitude_bits,
     round_to_integer,
+    to_bits,
 )
 
 # floor(2/pi * 2**1216)
@@ -32,8 +34,11 @@ TWO_OVER_PI_BITS = 1216
 HALF_PI = (1.5707963109016418, 1.5893254773528196e-08)
 # A head of 33 bits, which times a whole number below 2**20 is exact in binary64, and the rest.
 HALF_PI_33 = (1.5707963267341256, 6.077100506506192e-11)
-# Beyond this all bits of 2/pi are looked at. `build/llvm/rare_ranges.py` knows the number.
-LARGE_ANGLE_32 = 2.0**20
+# Three binary32, whose sum is pi/2 to 2**-76.
+HALF_PI_32 = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
+# Up to this a product with 2/pi in binary32 is wrong by less than 2**-8, and a product with the last part of pi/2 by
+# less than 2**-57. Beyond this all bits of 2/pi are looked at. `build/llvm/rare_ranges.py` knows the number.
+LARGE_ANGLE_32 = 2.0**17
 
 
 def _bits_of_two_over_pi(start: int, count: int) -> int:
@@ -52,20 +57,39 @@ def _segments(dropped: int) -> tuple[float, float, float]:
 def reduce_angle_single(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """(quadrant in the low 2 bits of a UInt(32), r in binary32) of a binary32 x >= 0.
 
-    Up to LARGE_ANGLE_32 the nearest multiple of pi/2 is subtracted in two parts (Cody and Waite), the first of which is
-    exact, the second wrong by 2**-66; no binary32 there comes nearer than 2**-28 to a multiple.
+    Up to LARGE_ANGLE_32 the nearest multiple of pi/2 is subtracted in parts (Cody and Waite).
     """
     word, single = hl.UInt(32), hl.Float(32)
-    wide = hl.cast(hl.Float(64), x)
-    whole, quadrant = round_to_integer(wide * hl.f64(2 / math.pi))
-    first, second = (hl.f64(part) for part in HALF_PI_33)
-    r = (wide - whole * first) - whole * second
+    # The features are the processor's, and say nothing of a GPU.
+    has_fma = hl.target_has_feature(hl.TargetFeature.FMA) & ~hl.target_has_feature(hl.TargetFeature.CUDA)
+    small = zip(_angle_in_singles(x), _angle_in_doubles(x), strict=True)
+    quadrant, r = (hl.select(has_fma, fused, wide) for fused, wide in small)
     large_quadrant, large_r = reduce_angle_32(x)
     large = x > hl.f32(LARGE_ANGLE_32)
     return (
-        hl.select(large, hl.cast(word, large_quadrant), hl.cast(word, quadrant)),
-        hl.select(large, hl.cast(single, large_r), hl.cast(single, r)),
+        hl.select(large, hl.cast(word, large_quadrant), quadrant),
+        hl.select(large, hl.cast(single, large_r), r),
     )
+
+
+def _angle_in_singles(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """In binary32, where a product and a sum are rounded once: the first difference is exact, the other two are rounded
+    to their own size, also next to a multiple, and what is left of pi/2 is below 2**-76."""
+    offset = hl.f32(BINARY32.integer_offset)
+    shifted = x * hl.f32(2 / math.pi) + offset
+    whole = shifted - offset
+    for part in HALF_PI_32:
+        x = x - whole * hl.f32(part)
+    return to_bits(shifted), x  # the offset has no low bits
+
+
+def _angle_in_doubles(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """In binary64: the first part is exact, the second wrong by 2**-66; no binary32 up to LARGE_ANGLE_32 comes nearer
+    than 2**-28 to a multiple."""
+    wide = hl.cast(hl.Float(64), x)
+    whole, quadrant = round_to_integer(wide * hl.f64(2 / math.pi))
+    first, second = (hl.f64(part) for part in HALF_PI_33)
+    return hl.cast(hl.UInt(32), quadrant), hl.cast(hl.Float(32), (wide - whole * first) - whole * second)
 
 
 def reduce_angle_32(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:

@@ -66,25 +66,30 @@ def cos(x: hl.Expr) -> hl.Expr:
 def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
     """sin(x + turn pi/2)."""
     if float_format(x) is BINARY32:
-        return sine_of(x, *reduce_angle_single(hl.abs(x)), turn)
+        quadrant, r = reduce_angle_single(hl.abs(x))
+        return _turned(x, quadrant, _sine_32(r), _cosine_32(r), turn)  # of an infinite x, r is NaN
     quadrant, r, low = reduce_angle_64(x)
-    return _turned(x, quadrant, add(*_sine_64(r, low)), add(*_cosine_64(r, low)), turn)
+    return _if_finite(x, _turned(x, quadrant, add(*_sine_64(r, low)), add(*_cosine_64(r, low)), turn))
 
 
 def sine_of(x: hl.Expr, quadrant: hl.Expr, r: hl.Expr, turn: int) -> hl.Expr:
     """sin(x + turn pi/2) of a binary32 x whose absolute value is r beyond a quadrant."""
-    return _turned(x, quadrant, _sine_32(r), _cosine_32(r), turn)
+    return _if_finite(x, _turned(x, quadrant, _sine_32(r), _cosine_32(r), turn))
 
 
 def _turned(x: hl.Expr, quadrant: hl.Expr, sine: hl.Expr, cosine: hl.Expr, turn: int) -> hl.Expr:
-    """What sine and cosine of the rest make in a quadrant and `turn` more; NaN for infinities."""
+    """What sine and cosine of the rest make in a quadrant and `turn` more."""
     f = float_format(x)
     quadrant = quadrant + turn
     y = hl.select((quadrant & f.word(1)) == f.word(0), sine, cosine)
     flip = (quadrant & f.word(2)) << f.word(f.width - 2)
     if turn == 0:
         flip = flip ^ sign_bits(x)  # the reduction is of |x|
-    y = from_bits(to_bits(y) ^ flip)
+    return from_bits(to_bits(y) ^ flip)
+
+
+def _if_finite(x: hl.Expr, y: hl.Expr) -> hl.Expr:
+    f = float_format(x)
     return hl.select(hl.abs(x) < f.value(math.inf), y, f.value(math.nan))
 
 
