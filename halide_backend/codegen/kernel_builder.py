@@ -199,6 +199,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 runs=definition.runs,
                 across=definition.across,
                 gathered=tuple(definition.gathered),
+                strided=tuple(definition.strided),
                 **facts,
             )
         )

@@ -25,7 +25,7 @@ class Definition:
     as all of a first one with stride 1, by both: one run of memory. `across` are the bytes, for each point of the Func,
     whose place depends on an axis, but not with stride 1. `cases` says that a load is masked, or its index one in
     pieces, `branches` that a function has a branch for arguments of a rare range; `gathered` are the axes along which a
-    load is contiguous whose index is data."""
+    load is contiguous whose index is data, `strided` those along which one has a stride that is neither 0 nor 1."""
 
     calls: dict[str, None] = field(default_factory=dict)
     work: int = 1
@@ -35,6 +35,7 @@ class Definition:
     across: dict[str, int] = field(default_factory=dict)
     cases: bool = False
     gathered: dict[str, None] = field(default_factory=dict)
+    strided: dict[str, None] = field(default_factory=dict)
     branches: bool = False
 
 
@@ -77,6 +78,8 @@ def _count_load(found: Definition, program: LoopProgram, value: Value, load: Loa
     gathers = any(program.values[operand].operation == "indirect" for operand in value.operands)
     for name in (name for name in value.axes if steps.get(name) != 1):
         found.across[name] = found.across.get(name, 0) + element
+        if steps.get(name, 0) != 0:
+            found.strided[name] = None
     for name in (name for name, step in steps.items() if step == 1):
         if gathers:
             found.gathered[name] = None

@@ -84,8 +84,9 @@ class Stage:
     all, `runs` those where steps along a second axis are as long as all of a first one, by both, `across` the bytes of
     one point whose place depends on an axis, but not with stride 1, `cases` whether a load
     has an index that needs no clamp, or is another one, at some steps of loops, `gathered` the axes along which a load
-    is contiguous whose index is data, `branches` whether a function has a branch for arguments of a rare range,
-    `values` how many an output is a Tuple of, `distinct` the axes along which a scatter stores side by side at places
+    is contiguous whose index is data, `strided` those along which one has a stride that is neither 0 nor 1, `branches`
+    whether a function has a branch for arguments of a rare range, `values` how many an output is a Tuple of,
+    `distinct` the axes along which a scatter stores side by side at places
     that are no data: no two of such steps meet.
     """
 
@@ -109,6 +110,7 @@ class Stage:
     across: dict[str, int] = field(default_factory=dict)
     cases: bool = False
     gathered: tuple[str, ...] = ()
+    strided: tuple[str, ...] = ()
     branches: bool = False
     values: int = 1
     distinct: tuple[str, ...] = ()

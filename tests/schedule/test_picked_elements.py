@@ -75,3 +75,51 @@ def test_results_are_right(dtype: torch.dtype, dynamic: bool) -> None:
     found = halide_backend.stats()
     assert found["native_kernels"] > 0
     assert (found["delegation_reasons"], found["unfusing_reasons"]) == ({}, {})
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    """Of 7 x 7, by steps of 4, that overlap."""
+    return F.unfold(x, 7, stride=4)
+
+
+def test_windows_that_overlap_are_picked_together() -> None:
+    """Rows of 31 have two vectors, of which the second begins one element earlier."""
+    steps = steps_of(windows, 2, 3, 128, 128)
+    assert any(isinstance(step, Split) and step.factor == 7 and step.inner.endswith("_u") for step in steps)
+    assert any(isinstance(step, Split) and step.factor == 16 and step.tail == "ShiftInwards" for step in steps)
+
+
+def test_windows_whose_last_vector_is_short_are_read_one_after_another() -> None:
+    steps = steps_of(windows, 2, 3, 79, 79)
+    assert not any(isinstance(step, Split) and (step.factor == 7 or step.tail == "ShiftInwards") for step in steps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
+@pytest.mark.parametrize("size", [7, 71, 79, 128, 131, 262])
+@pytest.mark.parametrize("padding", [0, 3])
+def test_windows_are_right(size: int, padding: int, dtype: torch.dtype) -> None:
+    x = (torch.rand(2, 3, 11, size) * 50).to(dtype)
+    rest = halide_backend.stats()["unfusing_reasons"]
+
+    def both(x: torch.Tensor) -> torch.Tensor:
+        padded = F.pad(x, (padding, padding, 0, 0))
+        return padded.unfold(-1, 7, 4).unfold(2, 3, 2).permute(0, 1, 4, 5, 2, 3).contiguous() + 1
+
+    call = compile_for("halide_backend", both).call
+    torch.testing.assert_close(call(x), both(x), rtol=0, atol=0)
+    assert halide_backend.stats()["unfusing_reasons"] == rest
+
+
+@pytest.mark.parametrize("size", [31, 62, 63, 100, 126])
+@pytest.mark.parametrize("pool", [F.avg_pool2d, F.max_pool2d])
+def test_pools_of_strided_rows_are_right(size: int, pool: Callable[..., torch.Tensor]) -> None:
+    x = torch.randn(2, 3, 20, size)
+    call = compile_for("halide_backend", lambda x: pool(x, 3, 2, 1)).call
+    torch.testing.assert_close(call(x), pool(x, 3, 2, 1))
+
+
+def test_rows_that_are_gathered_are_masked() -> None:
+    """One instruction loads them, and passes over the lanes that are masked."""
+    places = torch.randint(0, 100, (28,))
+    steps = steps_of(lambda x: x[:, places] * 2, 400, 100)
+    assert not any(isinstance(step, Split) and step.tail == "ShiftInwards" for step in steps)

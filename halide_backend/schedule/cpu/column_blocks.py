@@ -146,8 +146,11 @@ def _picked(kernel: CpuKernel, column: str, others: list[str]) -> str:
     stages = (*kernel.outputs, *kernel.behind(kernel.outputs))
     along = {axis: loop_along(kernel.parent, axis) for axis in others}
     short = [axis for axis, loop in along.items() if loop.fixed and 1 < loop.extent <= _PICKED]
-    # Where windows overlap, steps along the column share lines, too.
     lines = {axis for stage in stages for axis, _ in stage.runs}
+    # Of windows that overlap, too, unless their last vector is loaded element by element.
+    loop, lanes = loop_along(kernel.parent, column), kernel.lanes(kernel.parent.bits)
+    if loop.fixed and (loop.extent % lanes == 0 or kernel.tail(kernel.parent, column, lanes) != Split.tail):
+        lines |= {axis for stage in stages for axis in stage.contiguous if column in stage.strided}
     return next((axis for axis in short if axis in lines), "")
 
 
@@ -273,6 +276,8 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
     """Columns of one block: small enough to share out, large enough to be worth a task."""
     along = loop_along(kernel.parent, column)
     extent = along.extent
+    if along.fixed and not kernel.reduces and kernel.tail(kernel.parent, column, lanes) != Split.tail:
+        return lanes
     points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
     if kernel.short_rows:
         # Lines of a cache that several vectors and stages read.

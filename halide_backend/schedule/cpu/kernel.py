@@ -33,8 +33,8 @@ ROW_WORK = 128
 COPY_WORK = 2
 
 #: Operations for each element of dense rows from which on the last vector of a row is shifted inwards: with 27 that was
-#: faster than a guard, with 3 slower (docs/design/schedules.md).
-SHIFTED_WORK = 16
+#: faster than a guard, with 3 slower (docs/design/schedules.md); of strided ones of known length, vectors at most.
+SHIFTED_WORK, SHIFTED_ROW = 16, 4
 
 #: Operations for each element from which on a processor has too little else to do while they wait for each other, and
 #: elements of a row of them; vector registers for two of each value; results that leave room for these.
@@ -287,18 +287,18 @@ class CpuKernel:
         """The tail of the split of output `stage` along `axis` into pieces of `width` elements.
 
         In guarded iterations Halide loads each lane of a load with a stride, or a clamp, by itself, behind a branch.
-        What is dense and quick is masked in little more time than it takes to compute the last lanes twice; and memory
-        that is used again is in a cache.
+        What is dense and quick is masked in little more time than the last lanes take twice, with memory from a cache.
         """
-        loop = loop_along(stage, axis)
+        loop, needed = loop_along(stage, axis), (stage, *self.behind([stage]))
         alone = len(self.outputs) == 1 and self.transposition is None and not (stage.overwrites or stage.replaces)
-        if not alone or loop.extent < width or (loop.fixed and not (self.reduces and loop.extent % width)):
+        singly = any(axis in each.strided for each in needed) and 2 * (loop.extent % width) >= width
+        rest = loop.extent % width if self.reduces else singly and loop.extent <= SHIFTED_ROW * width
+        if not alone or loop.extent < width or (loop.fixed and not rest):
             return Split.tail
         if self.reduces:
             pays = loop.fixed or loop.extent >= 3 * width
             why = f"accumulators of {width} columns, none of them behind a guard"
         else:
-            needed = (stage, *self.behind([stage]))
             dense = all(each.contiguous.get(axis, 0) == each.traffic and not each.cases for each in needed)
             work = self.inlined_work(stage)
             pays = not dense or work >= SHIFTED_WORK
