@@ -268,3 +268,21 @@ def test_windows_of_a_line_are_added_in_vectors(size: int, step: int, dynamic: b
     if not dynamic:
         (scattered,) = (text for text in texts if "Role.SCATTER" in text)
         assert "Vectorize('out_ptr0', 'r_0$x_v', update=0)" in scattered
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_places_on_a_line_are_not_stored_before(dynamic: bool, texts: list[str]) -> None:
+    """Those of every second pixel; of pixels that data chooses they are."""
+
+    def chosen(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        zeros = torch.zeros(20, 9, 11, dtype=x.dtype)
+        return torch.ops.aten._unsafe_index_put(zeros, [None, rows, columns], x.permute(2, 0, 1), True)
+
+    check(lambda x: F.fold(x, (64, 64), 4, padding=1, stride=2), torch.randn(2, 48, 1024), dynamic)
+    x, rows, columns = torch.randn(6, 7, 20), torch.randint(-3, 9, (6, 1)), torch.randint(0, 11, (7,))
+    compiled = compile_for("halide_backend", chosen, dynamic=dynamic)
+    wanted = chosen(x.double(), rows, columns)
+    torch.testing.assert_close(compiled.call(x, rows, columns).double(), wanted, rtol=1e-5, atol=1e-5)
+    assert not compiled.delegated
+    scattered = [text for text in texts if "ComputeAt('scatter_value_0'" in text]
+    assert scattered and not any("ComputeAt('scatter_position_0'" in text for text in scattered)

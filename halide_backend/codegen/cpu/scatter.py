@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
+import sympy
+
 from halide_backend.codegen.axes import Axes
 from halide_backend.codegen.call_text import call_text
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.program.access import is_contiguous
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import axes_of, values_of
-from halide_backend.program.loop_program import Load, Store
+from halide_backend.program.index import AxisSymbol, axes_of, expanded, values_of
+from halide_backend.program.loop_program import Load, Store, Value
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, Role, Stage
 
@@ -29,6 +34,14 @@ def read_what_is_stored(builder: KernelBuilder[Axes], store: Store, layout: Outp
         builder.calls[store.value] = store.buffer
 
 
+def _is_on_line(position: sympy.Expr, axis: str, operands: Iterable[Value]) -> bool:
+    """Whether each step along `axis` moves the `position`, of which `operands` are data, by the same number."""
+    index, symbol = expanded(position), AxisSymbol(axis)
+    step = index.coeff(symbol)
+    apart = all(axis not in operand.axes for operand in operands)
+    return apart and step != 0 and not expanded(index - step * symbol).has(symbol)
+
+
 def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str, bits: int) -> None:
     """An update at computed positions: serial over its RDom, pure over the columns that allow it. A Func holds its
     value in `bits` bits."""
@@ -44,6 +57,9 @@ def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayo
     builder.func(what, Role.INLINE, loops, value, [store.value], bits=bits)
     moving = axes.loops(axes_of(position).union(*(values[operand].axes for operand in operands)))
     builder.func(where, Role.INLINE, moving, f"ops.position('int32', {index_text(position)})", operands)
+    data = [values[operand] for operand in operands]
+    lines = tuple(name for name in over if _is_on_line(position, name, data))
+    builder.stages[-1] = replace(builder.stages[-1], strided=lines)
     # One place for every column needs no RDom; an update it is all the same.
     _, updates, places = builder.rdom(over) if over else ("", (), {})
     columns = [name for name in layout.variables if name in axes.extents]

@@ -133,7 +133,9 @@ def _in_blocks(kernel: CpuKernel, stage: Stage) -> list[Step]:
     steps: list[Step] = [Split(stage.name, along.name, blocks, within, points, update=0)]
     if along.fixed and points % _UNROLLED == 0:
         steps += [Split(stage.name, within, within, single, _UNROLLED, update=0), Unroll(stage.name, single, update=0)]
-    for name in stage.calls:
+    value, position = stage.calls
+    # A place that the last one and a number make is at hand sooner than one that was stored.
+    for name in (value,) if along.axis in kernel.graph[position].strided else (value, position):
         needed = kernel.graph[name]
         steps.append(ComputeAt(name, stage.name, blocks))
         loop = next((loop for loop in needed.loops if loop.axis == along.axis), None)
