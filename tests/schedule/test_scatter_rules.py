@@ -210,7 +210,7 @@ def test_what_is_stored_across_and_scattered_along_has_two_kernels(texts: list[s
 
 @pytest.mark.parametrize(
     ("columns", "block", "unrolled"),
-    [(16, 16, 0), (33, 48, 3), (100, 112, 7), (128, 128, 8), (200, 112, 7), (256, 128, 8)],
+    [(16, 16, 0), (33, 48, 3), (100, 112, 7), (128, 128, 8), (200, 112, 7), (256, 128, 4), (384, 192, 4)],
 )
 def test_vectors_of_a_row_are_added_without_a_loop(columns: int, block: int, unrolled: int, texts: list[str]) -> None:
     """Rows of a few vectors are one block, others at least two."""

@@ -83,7 +83,8 @@ def _together(kernel: CpuKernel, stage: Stage, name: str, block: int, lanes: int
     """Cut loop `name` of a block into vectors, of which a few are stored without a loop: their row is computed once."""
     vector = vectors(stage.name, name, block, lanes, update=0)
     several = block // lanes
-    count = several if several <= _ROW else next(n for n in range(_TOGETHER, 0, -1) if several % n == 0)
+    whole = several <= _ROW and (stage.loops[0].extent <= block or several % _TOGETHER)
+    count = several if whole else next(n for n in range(_TOGETHER, 0, -1) if several % n == 0)
     if count == 1:
         return vector
     (lane, loop), unrolled = vector.loops, f"{name}_u"
