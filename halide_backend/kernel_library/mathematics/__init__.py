@@ -1,6 +1,7 @@
 """Vector mathematics: functions of Float(32) or Float(64) Exprs, made of arithmetic, selects and bit moves only.
 
-They are right under StrictFloat, whether or not the code generator contracts a*b+c.
+They are right under StrictFloat, whether or not the code generator contracts a*b+c; only for targets with FMA, whose
+code it does contract, sine and cosine of binary32 rely on that (angle.py).
 Accuracy: tests/kernel_library/mathematics.
 """
 
