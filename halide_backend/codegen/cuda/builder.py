@@ -265,19 +265,33 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         value, packed = f"{store.buffer}_value", f"{store.buffer}_words"
         axes = {self.tiling.chunk}.union(*(self.program.values[root].axes for root in roots))
         loops = self.axes.loops(axes, group=not self.reduced_by_group.isdisjoint(roots))
-        self.func(value, Role.INLINE, loops, text, roots)
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
-        body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"
+        conditions: Sequence[int] = ()
+        if self._copied(store, text, roots[0]):
+            value, conditions = self.loads[roots[0]], roots[1:]
+            words = f"hl.Expr({call_text(value, [WORD, *(loop.name for loop in rest)])})"
+            body = text.replace(f"t{roots[0]}", words, 1)
+        else:
+            self.func(value, Role.INLINE, loops, text, roots)
+            body = f"memory.word({dtype!r}, {value}, {WORD}, {tuple_text([loop.name for loop in rest])})"
         loops, bits = [_words(count * width // 32), *rest], ELEMENT[dtype][1]
         if width == 32:
             body = self.guards.stored(body, layout, bits)
             if self.tiling.alternate:
                 return write_alternate_lines(self, self.tiling.inner[0], packed, loops, body, value), [packed]
-            return self.func(packed, Role.PACKED, loops, body, calls=[value]), [packed]
-        self.func(packed, Role.PACKED, loops, body, calls=[value])
+            return self.func(packed, Role.PACKED, loops, body, conditions, calls=[value]), [packed]
+        self.func(packed, Role.PACKED, loops, body, conditions, calls=[value])
         own = [loop.name for loop in rest]
         low, high = (f"hl.Expr({call_text(packed, [str(k), *own])})" for k in range(2))
         return self.guards.stored(f"memory.pair({low}, {high})", layout, bits), [packed]
+
+    def _copied(self, store: Store, text: str, root: int) -> bool:
+        """Whether what is stored are the words of a load as they are, whose elements need not be taken apart."""
+        load, itself = self.words.loads.get(root), text.partition(",")[0].removeprefix("memory.checked(") == f"t{root}"
+        if load is None or not itself or self.tiling.alternate:
+            return False
+        same = self.buffers[load.buffer].dtype == self.buffers[store.buffer].dtype
+        return same and load.along == self.tiling.chunk and load.last is None and (load.step, load.skip) == (1, 0)
 
     def stored_value(self, store: Store) -> tuple[str, list[int]]:
         """Text of the stored value and the values in it; it ends the kernel where a check fails."""
