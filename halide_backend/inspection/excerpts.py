@@ -60,7 +60,7 @@ def ptx_excerpt(ptx: str) -> list[str]:
 
     loads, exchange, exponential = first("ld.global"), first("shfl.sync"), first("ex2.approx")
     again = first("shfl.sync", exponential)
-    reciprocal, store = first("rcp.rn"), first("st.global")
+    reciprocal, store = first("rcp.approx"), first("st.global")
     parts = [(loads, exchange + 4), (exponential - 2, exponential + 2), (again - 1, again + 2)]
     parts += [(reciprocal, reciprocal + 2), (store - 1, store + 1)]
     return excerpt(lines, [range(*part) for part in parts], "//")

@@ -132,10 +132,10 @@ two (`vscalefps`). The third adds four vectors to four accumulators. The last di
 For CUDA the same program goes the same way, with other rules. The rule `register_lines` applies: a row fits into the
 registers of a thread group, here one warp. The tiling maps axes to threads: the 256 elements of a row are 64 chunks of
 four adjacent elements, and each thread has two of them; each of the four warps of a block has a row. The mapping also
-says that the quotients of a row, `v5`, share a reciprocal (`divide_by_shared`); the choice `divisions.shared@t5` is
-about that value, which is `t5` in the text. Reasons with times are measurements on an H200. Halide keeps a Func in
-registers only where its region is a box of constant extents, so the algorithm below is written for the tiling: `x1 =
-x1_c*4 + x1_e` and `x1_c = u*32 + t` for thread `t` and its iteration `u` ([cuda.md](cuda.md)).
+says that the quotients of a row, `v5`, are products with one reciprocal (`rough_divide_by_sum`), which is more exact
+than the exponentials are. Reasons with times are measurements on an H200. Halide keeps a Func in registers only where
+its region is a box of constant extents, so the algorithm below is written for the tiling: `x1 = x1_c*4 + x1_e` and
+`x1_c = u*32 + t` for thread `t` and its iteration `u` ([cuda.md](cuda.md)).
 
 {gpu_mapping}
 
@@ -166,8 +166,8 @@ it is inlined into the sum and into the output, and LLVM computes it once, since
 The worker takes the PTX out of Halide's object, completes it (`build/ptx/`) and lets ptxas assemble it for sm_90;
 without ptxas the driver does that. There are two loads of 128 bits; seven maxima (in `max.NaN` a NaN wins, as in
 torch); five shuffles, of which two are shown. The exponential is `ex2.approx`, as in Inductor's Triton kernels. The
-eight quotients share a reciprocal, and each is corrected by its remainder to what IEEE's division gives. Where
-instructions repeat for other elements, the excerpt has the first of them; comments count those that are left out.
+eight quotients are products with one reciprocal. Where instructions repeat for other elements, the excerpt has the
+first of them; comments count those that are left out.
 
 {ptx}
 """

@@ -57,3 +57,13 @@ def constants(program: LoopProgram) -> frozenset[int]:
         if alone and found.issuperset(value.operands):
             found.add(position)
     return frozenset(found)
+
+
+def narrow(program: LoopProgram, position: int) -> int:
+    """What is converted to the value at `position`, if that changes nothing: 16 bits are computed with as 32."""
+    value = program.values[position]
+    if value.operation == "to_dtype" and value.dtype == "float32":
+        (operand,) = value.operands
+        if program.values[operand].dtype in _ROUNDED:
+            return operand
+    return position

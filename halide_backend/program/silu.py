@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from halide_backend.program.loop_program import LoopProgram, Number, Value
+from halide_backend.program.precision import narrow
 from halide_backend.program.uses import users_of
 
 
@@ -15,14 +16,14 @@ def with_shared_sigmoids(program: LoopProgram) -> LoopProgram:
     exp(-x) is infinite, it is not 0 yet. A sigmoid that comes later takes the place of 1 + exp(-x).
     """
     sigmoids = {
-        _narrow(program, value.operands[0]): k for k, value in enumerate(program.values) if value.operation == "sigmoid"
+        narrow(program, value.operands[0]): k for k, value in enumerate(program.values) if value.operation == "sigmoid"
     }
     if not sigmoids:
         return program
     values, users, moved = list(program.values), users_of(program), dict[int, int]()
     for k, value in enumerate(program.values):
         x = operand_of_silu(program, value)
-        sigmoid = sigmoids.get(_narrow(program, x)) if x is not None else None
+        sigmoid = sigmoids.get(narrow(program, x)) if x is not None else None
         if x is None or sigmoid is None:
             continue
         divisor = value.operands[1]
@@ -34,16 +35,6 @@ def with_shared_sigmoids(program: LoopProgram) -> LoopProgram:
     values = [replace(value, operands=tuple(moved.get(o, o) for o in value.operands)) for value in values]
     stores = tuple(replace(store, value=moved.get(store.value, store.value)) for store in program.stores)
     return replace(program, values=tuple(values), stores=stores)
-
-
-def _narrow(program: LoopProgram, position: int) -> int:
-    """What is converted to the value at `position`, if that changes nothing: 16 bits are computed with as 32."""
-    value = program.values[position]
-    if value.operation == "to_dtype" and value.dtype == "float32":
-        (operand,) = value.operands
-        if program.values[operand].dtype in ("bfloat16", "float16"):
-            return operand
-    return position
 
 
 def operand_of_silu(program: LoopProgram, value: Value) -> int | None:

@@ -51,7 +51,7 @@ $L__BB0_1:
 \tadd.f32 \t%r4, %r4, %r4;
 \tshfl.sync.bfly.b32 \t%r5, %r4, 16, 31, -1;
 \tadd.f32 \t%r5, %r5, %r4;
-\trcp.rn.f32 \t%r6, %r5;
+\trcp.approx.ftz.f32 \t%r6, %r5;
 \tmul.f32 \t%r7, %r6, %r4;
 \tabs.f32 \t%r7, %r7;
 \tadd.s64 \t%rd2, %rd1, 4;
@@ -86,7 +86,7 @@ def test_the_excerpt_of_ptx_has_the_first_of_each_part() -> None:
     assert shown == [
         *("ld.global.b32", "shfl.sync.bfly.b32", "max.f32", "shfl.sync.bfly.b32", "max.f32", "// 2 more"),
         *("sub.f32", "mul.f32", "ex2.approx.f32", "add.f32", "// 1 more", "add.f32", "shfl.sync.bfly.b32", "add.f32"),
-        *("rcp.rn.f32", "mul.f32", "// 1 more", "add.s64", "st.global.b32"),
+        *("rcp.approx.ftz.f32", "mul.f32", "// 1 more", "add.s64", "st.global.b32"),
     ]
 
 

@@ -59,7 +59,7 @@ _FEW_THREADS, _MOST_OF_FEW, _REDUCED_CHUNKS = 2048, 256, 2
 #: instructions for one exchange, and those of a line whatever its length (measured on an H200 with 16-bit rows: softmax
 #: of 100 elements 54.6 us with 32 threads, 36.1 us with 8; maxima of 37 143 us with 32 threads, 73 us with 16, 38 us
 #: with 8; layer_norm of 37 72 us with 16, 96 us with 4; log_softmax of 10 130 us with 8, 37 us with 1).
-_SHORT_LINE, _SHORT_WORDS, _MEMORY_LINE, _SECTOR, _EXCHANGE, _ONCE = 128, 16, 128, 32, 12, 30
+_SHORT_LINE, _SHORT_WORDS, _MEMORY_LINE, _SECTOR, _EXCHANGE, _ONCE = 192, 16, 128, 32, 12, 30
 
 #: Bytes of the widest memory instruction.
 _VECTOR = 16

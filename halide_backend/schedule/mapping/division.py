@@ -1,11 +1,14 @@
-"""Which form a division, a root or log1p takes on a GPU: before the branch of the hardware's division threads wait for
-what they load."""
+"""Which form a division, a root, log1p or an exponential takes on a GPU: before the branch of the hardware's division
+threads wait for what they load, and last bits that do not show cost instructions."""
 
 from __future__ import annotations
 
-from halide_backend.program.loop_program import Load, LoopProgram, Reduction
+import math
+
+from halide_backend.program.loop_program import Load, LoopProgram, Number, Reduction
 from halide_backend.program.precision import constants, exact_values
 from halide_backend.program.silu import operand_of_silu
+from halide_backend.program.softmax import exponentials_of_lines, sums_of_exponentials
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
@@ -22,27 +25,47 @@ def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tu
     """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
     bits, and of SiLU, whose exponential is less exact), "divide_by_constant", "divide_by_shared" or, of what is
     rounded to a small integer, "divide_into_code" or "divide_bfloat16_into_code"; of each reciprocal, root and log1p
-    into elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p".
+    into elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p". What is divided into such elements by
+    one number of a line takes "rough_divide_by_shared". Exponentials of a softmax are divided by "rough_divide_by_sum",
+    which is more exact than they are, and into such elements they are "rough_exp".
 
     Raises:
         IllegalPlan: a requested form is neither True nor False.
     """
     constant, exact = constants(program), exact_values(program)
+    exponentials, sums = exponentials_of_lines(program), sums_of_exponentials(program)
     found = []
     for position, value in enumerate(program.values):
         if value.operation in _ROUGH and position not in exact | constant:
             found.append((position, _ROUGH[value.operation]))
+        if position in exponentials - exact:
+            found.append((position, "rough_exp"))
         if value.operation != "truediv" or position in constant:
             continue
         divisor = value.operands[1]
-        if position not in exact or operand_of_silu(program, value) is not None:
+        one = divisor not in constant and _divides_line(program, tiling, position, divisor)
+        if one and value.operands[0] in exponentials and divisor in sums:
+            found.append((position, "rough_divide_by_sum"))
+        elif one and position not in exact:
+            found.append((position, "rough_divide_by_shared"))
+        elif position not in exact or operand_of_silu(program, value) is not None:
             found.append((position, "divide"))
         elif divisor in constant:
-            found.append((position, "divide_by_constant"))
+            form = "divide_by_power_of_two" if _is_power_of_two(program, divisor) else "divide_by_constant"
+            found.append((position, form))
         elif _shares(program, tiling, position, divisor, choices):
             into_code = "divide_bfloat16_into_code" if _is_bfloat16(program, value.operands[0]) else "divide_into_code"
             found.append((position, into_code if _becomes_code(program, position) else "divide_by_shared"))
     return tuple(found)
+
+
+def _is_power_of_two(program: LoopProgram, position: int) -> bool:
+    """Whether a value is a power of two whose reciprocal is a float32 as well: a product is then the quotient."""
+    number = program.values[position].attribute
+    if not isinstance(number, Number) or not isinstance(number.value, float) or not math.isfinite(number.value):
+        return False
+    mantissa, exponent = math.frexp(number.value)
+    return abs(mantissa) == 0.5 and abs(exponent) < 120
 
 
 def _becomes_code(program: LoopProgram, position: int) -> bool:
@@ -93,6 +116,13 @@ def _is_shared(program: LoopProgram, tiling: Tiling, position: int, divisor: int
     if tiling.inner and axes.isdisjoint(tiling.inner) and _is_reduced(program, position):
         return True
     return tiling.kind is not TilingKind.BLOCK and bool(tiling.chunk) and axes.isdisjoint(tiling.cuts)
+
+
+def _divides_line(program: LoopProgram, tiling: Tiling, position: int, divisor: int) -> bool:
+    """Whether a thread divides all that it has of a line, or of a chunk, by the value at `divisor`."""
+    along = {*tiling.cuts, *tiling.inner}
+    one = program.values[divisor].axes.isdisjoint(along)
+    return one and not program.values[position].axes.isdisjoint(along)
 
 
 def _is_reduced(program: LoopProgram, position: int) -> bool:

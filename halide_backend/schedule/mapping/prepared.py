@@ -11,17 +11,17 @@ from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
 from halide_backend.program.silu import with_shared_sigmoids
+from halide_backend.program.softmax import with_masked_rows
 from halide_backend.program.wrapped import with_wrapped_coordinates
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.mapping.chunks import contiguous_axis
 
-
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
     are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
-    one operation, and where threads reduce across memory, the two sums of a variance take one walk. On a CPU gathers
-    along computed rows become functions of a row, a SiLU beside a sigmoid shares its exponential, and transposes
-    are stored in whole lines of memory.
+    one operation, rows that are masked as a whole are found by their maximum, and where threads reduce across memory,
+    the two sums of a variance take one walk. On a CPU gathers along computed rows become functions of a row, a SiLU
+    beside a sigmoid shares its exponential, and transposes are stored in whole lines of memory.
 
     Raises:
         Unsupported: it has no such form.
@@ -29,7 +29,7 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     if isinstance(device, Cpu):
         taken = with_functions_of_rows(with_shared_sigmoids(with_whole_lines(program)))
         return with_main_pieces(with_wrapped_coordinates(taken), contiguous_axis(taken))
-    taken = composed(with_joined_halves(flattened(without_applications(program))))
+    taken = composed(with_masked_rows(with_joined_halves(flattened(without_applications(program)))))
     return with_moments(taken) if _reduces_across_memory(taken) else taken
 
 

@@ -159,8 +159,15 @@ def test_a_division_whose_last_bits_show_is_exact(compiled_ptx: Compile) -> None
     assert exact.count(r"fma\.rn\.f32") == 2 * 8
     elements = compiled_ptx(lambda x, y: x / y, rand(64, 64), rand(64, 64))
     assert elements.count(r"div\.rn\.f32") == 4
-    rounded = compiled_ptx(lambda x: torch.softmax(x, -1), rand(64, 64, dtype=torch.bfloat16))
+    rounded = compiled_ptx(lambda x, y: (x + 1) / y, *(rand(64, 64, dtype=torch.bfloat16),) * 2)
     assert (rounded.count(r"div\.rn\.f32"), rounded.count(r"div\.full\.f32") > 0) == (0, True)
+
+
+def test_a_division_by_a_power_of_two_is_a_product(compiled_ptx: Compile) -> None:
+    """Scores of attention are divided by the root of the 64 elements of a head."""
+    code = compiled_ptx(lambda x: (x / 8.0).exp(), rand(64, 64))
+    assert (code.count(r"\.f64"), code.count(r"div\.")) == (0, 0)
+    assert compiled_ptx(lambda x: (x / 9.0).exp(), rand(64, 64)).count(r"mul\S*\.f64") == 4
 
 
 def test_a_quotient_whose_last_bits_vanish_has_no_branch(compiled_ptx: Compile) -> None:

@@ -109,7 +109,14 @@ def test_a_warp_that_is_not_filled_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("width", "dtype", "threads"),
-    [(8, torch.float32, 2), (10, torch.bfloat16, 2), (37, torch.bfloat16, 8), (64, torch.float32, 8)],
+    [
+        (8, torch.float32, 2),
+        (10, torch.bfloat16, 2),
+        (37, torch.bfloat16, 8),
+        (64, torch.float32, 8),
+        (384, torch.bfloat16, 16),  # 48 chunks, of which a warp would have 32 and 16
+        (512, torch.bfloat16, 32),
+    ],
     ids=str,
 )
 def test_the_rule_gives_many_short_lines_few_threads(width: int, dtype: torch.dtype, threads: int) -> None:
