@@ -49,7 +49,8 @@ class Tiling:
     is not 0. Moments are reduced `unroll` points at a time. A THREAD has `lines` points along the outer axis `across`,
     if there is one: it computes once where they lie along the others. That of a scatter is the innermost, and has no
     others. Neighbouring ones are `adjacent` along this outer axis, or, if it is "", along the memory of the output.
-    Where sizes say how far apart a THREAD's points are along what it reduces, these strides are `computed`.
+    Where sizes say how far apart a THREAD's points are along what it reduces, these strides are `computed`. It may have
+    all of them in registers, `held`, if it needs them more than once.
     Where neighbouring threads of REGISTER_TRANSPOSE have two lines each, lines `alternate` if they swap one, so that
     what they store at a time is adjacent.
     """
@@ -71,6 +72,7 @@ class Tiling:
     row: int = 0
     adjacent: str = ""
     alternate: bool = False
+    held: bool = False
 
     def __repr__(self) -> str:
         """The constructor call, without arguments that have their default: what a kernel text contains, and one text
@@ -99,8 +101,8 @@ class Tiling:
 
     @property
     def holds_lines(self) -> bool:
-        """Whether the threads of a group hold what they load of a line in registers."""
-        return self.kind is TilingKind.REGISTERS and not self.computed
+        """Whether threads hold what they load of a line in registers."""
+        return self.held or (self.kind is TilingKind.REGISTERS and not self.computed)
 
     @property
     def steps(self) -> int:

@@ -13,17 +13,17 @@ from halide_backend.program.access import VECTOR, WORD
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.index import AxisSymbol, expanded, sizes_of
-from halide_backend.program.loop_program import Load, Value
+from halide_backend.program.loop_program import Load, Reduction, Value
 from halide_backend.program.moments import UNROLLED
 from halide_backend.schedule.cuda.alone import THREAD, along_reduced, compute_together, give_to_threads
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element, load_words
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element, load_words, unroll_chunk
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.chunks import contiguous_axis, contiguous_bytes
 from halide_backend.schedule.stage import LoopKind, Role, Stage
-from halide_backend.schedule.steps import ComputeAt, Reorder, Step, Unroll
+from halide_backend.schedule.steps import Bound, ComputeAt, Reorder, Step, Unroll
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 ELEMENTS = Knob("column_reductions.elements", (1, 2, 4, 8), "adjacent results of a thread")
@@ -46,6 +46,10 @@ _APART, _WIDE_APART, _LONG = 16, 32, 128
 
 #: Points from which too few threads store longer than another kernel takes, which reads again what this one has.
 _SERIAL = 8
+
+#: Numbers of its columns that a thread holds in registers, of the 255 that it may have, and threads of each SM that are
+#: then enough: each has all of its loads in flight.
+_HELD, _HOLDING = 96, 128
 
 #: Loads of a round in a loop whose length, or whose strides, sizes say.
 _ROUND = 16
@@ -81,7 +85,13 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     elements, why = facts.chunk_elements(along), "one vector of the narrowest numbers, or what divides the axis"
     threads = math.prod(facts.hints[name] for name in outer)
     word = min(elements, max(1, elements * WORD // VECTOR))
-    if threads < elements * _BUSY * facts.device.sms:
+    if held := _held_elements(facts, tiling, word):
+        elements, why, tiling = (
+            held,
+            "a word, or one: a thread holds its points in registers",
+            replace(tiling, held=True),
+        )
+    elif threads < elements * _BUSY * facts.device.sms:
         # A long loop for each of few threads: more threads with a word each keep more loads in flight.
         elements, why = word, "one word, since there are few threads"
         if any(along in value.axes for value in facts.program.values if _is_masked(value, facts)):
@@ -94,6 +104,26 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     possible = facts.divides(elements, along)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
     return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
+
+
+def _held_elements(facts: Facts, tiling: Tiling, word: int) -> int:
+    """Adjacent results of a thread that has registers for all points of each, where it needs them again after it has
+    reduced them; 0 if it has not, or does not. Read again, they would come from the L2 cache, one after another."""
+    if facts.moments or tiling.computed or any(map(facts.is_dynamic, tiling.inner)) or not _reads_again(facts, tiling):
+        return 0
+    points = math.prod(facts.hints[name] for name in tiling.inner) * len(facts.loaded_bytes(tiling, uses=2))
+    return next((n for n in (word, 1) if 0 < points * n <= _HELD), 0)
+
+
+def _reads_again(facts: Facts, tiling: Tiling) -> bool:
+    """Whether something is computed for each point from what all of them are reduced to."""
+    reduced: set[int] = set()
+    for position, value in enumerate(facts.program.values):
+        if isinstance(value.attribute, Reduction) or not reduced.isdisjoint(value.operands):
+            reduced.add(position)
+            if not value.axes.isdisjoint(tiling.inner):
+                return True
+    return False
 
 
 def _computed_strides(facts: Facts, inner: tuple[str, ...]) -> list[sympy.Expr]:
@@ -146,7 +176,8 @@ def stored_by_few(facts: Facts, tiling: Tiling) -> str:
     """An output that threads store one point after another along what each has reduced on its own, too few of them for
     a GPU; "" if none. A kernel without the reduction has a thread for each point. Typical extents tell too little."""
     points, threads = (math.prod(facts.hints[name] for name in names) for names in (tiling.inner, tiling.outer))
-    if any(map(facts.is_dynamic, facts.extents)) or points < _SERIAL or threads >= _BUSY * facts.device.sms:
+    enough = _HOLDING if tiling.held else _BUSY
+    if any(map(facts.is_dynamic, facts.extents)) or points < _SERIAL or threads >= enough * facts.device.sms:
         return ""
     stores = ((store.buffer, {axis.name for axis in store.nest.iteration}) for store in facts.program.stores)
     return next((name for name, axes in stores if not axes.isdisjoint(tiling.inner)), "")
@@ -158,10 +189,14 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     threads = _threads(kernel)
     for stage in kernel.outputs:
         give_to_threads(found, kernel, stage, threads, parts=1)
+        if kernel.tiling.held:
+            found += [Unroll(stage.name, loop.name) for loop in along_reduced(kernel, stage)]
     compute_together(found, kernel)
     parent = kernel.parent
     for stage in kernel.graph.stages:
-        if stage.role is Role.STAGED_LOAD:
+        if stage.role is Role.STAGED_LOAD and kernel.tiling.held and len(kernel.sinks(stage.name)) > 1:
+            _hold(found, kernel, stage)
+        elif stage.role is Role.STAGED_LOAD:
             _load(found, kernel, stage)
         elif stage.role is Role.REDUCTION:
             _reduce(found, kernel, stage)
@@ -188,6 +223,17 @@ def _threads(kernel: TiledKernel) -> int:
         why = "middle_sum of 4099 x 2001 bfloat16 takes 9.0 us with 32, 7.1 to 7.4 us with 64 and more"
         return kernel.choices.number(THREADS, 2 * WARP, why)
     return kernel.choices.number(THREADS, WARP, "leaves each thread the registers for an unrolled sum")
+
+
+def _hold(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
+    """Load all points of a thread at once, before the first loop that needs them."""
+    found.append(ComputeAt(stage.name, kernel.parent.name, THREAD))
+    unroll_chunk(found, stage.name, stage.loops)
+    for loop in stage.loops:
+        if is_element(loop) or loop.axis in kernel.tiling.inner:
+            found.append(Bound(stage.name, loop.name, 0, loop.extent))
+        if loop.axis in kernel.tiling.inner:
+            found.append(Unroll(stage.name, loop.name))
 
 
 def _load(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
@@ -222,7 +268,8 @@ def _reduce(found: list[Step], kernel: TiledKernel, stage: Stage) -> None:
     for name in elements:
         found += [Unroll(stage.name, name), Unroll(stage.name, name, update=0)]
     if all(loop.kind is not LoopKind.CHUNK for loop in stage.updates):
-        for loop, count in zip(stage.updates, _unroll_factors(kernel, stage)):
+        factors = [loop.extent for loop in stage.updates] if kernel.tiling.held else _unroll_factors(kernel, stage)
+        for loop, count in zip(stage.updates, factors):
             unroll(found, stage, loop, count)
 
 

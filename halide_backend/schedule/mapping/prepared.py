@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from halide_backend.program.applications import without_applications
 from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened, with_whole_lines
@@ -15,6 +17,10 @@ from halide_backend.program.softmax import with_masked_rows
 from halide_backend.program.wrapped import with_wrapped_coordinates
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.mapping.chunks import contiguous_axis
+
+#: Points that a thread has in registers beside what it computes of each.
+_FEW = 64
+
 
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
@@ -30,7 +36,7 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
         taken = with_functions_of_rows(with_shared_sigmoids(with_whole_lines(program)))
         return with_main_pieces(with_wrapped_coordinates(taken), contiguous_axis(taken))
     taken = composed(with_masked_rows(with_joined_halves(flattened(without_applications(program)))))
-    return with_moments(taken) if _reduces_across_memory(taken) else taken
+    return with_moments(taken) if _reduces_across_memory(taken) and not _is_short(taken) else taken
 
 
 def _reduces_across_memory(program: LoopProgram) -> bool:
@@ -38,3 +44,13 @@ def _reduces_across_memory(program: LoopProgram) -> bool:
     outer = {axis.name for axis in program.outer}
     inner = [axis.name for axis in program.axes if axis.name not in outer]
     return bool(inner) and contiguous_axis(program, inner) in outer
+
+
+def _is_short(program: LoopProgram) -> bool:
+    """Whether a thread can have in registers what is reduced, and needs it again for what is stored along it: then a
+    variance takes a second walk along registers, not along memory."""
+    outer = {axis.name for axis in program.outer}
+    inner = [axis for axis in program.axes if axis.name not in outer]
+    known = all(isinstance(axis.extent, int) for axis in inner)
+    stored = any(not outer.issuperset(axis.name for axis in store.nest.iteration) for store in program.stores)
+    return known and stored and math.prod(axis.hint for axis in inner) <= _FEW

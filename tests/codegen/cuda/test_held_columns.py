@@ -1,0 +1,69 @@
+"""Columns that a thread holds in registers, between what they are reduced to and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from cuda_programs import TARGET, cuda_kernel_text
+from kernel_values import CudaKernel
+
+from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
+from halide_backend.schedule.cuda.choose import stored_by_few
+from halide_backend.schedule.device import Gpu, device_of
+
+
+def softmax(groups: int, rows: int, columns: int, dtype: str) -> LoopProgram:
+    """softmax(x, 1), as a GPU's nodes are fused."""
+    g, c, r = (Axis(f"x{k}", size, size) for k, size in enumerate((groups, columns, rows)))
+    index = g.symbol * rows * columns + r.symbol * columns + c.symbol
+    values: list[Value] = []
+
+    def add(operation: str, kind: str, operands: tuple[int, ...] = (), attribute: object = None) -> int:
+        values.append(Value.of(operation, kind, operands, attribute, values))
+        return len(values) - 1
+
+    x = add("load", dtype, (), Load("in_ptr0", index))
+    x = x if dtype == "float32" else add("to_dtype", "float32", (x,))
+    largest = add("reduction", "float32", (x,), Reduction("max", (r,)))
+    exponential = add("exp", "float32", (add("sub", "float32", (x, largest)),))
+    total = add("reduction", "float32", (exponential,), Reduction("sum", (r,)))
+    quotient = add("truediv", "float32", (exponential, total))
+    size = groups * rows * columns
+    return LoopProgram(
+        inputs=(Buffer("in_ptr0", dtype, size, 0, aligned=True),),
+        sizes=(),
+        outputs=(Buffer("out_ptr0", dtype, size, 1, aligned=True),),
+        values=tuple(values),
+        stores=(Store("out_ptr0", index, quotient, Nest((g, c, r))),),
+        checks=(),
+        outer=(g, c),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("rows", "held"), [(12, True), (70, True), (96, True), (97, False)])
+def test_values(needs_intrinsics: None, dtype: str, rows: int, held: bool) -> None:
+    x = (torch.randn(2, rows, 36, generator=torch.Generator().manual_seed(rows)) * 9).to(getattr(torch, dtype))
+    text = cuda_kernel_text(softmax(2, rows, 36, dtype))
+    assert ("held=True" in text) == held
+    found = torch.full_like(x, -7)
+    CudaKernel(text).on_tensors(x, found)
+    rounding = 2**-7 if dtype == "bfloat16" else 1e-5
+    torch.testing.assert_close(found, torch.softmax(x.double(), 1).to(x.dtype), rtol=rounding, atol=1e-30)
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [("float32", 70), ("bfloat16", 40), ("bfloat16", 70)])
+def test_each_point_is_loaded_once(to_ptx: Callable[[LoopProgram], Any], dtype: str, rows: int) -> None:
+    code = to_ptx(softmax(64, rows, 1600, dtype))
+    assert (code.loads, code.count(r"ld\.local")) == (rows, 0)
+    assert code.registers < 140
+
+
+@pytest.mark.parametrize(("groups", "rows", "by"), [(12, 70, ""), (10, 70, "out_ptr0"), (64, 97, "out_ptr0")])
+def test_fewer_threads_are_enough(groups: int, rows: int, by: str) -> None:
+    gpu = device_of(TARGET)
+    assert isinstance(gpu, Gpu)
+    assert stored_by_few(softmax(groups, rows, 1600, "float32"), gpu) == by
