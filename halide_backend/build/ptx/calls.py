@@ -58,6 +58,7 @@ _INSTRUCTIONS = {
     "halide_backend_log2_of_normal": "lg2.approx.ftz.f32 {result}, {0};",
     "halide_backend_remainder": REMAINDER,
     "halide_backend_reciprocal_of_normal": "rcp.approx.ftz.f32 {result}, {0};",
+    "halide_backend_sqrt_of_normal": "sqrt.approx.ftz.f32 {result}, {0};",
     **{
         f"__nv_{function}{ending}": f"{instruction.format(kind)} {{result}}, {{0}};"
         for function, instruction in _OF_HALIDE.items()

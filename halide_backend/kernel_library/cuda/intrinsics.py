@@ -52,6 +52,11 @@ def sqrt(x: hl.Expr) -> hl.Expr:
     return _call(x, "llvm.nvvm.sqrt.approx.f", x)
 
 
+def sqrt_of_normal(x: hl.Expr) -> hl.Expr:
+    """The same of an `x` that is zero or not denormal, in one instruction."""
+    return _call(x, "halide_backend_sqrt_of_normal", x)
+
+
 def maximum(a: hl.Expr, b: hl.Expr) -> hl.Expr:
     """The larger float32; NaN if either is."""
     return _call(a, "llvm.nvvm.fmax.nan.f", a, b)

@@ -16,6 +16,15 @@ from halide_backend.kernel_library.arithmetic import of_sign_of_divisor
 from halide_backend.kernel_library.conversions import bitcast, load
 from halide_backend.kernel_library.cuda import intrinsics, logarithm, power
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
+from halide_backend.kernel_library.cuda.rough_functions import (
+    rough_acos,
+    rough_acosh,
+    rough_asin,
+    rough_asinh,
+    rough_atan,
+    rough_atanh,
+    rough_tan,
+)
 from halide_backend.kernel_library.mathematics.error_function import ERF_32, LOG_ERFC_32
 from halide_backend.kernel_library.mathematics.floating_point import at_most
 from halide_backend.kernel_library.mathematics.hyperbolic import TANH_32
@@ -48,12 +57,19 @@ __all__ = [
     "randn",
     "relu",
     "remainder",
+    "rough_acos",
+    "rough_acosh",
+    "rough_asin",
+    "rough_asinh",
+    "rough_atan",
+    "rough_atanh",
     "rough_divide_by_shared",
     "rough_divide_by_sum",
     "rough_exp",
     "rough_log1p",
     "rough_reciprocal",
     "rough_sqrt",
+    "rough_tan",
     "rsqrt",
     "sigmoid",
     "sin",

@@ -77,6 +77,11 @@ def sine_of(x: hl.Expr, quadrant: hl.Expr, r: hl.Expr, turn: int) -> hl.Expr:
     return _if_finite(x, _turned(x, quadrant, _sine_32(r), _cosine_32(r), turn))
 
 
+def sine_and_cosine_of(r: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """Those of an angle of at most pi/4, as accurate as binary32 needs them, in its format."""
+    return _sine_32(r), _cosine_32(r)
+
+
 def _turned(x: hl.Expr, quadrant: hl.Expr, sine: hl.Expr, cosine: hl.Expr, turn: int) -> hl.Expr:
     """What sine and cosine of the rest make in a quadrant and `turn` more."""
     f = float_format(x)

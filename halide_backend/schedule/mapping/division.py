@@ -1,4 +1,4 @@
-"""Which form a division, a root, log1p or an exponential takes on a GPU: before the branch of the hardware's division
+"""Which form a division, a root, or a function takes on a GPU: before the branch of the hardware's division
 threads wait for what they load, and last bits that do not show cost instructions."""
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 #: What has a form without a branch, or with fewer instructions, where its last bits do not show.
-_ROUGH = {"log1p": "rough_log1p", "reciprocal": "rough_reciprocal", "sqrt": "rough_sqrt"}
+_INVERSE = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
+_ROUGH = {name: f"rough_{name}" for name in (*_INVERSE, "log1p", "reciprocal", "sqrt", "tan")}
 
 #: Types of codes, small integers that numbers are rounded to.
 _CODES = ("int8", "uint8", "int16")
@@ -25,7 +26,8 @@ def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tu
     """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
     bits, and of SiLU, whose exponential is less exact), "divide_by_constant", "divide_by_shared" or, of what is
     rounded to a small integer, "divide_into_code" or "divide_bfloat16_into_code"; of each reciprocal, root and log1p
-    into elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p". What is divided into such elements by
+    into elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p", and of a tangent or an inverse function
+    that of its name. What is divided into such elements by
     one number of a line takes "rough_divide_by_shared". Exponentials of a softmax are divided by "rough_divide_by_sum",
     which is more exact than they are, and into such elements they are "rough_exp".
 
@@ -36,7 +38,7 @@ def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tu
     exponentials, sums = exponentials_of_lines(program), sums_of_exponentials(program)
     found = []
     for position, value in enumerate(program.values):
-        if value.operation in _ROUGH and position not in exact | constant:
+        if value.operation in _ROUGH and value.dtype != "float64" and position not in exact | constant:
             found.append((position, _ROUGH[value.operation]))
         if position in exponentials - exact:
             found.append((position, "rough_exp"))

@@ -1,0 +1,65 @@
+"""Functions into 16 bits on CUDA, as numpy runs their PTX, against torch's in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from cuda_programs import TARGET, programs_of
+from kernel_values import CudaKernel
+from torch import Tensor
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.schedule.device import device_of
+
+FUNCTIONS = [torch.acos, torch.acosh, torch.asin, torch.asinh, torch.atan, torch.atanh, torch.tan]
+
+
+def computed(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    (program,) = programs_of(function, (x,))
+    text = plan_kernel(program, device_of(TARGET)).text
+    assert "ops.rough_" in text and "mathematics." not in text
+    found = torch.full_like(function(x), -7)
+    CudaKernel(text).on_tensors(x, found)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_bfloat16(needs_intrinsics: None, function: Callable[[Tensor], Tensor]) -> None:
+    """All 65,536, NaN and infinities among them, are right but where they lie between two results."""
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    found, wanted = computed(function, x), function(x.double())
+    exact, number = wanted.bfloat16(), ~wanted.isnan()
+    torch.testing.assert_close(found, exact, rtol=2**-7, atol=2e-38, equal_nan=True)
+    assert torch.equal(found.isnan(), ~number)
+    assert torch.equal(torch.signbit(found[number]), torch.signbit(exact[number]))
+    assert float((found != exact)[number].float().mean()) < 0.01
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_errors(needs_intrinsics: None, function: Callable[[Tensor], Tensor]) -> None:
+    """Within 2**-16 of what is right, seen through differences from it that 16 bits resolve."""
+    random = np.random.default_rng(0)
+    parts = [random.uniform(-1, 1, 8_000), random.uniform(-9, 9, 8_000), np.exp(random.uniform(-40, 40, 8_000))]
+    x = torch.from_numpy(np.concatenate([*parts, 1 + np.exp(random.uniform(-14, 0, 4_000))]).astype(np.float32))
+    wanted = function(x.double())
+    x, wanted = x[wanted.isfinite() & (wanted != 0)], wanted[wanted.isfinite() & (wanted != 0)]
+    exact = wanted.float()
+    (program,) = programs_of(lambda x, y: ((function(x) - y) / y).bfloat16(), (x, exact))
+    text = plan_kernel(program, device_of(TARGET)).text
+    assert f"ops.rough_{function.__name__}(" in text
+    found = torch.full_like(exact, -7, dtype=torch.bfloat16)
+    CudaKernel(text).on_tensors(x, exact, found)
+    assert float(found.float().abs().max()) < 2**-16
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_not_where_last_bits_show(function: Callable[[Tensor], Tensor]) -> None:
+    """Nor of float64, which the special function unit has not."""
+    for shown in (function, lambda x: function(x.double()).bfloat16()):
+        (program,) = programs_of(shown, (torch.rand(512),))
+        assert "ops.rough_" not in plan_kernel(program, device_of(TARGET)).text
