@@ -295,7 +295,8 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
     if kernel.reduces and not streamed:
         alone = kernel.parallel and not _shared_axis(kernel, others, "")
         least = 1 if alone else _held(kernel, along, lanes) * lanes
-        wanted = _block_with_accumulators(kernel, column, wanted, least, _most_kept(kernel, column, lanes))
+        most_kept = _most_kept(kernel, column, lanes)
+        wanted = _even(kernel, along, _block_with_accumulators(kernel, column, wanted, least, most_kept), least)
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
     return max(lanes, -(-min(wanted, most) // lanes) * lanes)
 
@@ -345,6 +346,15 @@ def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least:
     if most_kept < enough and fitting:
         return kernel.choices.number(COLUMNS, fitting[-1], f"{_KEPT} times L1 of what is turned and stored for them")
     return kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why)
+
+
+def _even(kernel: CpuKernel, along: Loop, block: int, least: int) -> int:
+    """Columns of as many blocks as those of `block` columns, of which none is much shorter: the last of them begins
+    earlier, and what it computes once more is not worth a block."""
+    if not along.fixed or kernel.transposition is not None or block >= along.extent:
+        return block
+    even = -(-along.extent // -(-along.extent // block))
+    return min(block, -(-even // least) * least)
 
 
 def _shifting(kernel: CpuKernel, along: Loop, least: int, most: int) -> int:
