@@ -286,3 +286,18 @@ def test_places_on_a_line_are_not_stored_before(dynamic: bool, texts: list[str])
     assert not compiled.delegated
     scattered = [text for text in texts if "ComputeAt('scatter_value_0'" in text]
     assert scattered and not any("ComputeAt('scatter_position_0'" in text for text in scattered)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool])
+def test_what_is_stored_is_an_element_of_memory_before(dtype: torch.dtype, texts: list[str]) -> None:
+    """Rounded in vectors, not one by one where they go."""
+    x, places = torch.randn(29, 613).to(dtype), torch.argsort(torch.randn(29, 613), 1)[:, :200].contiguous()
+
+    def moved(x: Tensor, places: Tensor) -> Tensor:
+        return torch.zeros_like(x).scatter(1, places, (x * x)[:, :200])
+
+    compiled = compile_for("halide_backend", moved)
+    assert torch.equal(compiled.call(x, places), moved(x, places)) and not compiled.delegated
+    (scattered,) = (text for text in texts if "Role.SCATTER" in text)
+    (update,) = (line for line in scattered.splitlines() if line.startswith("    out_ptr0[memory.place("))
+    assert update.endswith("= hl.Expr(scatter_value_0[r_0[0], r_0[1]])")

@@ -241,7 +241,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
     def output(self, store: Store) -> Output:
         layout = self.layouts[store.buffer]
         if layout.scattered:
-            write_scatter(self, store, layout, self.buffers[store.buffer].dtype, self._bits(store.value))
+            dtype, bits = self.buffers[store.buffer].dtype, self._bits(store.value)
+            write_scatter(self, store, layout, dtype, self._element(store), bits)
         else:
             self._plain_store(store, layout)
         return self._target(store, store.buffer)

@@ -42,9 +42,11 @@ def _is_on_line(position: sympy.Expr, axis: str, operands: Iterable[Value]) -> b
     return apart and step != 0 and not expanded(index - step * symbol).has(symbol)
 
 
-def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str, bits: int) -> None:
-    """An update at computed positions: serial over its RDom, pure over the columns that allow it. A Func holds its
-    value in `bits` bits."""
+def write_scatter(
+    builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str, text: str, bits: int
+) -> None:
+    """An update at computed positions: serial over its RDom, pure over the columns that allow it. `text` is the element
+    of memory that is stored; a value that is added to one is held in `bits` bits."""
     axes, values = builder.axes, builder.program.values
     value, position = builder.reference(store.value), layout.position
     assert position is not None
@@ -54,7 +56,10 @@ def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayo
     over = [axis.name for axis in store.nest.axes if axis.name not in layout.variables]
     loops = axes.loops(axis.name for axis in store.nest.axes)
     what, where = builder.unique_name("scatter_value"), builder.unique_name("scatter_position")
-    builder.func(what, Role.INLINE, loops, value, [store.value], bits=bits)
+    adds, stored = store.mode == "atomic_add", ELEMENT[dtype][1]
+    # Rounded where they are stored, numbers would be rounded one by one.
+    bits = bits if adds else stored
+    builder.func(what, Role.INLINE, loops, value if adds else text, [store.value], bits=bits)
     moving = axes.loops(axes_of(position).union(*(values[operand].axes for operand in operands)))
     builder.func(where, Role.INLINE, moving, f"ops.position('int32', {index_text(position)})", operands)
     data = [values[operand] for operand in operands]
@@ -68,12 +73,12 @@ def write_scatter(builder: KernelBuilder[Axes], store: Store, layout: OutputLayo
     extent, _ = layout.dims[-1]
     element = call_text(store.buffer, [*columns, f"memory.place({at}, {index_text(extent)})"])
     new = f"hl.Expr({call_text(what, [places.get(loop.name, loop.name) for loop in loops])})"
-    if store.mode == "atomic_add":
-        new = f"ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new}))"
-    builder.updated_func(store.buffer, layout.variables, dtype, element, f"ops.stored({dtype!r}, {new})")
+    if adds:
+        new = f"ops.stored({dtype!r}, ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new})))"
+    builder.updated_func(store.buffer, layout.variables, dtype, element, new)
     pure = [axes.loop(name, name) if name in axes.extents else Loop(name, 1, name) for name in layout.variables]
     # Where elements that are stored one after another lie side by side, as the pixels of a patch that is folded do.
     distinct = tuple(name for name in over if not operands and is_contiguous(position, name))
-    calls, stored = (what, where), ELEMENT[dtype][1]
+    calls = (what, where)
     stage = Stage(store.buffer, Role.SCATTER, tuple(pure), calls=calls, updates=updates, bits=stored, distinct=distinct)
     builder.stages.append(stage)

@@ -296,7 +296,8 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         alone = kernel.parallel and not _shared_axis(kernel, others, "")
         least = 1 if alone else _held(kernel, along, lanes) * lanes
         most_kept = _most_kept(kernel, column, lanes)
-        wanted = _even(kernel, along, _block_with_accumulators(kernel, column, wanted, least, most_kept), least)
+        wanted = _block_with_accumulators(kernel, column, wanted, least, most_kept)
+        wanted = _even(kernel, along, wanted, max(least, HELD * lanes))
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
     return max(lanes, -(-min(wanted, most) // lanes) * lanes)
 
@@ -348,13 +349,13 @@ def _block_with_accumulators(kernel: CpuKernel, column: str, wanted: int, least:
     return kernel.choices.number(COLUMNS, next((n for n in map(int, COLUMNS.values) if enough <= n <= most), most), why)
 
 
-def _even(kernel: CpuKernel, along: Loop, block: int, least: int) -> int:
-    """Columns of as many blocks as those of `block` columns, of which none is much shorter: the last of them begins
-    earlier, and what it computes once more is not worth a block."""
+def _even(kernel: CpuKernel, along: Loop, block: int, held: int) -> int:
+    """Columns of as many blocks as those of `block` columns, a multiple of `held`: the last one begins earlier, and
+    would compute again what it is longer than the rest."""
     if not along.fixed or kernel.transposition is not None or block >= along.extent:
         return block
     even = -(-along.extent // -(-along.extent // block))
-    return min(block, -(-even // least) * least)
+    return min(block, -(-even // held) * held)
 
 
 def _shifting(kernel: CpuKernel, along: Loop, least: int, most: int) -> int:
