@@ -20,6 +20,7 @@ def with_masked_rows(program: LoopProgram) -> LoopProgram:
         if isinstance(value.attribute, Reduction) and value.attribute.kind == "max"
     }
     values, users, moved = list(program.values), users_of(program), dict[int, int]()
+    asked = False
     for position, value in enumerate(program.values):
         if not isinstance(value.attribute, Reduction) or value.attribute.kind != "any":
             continue
@@ -30,11 +31,13 @@ def with_masked_rows(program: LoopProgram) -> LoopProgram:
         maximum = maxima.get((narrow(program, x), value.attribute.axes))
         if maximum is None or maximum in moved:
             continue
-        # The maximum takes the place of the comparison of each element, and is there before it is asked.
-        values[equal], moved[maximum] = replace(program.values[maximum], operands=(x,)), equal
-        values[unequal] = replace(program.values[equal], operands=(equal, infinity))
+        if maximum > equal:
+            # It takes the place of the comparison of each element, to be there before it is asked.
+            values[equal], moved[maximum] = replace(program.values[maximum], operands=(x,)), equal
+        values[unequal] = replace(program.values[equal], operands=(min(equal, maximum), infinity))
         values[position] = replace(program.values[unequal], operands=(unequal,))
-    if not moved:
+        asked = True
+    if not asked:
         return program
     taken = (replace(value, operands=tuple(moved.get(o, o) for o in value.operands)) for value in values)
     stores = (replace(store, value=moved.get(store.value, store.value)) for store in program.stores)
