@@ -9,6 +9,7 @@ for each iteration.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 
@@ -27,6 +28,10 @@ _ELEMENT_STORE = re.compile(
     r"align (?P<align>\d+)[^\n]*$",
     re.MULTILINE,
 )
+_ANY_PLACE = re.compile(rf"^ *({NAME}) = getelementptr [^\n]*?, ptr ({NAME})[,\n]", re.MULTILINE)
+_NAMES = re.compile(NAME)
+#: What makes a place, or loads from one.
+_NO_STORE = re.compile(rf" *{NAME} = (?:alloca|getelementptr|load|(?:tail )?call <[^@\n]*@llvm\.masked\.load\.)")
 #: A line that may write to memory, or begins a basic block.
 _MAY_STORE = re.compile(r" *store |.*\bcall |[^ \n][^\n]*:")
 _BYTES = {"half": 2, "float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
@@ -36,8 +41,9 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
     """LLVM IR in which every store of some lanes that provably lies within a vector on the stack stores all of them,
     and whether there was one.
 
-    What lies there is loaded, and kept in the lanes that are not stored. That is the same to the one thread which can
-    see the array. A single element is part of a vector if its address is a vector store's, too.
+    What lies there is loaded, and kept in the lanes that are not stored, unless nothing is ever stored there. That is
+    the same to the one thread which can see the array. A single element is part of a vector if its address is a vector
+    store's, too.
     """
     number = 0
 
@@ -63,8 +69,17 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
                 f"{match['indent']}store {vector} {new}, {place}"
             )
 
+        alone = _stored_alone(text, sizes)
+
         def masked(match: re.Match[str]) -> str:
+            nonlocal number
             lanes, vector = match["lanes"], f"<{match['lanes']} x {match['type']}>"
+            if match["pointer"] in alone and sizes[match["pointer"]] == int(lanes) * _BYTES.get(match["type"], 0):
+                # What is left on the stack there may be denormal, for which a quotient takes a hundred cycles.
+                number += 1
+                return (
+                    f"{match['indent']}store {vector} {match['value']}, ptr {match['pointer']}, align {match['align']}"
+                )
             part = f"select <{lanes} x i1> {match['mask']}, {vector} {match['value']}, OLD"
             return whole(match, int(lanes), part)
 
@@ -77,6 +92,22 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
         return _ELEMENT_STORE.sub(element, text) if vectors else text
 
     return FUNCTION.sub(in_function, ir), number > 0
+
+
+def _stored_alone(text: str, arrays: Iterable[str]) -> frozenset[str]:
+    """Those of `arrays` to which the same lanes are stored each time, all else that becomes of them being loads."""
+    array_of, found = {name: name for name in arrays}, list(_ANY_PLACE.findall(text))
+    while new := {place: array_of[base] for place, base in found if base in array_of and place not in array_of}:
+        array_of |= new
+    lanes: dict[str, set[str]] = {}
+    for line in text.splitlines():
+        for name in set(_NAMES.findall(line)) & array_of.keys():
+            stored = _MASKED_STORE.match(line)
+            if stored and stored["pointer"] == name:
+                lanes.setdefault(array_of[name], set()).add(f"{name} {stored['mask']}")
+            elif not _NO_STORE.match(line):
+                lanes.setdefault(array_of[name], set()).update(("any", "lanes"))
+    return frozenset(name for name, each in lanes.items() if len(each) == 1)
 
 
 def _just_stored(match: re.Match[str], lanes: int) -> str:

@@ -7,6 +7,7 @@ from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.materialise import SHORT_ROW
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import (
+    AlignStorage,
     BoundExtent,
     BoundStorage,
     ComputeAt,
@@ -104,6 +105,9 @@ def stored(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         steps += [*vector.steps, Reorder(stage.name, (*vector.loops, *rest))]
         if loop is not stage.loops[0]:
             steps.append(ReorderStorage(stage.name, (loop.name, *rest)))
+        if loop.fixed and loop.extent < lanes:
+            # Room for the whole vector, so that what reads a part of it need not wait (build/llvm/partial_vectors.py).
+            steps.append(AlignStorage(stage.name, loop.name, lanes))
     return steps
 
 

@@ -9,8 +9,12 @@ import pytest
 import torch
 from native_code import native_engine
 
+import halide_backend
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
+from halide_backend.build.target import Target
+from halide_backend.inspection.compiled import compile_for
 
+AVX512 = Target.named("avx512")
 MASKED = "call void @llvm.masked.store.v8f32.p0"
 
 
@@ -71,6 +75,46 @@ def test_what_may_lie_beyond_the_array_stays_masked(ir: str) -> None:
     assert with_whole_stores(ir) == (ir, False)
 
 
+def one_vector(also: str = "") -> str:
+    """Stores five lanes of %in in an array of one vector, with lines `also`, and copies the first four out."""
+    mask = ", ".join(5 * ["i1 true"] + 3 * ["i1 false"])
+    return f"""
+define void @f(ptr %in, ptr %mask, ptr %out) {{
+  %array = alloca [8 x float], align 32
+  %behind = getelementptr inbounds nuw i8, ptr %array, i64 16
+  %v = load <8 x float>, ptr %in, align 4
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v, ptr %array, i32 32, <8 x i1> <{mask}>)
+{also}  %part = load <4 x float>, ptr %array, align 32
+  %rest = load <4 x float>, ptr %behind, align 16
+  %sum = fadd <4 x float> %part, %rest
+  store <4 x float> %sum, ptr %out, align 4
+  ret void
+}}
+declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr captures(none), i32 immarg, <8 x i1>)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)
+"""
+
+
+def test_lanes_in_which_nothing_is_stored_otherwise_are_stored_too() -> None:
+    ir, changed = with_whole_stores(one_vector())
+    assert changed and MASKED not in ir and "partial" not in ir
+    assert run(ir, [], 4) == [6.0, 8.0, 10.0, 12.0]
+
+
+@pytest.mark.parametrize(
+    "also",
+    [
+        "  store float 9.0, ptr %behind, align 4\n",
+        "  call void @llvm.memset.p0.i64(ptr %array, i8 0, i64 32, i1 false)\n",
+        "  store ptr %array, ptr %out, align 8\n",
+    ],
+    ids=["an element", "a call", "an address that leaves"],
+)
+def test_lanes_that_may_hold_something_are_kept(also: str) -> None:
+    ir, changed = with_whole_stores(one_vector(also))
+    assert changed and "partial.1.old" in ir and "select <8 x i1>" in ir
+
+
 def element(place: int, type_: str = "float", value: str = "%e") -> str:
     """A vector of eight 1.0 on the stack, of which the element at byte `place` is stored anew and all is copied out."""
     ones = ", ".join(8 * ["float 1.0"])
@@ -110,6 +154,19 @@ def test_a_name_counts_in_its_own_function_alone() -> None:
     other = module(8, 4).replace("@f", "@g").split("declare", maxsplit=1)[0]
     ir, changed = with_whole_stores(module(16, 0) + other)
     assert changed and len(re.findall(re.escape(MASKED), ir)) == 1
+
+
+@pytest.mark.skipif(bool(AVX512.requires() - Target.host().requires()), reason="a processor without AVX-512")
+@pytest.mark.parametrize("columns", [9, 13])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_a_short_row_shares_is_stored_whole(columns: int, dtype: torch.dtype) -> None:
+    """Its sums read eight elements and the rest: of a masked store neither could be forwarded."""
+    halide_backend.reset_stats()
+    x = torch.randn(300, columns).to(dtype)
+    compiled = compile_for("halide_backend", lambda x: x.softmax(-1), options={"halide_backend.target": "avx512"})
+    torch.testing.assert_close(compiled(x), x.double().softmax(-1).to(dtype), rtol=2**-7, atol=1e-6)
+    (record,) = halide_backend.records()
+    assert not re.findall(r"vmov\w+\s+%zmm\d+, \S*\(%rsp\S*\) \{%k\d\}", record.assembly())
 
 
 @pytest.mark.parametrize("columns", [17, 33, 37, 61, 127, 197])
