@@ -284,7 +284,7 @@ def test_places_on_a_line_are_not_stored_before(dynamic: bool, texts: list[str])
     wanted = chosen(x.double(), rows, columns)
     torch.testing.assert_close(compiled.call(x, rows, columns).double(), wanted, rtol=1e-5, atol=1e-5)
     assert not compiled.delegated
-    scattered = [text for text in texts if "ComputeAt('scatter_value_0'" in text]
+    scattered = [text for text in texts if "Role.SCATTER" in text]
     assert scattered and not any("ComputeAt('scatter_position_0'" in text for text in scattered)
 
 
@@ -301,3 +301,17 @@ def test_what_is_stored_is_an_element_of_memory_before(dtype: torch.dtype, texts
     (scattered,) = (text for text in texts if "Role.SCATTER" in text)
     (update,) = (line for line in scattered.splitlines() if line.startswith("    out_ptr0[memory.place("))
     assert update.endswith("= hl.Expr(scatter_value_0[r_0[0], r_0[1]])")
+
+
+@pytest.mark.parametrize(("square", "stored"), [(False, 1), (True, 2)], ids=["moved", "computed"])
+def test_elements_that_only_move_are_not_stored_before(square: bool, stored: int, texts: list[str]) -> None:
+    """Each is at hand where it is; what is computed of them comes in vectors, as places of data do."""
+    x, places = torch.randn(29, 613), torch.argsort(torch.randn(29, 613), 1).contiguous()
+
+    def moved(x: Tensor, places: Tensor) -> Tensor:
+        return torch.zeros_like(x).scatter(1, places, x * x if square else x)
+
+    compiled = compile_for("halide_backend", moved)
+    assert torch.equal(compiled.call(x, places), moved(x, places)) and not compiled.delegated
+    (scattered,) = (text for text in texts if "Role.SCATTER" in text)
+    assert scattered.count("ComputeAt('scatter_") == stored

@@ -6,7 +6,7 @@ overlap. Of all others the values and positions of a block are computed in vecto
 
 from __future__ import annotations
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Cut, has, vectors
+from halide_backend.schedule.cpu.kernel import COPY_WORK, CpuKernel, Cut, has, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Stage
 from halide_backend.schedule.steps import (
@@ -134,10 +134,12 @@ def _in_blocks(kernel: CpuKernel, stage: Stage) -> list[Step]:
     steps: list[Step] = [Split(stage.name, along.name, blocks, within, points, update=0)]
     if along.fixed and points % _UNROLLED == 0:
         steps += [Split(stage.name, within, within, single, _UNROLLED, update=0), Unroll(stage.name, single, update=0)]
-    value, position = stage.calls
-    # A place that the last one and a number make is at hand sooner than one that was stored.
-    for name in (value,) if along.axis in kernel.graph[position].strided else (value, position):
-        needed = kernel.graph[name]
+    value, position = (kernel.graph[name] for name in stage.calls)
+    # An element that only moves, and a place that the last one and a number make, are at hand sooner than stored ones.
+    moves = not value.calls and value.work <= COPY_WORK and along.axis in value.contiguous
+    on_line = along.axis in position.strided
+    for needed in (*(() if moves else (value,)), *(() if on_line else (position,))):
+        name = needed.name
         steps.append(ComputeAt(name, stage.name, blocks))
         loop = next((loop for loop in needed.loops if loop.axis == along.axis), None)
         if loop is not None:
