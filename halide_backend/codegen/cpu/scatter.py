@@ -57,7 +57,7 @@ def write_scatter(
     loops = axes.loops(axis.name for axis in store.nest.axes)
     what, where = builder.unique_name("scatter_value"), builder.unique_name("scatter_position")
     adds, stored = store.mode == "atomic_add", ELEMENT[dtype][1]
-    # Rounded where they are stored, numbers would be rounded one by one.
+    # What is stored is rounded in this Func, which is computed in vectors, not in the update, one element at a time.
     bits = bits if adds else stored
     builder.func(what, Role.INLINE, loops, value if adds else text, [store.value], bits=bits)
     moving = axes.loops(axes_of(position).union(*(values[operand].axes for operand in operands)))
