@@ -32,6 +32,7 @@ from halide_backend.build.llvm.code_generation import (
     with_contraction,
 )
 from halide_backend.build.llvm.element_alignment import with_element_alignment
+from halide_backend.build.llvm.gathered_rows import with_gathered_rows
 from halide_backend.build.llvm.loop_accumulators import with_accumulators_in_registers
 from halide_backend.build.llvm.near_gathers import with_near_gathers
 from halide_backend.build.llvm.partial_vectors import with_whole_stores
@@ -220,6 +221,6 @@ def _llvm_ir(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target
     if whole:
         ir = with_accumulators_in_registers(with_parts_as_shuffles(promoted(ir, target, entry)))
     ir = with_scaled_products(with_whole_constants(without_single_lane_stores(ir)), target)
-    ir = with_near_gathers(with_direct_transpositions(ir), target)
+    ir = with_gathered_rows(with_near_gathers(with_direct_transpositions(ir), target))
     shorter = with_rare_ranges(with_bfloat16_instructions(ir, target))
     return shorter if integer_operations_are_rare(shorter) else with_rare_ranges(ir)

@@ -78,7 +78,10 @@ LEGAL: dict[type[Step], str] = {
     steps.In: "on a CPU, before other steps for the Func, if the consumer calls it.",
     steps.CloneIn: "as In.",
     steps.Prefetch: "on a CPU, up to 1,024 iterations ahead.",
-    steps.ComputeWith: "for outputs whose loops from the outermost one down to this are the same.",
+    steps.ComputeWith: (
+        "for outputs whose loops from the outermost one down to this are the same; on a CPU also for a Func that is "
+        "stored whole, if the parent is the only output, does not need it, and overwrites nothing."
+    ),
     steps.Bound: "with the number of points that the dimension has anyway.",
     steps.BoundExtent: (
         "with an extent of 1 for an outer axis, if all loops along this axis are outside of the Func; on a GPU also "

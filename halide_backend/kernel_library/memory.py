@@ -12,7 +12,10 @@ from halide_backend.kernel_library.element_types import STORAGE
 
 def source(argument: Input) -> hl.ImageParam:
     """The flat input: every load computes its own element index, so no bounds need to be inferred."""
-    return hl.ImageParam(STORAGE[argument.dtype], 1, argument.name)
+    flat = hl.ImageParam(STORAGE[argument.dtype], 1, argument.name)
+    # Otherwise it is subtracted from each index that is data.
+    flat.dim(0).set_min(0)
+    return flat
 
 
 def size(argument: Size) -> hl.Param:

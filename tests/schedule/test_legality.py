@@ -66,6 +66,19 @@ def kernel(**changes: object) -> StageGraph:
     return StageGraph((value, total, Stage("out", Role.OUTPUT, LOOPS, ("value", "total"))), ("x0",))
 
 
+def checked(**changes: object) -> StageGraph:
+    """An output, to which `changes` are made, and what a check says of each of its elements."""
+    out = replace(Stage("out", Role.OUTPUT, LOOPS), **changes)  # type: ignore[arg-type]
+    check = Stage("check", Role.INLINE, LOOPS)
+    failed = Stage("failed", Role.REDUCTION, (), ("check",), (replace(COLUMNS, name="r$x"), ROWS), "max")
+    status = Stage("status", Role.OUTPUT, (Loop("k", 1, "k"),), ("failed",))
+    return StageGraph((out, check, failed, status), ("x0", "x1"))
+
+
+def checked_old() -> StageGraph:
+    return checked(overwrites=True)
+
+
 def shared(shifted: tuple[str, ...] = ()) -> StageGraph:
     """An output that needs a value at its own place, and at others along the axes `shifted`."""
     value = Stage("value", Role.SHARED, LOOPS, shifted=shifted)
@@ -357,6 +370,21 @@ def test_the_rules_are_legal() -> None:
         (kernel, [AT, CloneIn("total", "out", "again")], "before other steps"),
         (kernel, [AT, Prefetch("out", "value", "x0", "x0", 2)], "is not stored"),
         (kernel, [AT, ComputeWith("value", "out", "x0")], "only outputs"),
+        (checked, [ComputeRoot("failed"), ComputeWith("check", "out", "x0")], "only outputs"),
+        (
+            checked_old,
+            [*map(ComputeRoot, ("check", "failed")), ComputeWith("check", "out", "x0")],
+            "only outputs",
+        ),
+        (
+            checked,
+            [
+                *map(ComputeRoot, ("check", "failed")),
+                Split("out", "x0", "o", "i", 8),
+                ComputeWith("check", "out", "o"),
+            ],
+            "differ",
+        ),
         (kernel, [AT, GpuBlocks("out", ("x0",))], "this step is for a GPU"),
         (kernel, [AT, Bound("value", "x1", 0, 10)], "known to have the 1000 points"),
     ],

@@ -15,7 +15,8 @@ _INSERTED = re.compile(
     r"i64 (?P<lane>\d+)$"
 )
 _LOADED = re.compile(rf"load \w+, ptr (?P<pointer>{NAME}), (?P<notes>align \d+.*)$")
-_PLACE = re.compile(
+#: The address of an element.
+PLACE = re.compile(
     rf"getelementptr (?:inbounds )?(?:nuw )?(?P<type>\w+), ptr (?P<base>{NAME}), i64 (?P<offset>{NAME})$"
 )
 _WIDENED = re.compile(rf"(?:sext|zext nneg) i32 (?P<narrow>{NAME}) to i64$")
@@ -96,7 +97,7 @@ def _gather(definitions: Mapping[str, tuple[int, str]], result: str, barrier: in
             return None
         lane, lanes, element = int(inserted["lane"]), int(inserted["lanes"]), inserted["element"]
         loaded = matched(_LOADED, element)
-        place = matched(_PLACE, loaded["pointer"]) if loaded else None
+        place = matched(PLACE, loaded["pointer"]) if loaded else None
         if not loaded or not place or definitions[element][0] <= barrier or place["type"] != inserted["type"]:
             return None
         widened = matched(_WIDENED, place["offset"])
@@ -133,6 +134,16 @@ def _gather(definitions: Mapping[str, tuple[int, str]], result: str, barrier: in
     constants = tuple(int(word.split()[1]) for word in words)
     rest = frozenset(parts - {result})
     return Gather(result, lanes, type_, base, indices, index_type, notes, rest, constants, distances, tuple(shifts))
+
+
+def index_of(definitions: Mapping[str, str], place: str) -> int:
+    """The lane of the vector of indices that the address `place` of an element is made of."""
+    offset = PLACE.match(place)
+    assert offset
+    widened = _WIDENED.match(definitions[offset["offset"]])
+    index = _INDEX.match(definitions[widened["narrow"] if widened else offset["offset"]])
+    assert index
+    return int(index["lane"])
 
 
 def widened(number: str, index_type: str) -> str:

@@ -24,13 +24,13 @@ def write_status(builder: KernelBuilder[Axes]) -> Status:
         conditions = [program.checks[number].condition for number in numbers]
         # The largest code is that of the first check.
         codes = range(len(numbers), 0, -1)
-        cases = ", ".join(f"{builder.reference(c)}, hl.i32({code})" for c, code in zip(conditions, codes))
-        failed = f"hl.select({cases}, hl.i32(0))"
+        cases = ", ".join(f"{builder.reference(c)}, hl.u8({code})" for c, code in zip(conditions, codes))
+        failed = f"hl.select({cases}, hl.u8(0))"
         if over:
             name, loops = builder.unique_name("check"), builder.axes.loops(over)
             builder.func(name, Role.INLINE, loops, failed, conditions)
             reduction = Reduction("any", tuple(axes[loop.name] for loop in loops))
-            failed, func = reduce_alone(builder, "failed", "any", name, loops, reduction, Value("", "int32"))
+            failed, func = reduce_alone(builder, "failed", "any", name, loops, reduction, Value("", "uint8"))
             calls.append(func)
         else:
             calls += define(program, conditions, builder.calls).calls

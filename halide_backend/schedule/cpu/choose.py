@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from halide_backend.schedule.cpu.checks import checked_beside
 from halide_backend.schedule.cpu.column_blocks import column_blocks
 from halide_backend.schedule.cpu.column_reductions import reduce_columns
 from halide_backend.schedule.cpu.functions import function, rows_of
@@ -42,14 +43,16 @@ def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices
     kernel = CpuKernel(graph, device, choices, mapping.transposition)
     nests = (rule(kernel) for rule in _RULES) if kernel.outputs else iter(())
     nest = next((nest for nest in nests if nest is not None), Nest(()))
-    steps = list(nest.steps)
+    checked = checked_beside(kernel, nest.steps) if kernel.outputs else []
+    beside = {step.func for step in checked}
+    steps = [*nest.steps, *checked]
     # What is the same along an outer axis is computed once, before the outputs, with all that it needs.
     once = [stage for stage in graph.stages if is_of_few(kernel, stage) and is_stored(kernel, stage)]
     apart = kernel.invariant.union(stage.name for stage in kernel.behind(once))
     for stage in graph.stages:
         if stage in once:
             steps += stored_once(kernel, stage)
-        else:
+        elif stage.name not in beside:
             steps += _stage(kernel, stage, nest if stage.name in kernel.inside - apart else Nest(()))
     for stage in graph.outputs:
         if stage.role is Role.SCATTER:

@@ -332,9 +332,10 @@ class Directives(Reader):
     def _(self, each: step.ComputeWith) -> None:
         self.once(each)
         parent = self.stage(each, each.parent)
-        roles = {parent.role, self.nests.stages[each.func].role}
-        if roles != {Role.OUTPUT} or each.parent == each.func or "status" in (each.parent, each.func):
-            refuse(self.number, each, "only outputs of tensors are computed together")
+        func = self.nests.stages[each.func]
+        known = parent.role is Role.OUTPUT and func.role in (Role.OUTPUT, *_PLAIN) and each.parent != each.func
+        if not known or "status" in (each.parent, each.func):
+            refuse(self.number, each, "only outputs of tensors are computed together, and checks with one")
         self.nests.children[each.func] = Place(self.number, each, each.parent, each.var)
 
     # -- storage -----------------------------------------------------------------------------------------------

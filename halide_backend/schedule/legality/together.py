@@ -1,9 +1,10 @@
-"""Outputs that are computed together: their loops are the same ones."""
+"""Outputs that are computed together, or with one what is checked of its elements: their loops are the same ones."""
 
 from __future__ import annotations
 
 from halide_backend.schedule.legality.nests import Kind, Nest, NestLoop, Nests, Place
 from halide_backend.schedule.legality.refusal import refuse
+from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import Fuse, Step
 
 
@@ -15,6 +16,8 @@ def check_together(nests: Nests, steps: list[Step]) -> None:
     """
     for func, place in nests.children.items():
         child, parent = nests.nests[func, None], nests.nests[place.consumer, None]
+        if child.stage.role is not Role.OUTPUT and not _is_beside(nests, func, parent.stage):
+            refuse(place.number, place.step, "only outputs of tensors are computed together, and checks with one")
         if (nests.shifted.keys() | nests.specialized) & {func, place.consumer}:
             refuse(
                 place.number, place.step, "one has other loops where its loops are short", 'split with "GuardWithIf"'
@@ -31,6 +34,14 @@ def check_together(nests: Nests, steps: list[Step]) -> None:
             if isinstance(step, Fuse) and step.func in names and _loses_bounds(nests, step):
                 why = "Halide loses the bounds of a fused loop where outputs are computed together"
                 refuse(number, step, why, "give the loops dimensions of the grid")
+
+
+def _is_beside(nests: Nests, func: str, parent: Stage) -> bool:
+    """Whether `func` is stored whole and no tensor needs it, nor is the memory that it reads written meanwhile."""
+    place = nests.computed.get(func)
+    whole = place is not None and not place.consumer and not nests.on_gpu
+    needed = any(func in nests.needs(stage.name) for stage in nests.outputs)
+    return whole and not needed and nests.outputs == [parent] and not (parent.overwrites or parent.replaces)
 
 
 def _shared(nest: Nest, place: Place) -> list[tuple[object, ...]]:
