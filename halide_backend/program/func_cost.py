@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import expanded
+from halide_backend.program.index import ValueSymbol, expanded
 from halide_backend.program.loop_program import Axis, Load, LoopProgram, Value
 from halide_backend.program.operation_names import MATHEMATICS
 
 #: Rough cost of one operation next to an addition; only ratios matter (see docs/design/schedules.md).
 _WORK = dict.fromkeys(MATHEMATICS, 20) | dict.fromkeys(("truediv", "sqrt", "rsqrt", "reciprocal"), 4)
+
+#: Bytes of half a line of a cache: of steps that are as long, each takes a line, or nearly.
+_STEP = 32
 
 #: Functions with a branch for arguments of a rare range (build/llvm/rare_ranges.py).
 _BRANCHING = frozenset({"cos", "sin", "tan"})
@@ -25,7 +28,9 @@ class Definition:
     as all of a first one with stride 1, by both: one run of memory. `across` are the bytes, for each point of the Func,
     whose place depends on an axis, but not with stride 1. `cases` says that a load is masked, or its index one in
     pieces, `branches` that a function has a branch for arguments of a rare range; `gathered` are the axes along which a
-    load is contiguous whose index is data, `strided` those along which one has a stride that is neither 0 nor 1."""
+    load is contiguous whose index is data, `strided` those along which one has a stride that is neither 0 nor 1;
+    `lines` are the bytes of loads that take a line of memory, or nearly, for each step along a first axis, of which
+    steps along a second one take other elements, by both."""
 
     calls: dict[str, None] = field(default_factory=dict)
     work: int = 1
@@ -36,6 +41,7 @@ class Definition:
     cases: bool = False
     gathered: dict[str, None] = field(default_factory=dict)
     strided: dict[str, None] = field(default_factory=dict)
+    lines: dict[tuple[str, str], int] = field(default_factory=dict)
     branches: bool = False
 
 
@@ -80,6 +86,16 @@ def _count_load(found: Definition, program: LoopProgram, value: Value, load: Loa
         found.across[name] = found.across.get(name, 0) + element
         if steps.get(name, 0) != 0:
             found.strided[name] = None
+    bytes_of = {symbol: abs(coefficient) * element for symbol, coefficient in index.as_coefficients_dict().items()}
+    near = {symbol for symbol, step in bytes_of.items() if step.is_number and 0 < step < _STEP}
+    far = {symbol.name for symbol in index.free_symbols if symbol.name in value.axes and symbol not in near}
+    beside = {symbol.name for symbol in near if getattr(symbol, "name", "") in value.axes}
+    for symbol in near:
+        if isinstance(symbol, ValueSymbol):
+            beside |= program.values[symbol.position].axes
+    for name in far:
+        for other in beside - far:
+            found.lines[name, other] = found.lines.get((name, other), 0) + size
     for name in (name for name, step in steps.items() if step == 1):
         if gathers:
             found.gathered[name] = None

@@ -78,16 +78,16 @@ class Stage:
     is data, `shifted` the axes along which it is read at other coordinates than its own, so that it may have more
     points than its loops say, `reads` how many elements an output loads for one step of a thread other than through
     Funcs of words, `overwrites` whether the memory of an output is also read, `old` whether the words of a load are of
-    memory that an output overwrites, and another one needs them, `replaces` whether it may be that of an
-    operand which nothing else needs, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes
-    that the memory accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in
-    all, `runs` those where steps along a second axis are as long as all of a first one, by both, `across` the bytes of
-    one point whose place depends on an axis, but not with stride 1, `cases` whether a load
-    has an index that needs no clamp, or is another one, at some steps of loops, `gathered` the axes along which a load
-    is contiguous whose index is data, `strided` those along which one has a stride that is neither 0 nor 1, `branches`
-    whether a function has a branch for arguments of a rare range, `values` how many an output is a Tuple of,
-    `distinct` the axes along which a scatter stores side by side at places
-    that are no data: no two of such steps meet.
+    memory that an output overwrites, and another one needs them, `replaces` whether it may be that of an operand which
+    nothing else needs, `work` an estimate of arithmetic operations for one point, `contiguous` the bytes that the
+    memory accesses of its definition touch with stride 1 along each axis, `traffic` the bytes they touch in all, `runs`
+    those where steps along a second axis are as long as all of a first one, by both, `across` the bytes of one point
+    whose place depends on an axis, but not with stride 1, `cases` whether a load has an index that needs no clamp, or
+    is another one, at some steps of loops, `gathered` the axes along which a load is contiguous whose index is data,
+    `strided` those along which one has a stride that is neither 0 nor 1, `lines` the bytes of loads that take a line of
+    memory, or nearly, for each step along a first axis, of which steps along a second one take other elements, by both,
+    `branches` whether a function has a branch for arguments of a rare range, `values` how many an output is a Tuple of,
+    `distinct` the axes along which a scatter stores side by side at places that are no data: no two of such steps meet.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Stage:
     cases: bool = False
     gathered: tuple[str, ...] = ()
     strided: tuple[str, ...] = ()
+    lines: dict[tuple[str, str], int] = field(default_factory=dict)
     branches: bool = False
     values: int = 1
     distinct: tuple[str, ...] = ()

@@ -396,7 +396,8 @@ def test_the_kernels_here_ask_for_every_knob_of_a_cpu() -> None:
     # Rows of the copy lie a page apart; `tests/capture/test_tiles_of_lines.py` has the values of both settings.
     others = (*dynamic, turned_copy((512, 2048))[0])
     names = {choice.knob.name for builder in (*builders, *others) for choice in choices_of(builder)}
-    names.add("checks.beside")  # Both settings, with their values: tests/schedule/test_checks_beside.py.
+    # Both settings: tests/schedule/test_checks_beside.py and tests/schedule/test_lines_of_columns.py.
+    names |= {"checks.beside", "column_blocks.lines"}
     assert {knob.name for _, knob in declared(cpu)} - names == set()
     assert {"parallel.threads", "column_blocks.rows", "functions.stores", "scatters.block", "transposes.side"} <= names
 

@@ -15,9 +15,9 @@ from halide_backend.schedule.cpu.column_blocks import column_blocks
 from halide_backend.schedule.cpu.column_reductions import reduce_columns
 from halide_backend.schedule.cpu.functions import function, rows_of
 from halide_backend.schedule.cpu.grouped_columns import groups, reduce_groups
-from halide_backend.schedule.cpu.kernel import CpuKernel, Nest, is_short
+from halide_backend.schedule.cpu.kernel import CpuKernel, Nest
 from halide_backend.schedule.cpu.narrow_columns import reduce_rows_side_by_side, rows_side_by_side
-from halide_backend.schedule.cpu.rows import rows
+from halide_backend.schedule.cpu.rows import is_short, rows
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
 from halide_backend.schedule.cpu.specialized import specialized

@@ -22,6 +22,7 @@ from halide_backend.schedule.cpu.kernel import (
     same_loops,
     vectors,
 )
+from halide_backend.schedule.cpu.lines import columns_of_lines, lines_beside, picked
 from halide_backend.schedule.cpu.stored import is_kept
 from halide_backend.schedule.cpu.turned_operands import (
     is_turned_result,
@@ -59,10 +60,6 @@ _TAPS = 7
 #: benchmarks/kinds_of_kernels.py).
 _KEPT = 3
 
-#: Elements side by side of which each is read for a row of its own, and as many rows computed together: half a line
-#: of float32.
-_PICKED = 8
-
 #: The part of a row that the last of its blocks may compute once more.
 _REPEATED = 1 / 8
 
@@ -79,16 +76,23 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     column = kernel.contiguous if kernel.contiguous in outer else outer[-1]
     others = [axis for axis in outer if axis != column]
     # A few elements lie inside of all else: their rows, as many as elements, are computed together.
-    inside = parent.loops[0].axis if kernel.across else _picked(kernel, column, others)
-    others.sort(key=lambda axis: axis == inside)
+    inside = parent.loops[0].axis if kernel.across else picked(kernel, column, others)
+    beside = [] if inside else lines_beside(kernel, column, others)
+    others.sort(key=lambda axis: axis == inside or axis in beside)
     lanes = _lanes(kernel, loop_along(parent, column))
     along = loop_along(parent, column)
     # Masked accumulators that lie in a block of known size become registers (build/llvm/partial_vectors.py).
     narrow = kernel.reduces and not along.fixed and along.extent < HELD * lanes
     streamed = not narrow and _streamed(kernel, others)
     block = lanes * -(-along.extent // lanes) if narrow else _block(kernel, column, others, lanes, streamed)
+    if beside:
+        block = min(block, columns_of_lines(kernel, beside, lanes))
     within = [loop for loop in parent.loops if loop.axis not in outer]
-    tasks = _tasks_of_rows(kernel, column, within) if streamed else _tasks(kernel, column, others, inside)
+    tasks = (
+        _tasks_of_rows(kernel, column, within)
+        if streamed
+        else _tasks(kernel, column, others, beside or [inside] * bool(inside))
+    )
     steps: list[Step] = []
     rows = [axis for axis in others[-1:] if axis != tasks.axis]
     # Outputs with other loops than each other's could not be computed together.
@@ -103,7 +107,8 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
         in_block = _blocks(kernel, stage, loop_along(stage, column), block, lanes)
         # Rows one after another as they lie in memory, or all rows of a block while its accumulators are in the cache.
         order = [f"{column}_b", *inner] if streamed else [*inner, f"{column}_b"]
-        cut = tasks.cut(stage.name, [*order, *reversed(others)])
+        outside = [axis for axis in reversed(others) if axis not in beside]
+        cut = tasks.cut(stage.name, [*reversed(beside), *order, *outside])
         unrolled = _unrolled(kernel, stage, f"{column}_i_o", f"{column}_i_u", few_vectors)
         together = _rows_together(kernel, stage, others[-1] if others else "", tasks, few_rows, inside)
         in_row, in_rows = (next((s.factor for s in cut if isinstance(s, Split)), 1) for cut in (unrolled, together))
@@ -135,23 +140,6 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     around = tuple((axis, Level(parent.name, tasks.inner if axis == tasks.axis else axis)) for axis in others)
     single = kernel.single(tasks, others) if kernel.reduces else ()
     return Nest(tuple(steps), Level(parent.name, var), around, tasks.axis, room=room, single=single)
-
-
-def _picked(kernel: CpuKernel, column: str, others: list[str]) -> str:
-    """The axis of a few elements that lie side by side in what a pointwise kernel reads, where its results have them in
-    rows of their own: each line would be read again for each of these rows."""
-    alike = all(same_loops(stage, kernel.parent) for stage in kernel.outputs)
-    if kernel.reduces or kernel.transposition is not None or not alike:
-        return ""
-    stages = (*kernel.outputs, *kernel.behind(kernel.outputs))
-    along = {axis: loop_along(kernel.parent, axis) for axis in others}
-    short = [axis for axis, loop in along.items() if loop.fixed and 1 < loop.extent <= _PICKED]
-    lines = {axis for stage in stages for axis, _ in stage.runs}
-    # Of windows that overlap, too, unless their last vector is loaded element by element.
-    loop, lanes = loop_along(kernel.parent, column), kernel.lanes(kernel.parent.bits)
-    if loop.fixed and (loop.extent % lanes == 0 or kernel.tail(kernel.parent, column, lanes) != Split.tail):
-        lines |= {axis for stage in stages for axis in stage.contiguous if column in stage.strided}
-    return next((axis for axis in short if axis in lines), "")
 
 
 def _blocks(kernel: CpuKernel, stage: Stage, along: Loop, block: int, lanes: int) -> Cut:
@@ -218,8 +206,14 @@ def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, 
     whole = column.extent % block == 0 or (column.extent <= block and lines)
     if not (column.fixed and whole) or vectors > min(most, max(1, _FEW_RESULTS // results)):
         return 1, 1
-    extents = [loop.extent for loop in stage.loops if loop.axis in rows and loop.fixed]
-    return vectors, next((extent for extent in extents if vectors * extent <= most), 1)
+    row = next((loop for loop in stage.loops if loop.axis in rows and loop.fixed), None)
+    if row is None:
+        return vectors, 1
+    # Of rows that are copied from far apart a part, too, that divides them.
+    loads = [each for each in (stage, *kernel.behind([stage])) if each.traffic]
+    apart = all(row.axis in each.strided and (column.axis, row.axis) not in each.runs for each in loads)
+    parts = range(max(1, most // vectors), 0, -1) if kernel.copies and apart else (row.extent, 1)
+    return vectors, next(n for n in parts if n == 1 or (row.extent % n == 0 and vectors * n <= most))
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str, whole: int) -> list[Step]:
@@ -253,7 +247,7 @@ def _tasks_of_rows(kernel: CpuKernel, column: str, within: list[Loop]) -> Tasks:
     return Tasks(rows.name, kernel.grain(rows.extent, kernel.work // rows.extent))
 
 
-def _tasks(kernel: CpuKernel, column: str, others: list[str], inside: str) -> Tasks:
+def _tasks(kernel: CpuKernel, column: str, others: list[str], inside: list[str]) -> Tasks:
     """A loop around the blocks that threads share, or that over the blocks."""
     if not kernel.parallel:
         return Tasks()
@@ -266,10 +260,9 @@ def _tasks(kernel: CpuKernel, column: str, others: list[str], inside: str) -> Ta
     return Tasks(shared, kernel.grain(extent, kernel.work // extent))
 
 
-def _shared_axis(kernel: CpuKernel, others: list[str], inside: str) -> str:
+def _shared_axis(kernel: CpuKernel, others: list[str], inside: list[str]) -> str:
     """The outermost axis around the blocks that is long enough for threads to share, "" if there is none."""
-    around = others[:-1] if inside else others
-    return next((axis for axis in around if loop_along(kernel.parent, axis).extent >= 4), "")
+    return next((axis for axis in others if axis not in inside and loop_along(kernel.parent, axis).extent >= 4), "")
 
 
 def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, streamed: bool) -> int:
@@ -293,7 +286,7 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         each = max(1, kernel.work // (extent * points))
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces and not streamed:
-        alone = kernel.parallel and not _shared_axis(kernel, others, "")
+        alone = kernel.parallel and not _shared_axis(kernel, others, [])
         least = 1 if alone else _held(kernel, along, lanes) * lanes
         most_kept = _most_kept(kernel, column, lanes)
         wanted = _block_with_accumulators(kernel, column, wanted, least, most_kept)

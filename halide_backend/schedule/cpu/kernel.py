@@ -25,10 +25,6 @@ SHORT_ROW_VECTORS, SHORT_ROW_WORK, REDUCED_ROW_WORK = 4, 40, 20
 #: legality lets a split add no more than this (`schedule.legality.directives.MOST_PADDING`).
 MOST_COMPUTED = 1 << 16
 
-#: Vector operations of a row that is computed without a loop. One with functions in it fills the window of instructions
-#: that a processor looks at by itself: unrolled, softmax of 100 took 1.1 times as long on a Zen 5.
-ROW_WORK = 128
-
 #: Work of a Func that is one load: the load and its store.
 COPY_WORK = 2
 
@@ -50,6 +46,10 @@ SMALL_VECTOR, SMALL_REGISTER = 8, 128
 #: Elements of a row from which on one that is gathered is a vector of its own: one load for all of them, where vectors
 #: across rows take one for each.
 GATHERED_ROW = 4
+
+#: A longer row that is copied, and adjacent to the next one nowhere, is a masked vector: 97,000 of 10 bfloat16 took 180
+#: us interleaved, and 114 us; of 5 as long either way (Zen 5, in turns by a script).
+COPIED_ROW = 5
 
 PARALLEL = Knob("parallel.threads", (False, True), "share loops among torch's threads")
 VECTOR = Knob("vectors.bytes", (16, 32, 64, 128, 256), "bytes of a vector; what is wider than a register takes several")
@@ -214,7 +214,8 @@ class CpuKernel:
         if rows.extent >= GATHERED_ROW and any(row in stage.gathered for stage in self.graph.stages):
             return ""
         why = f"a vector holds {lanes} elements, a row {rows.extent}"
-        pays = 2 * rows.extent <= lanes
+        beside = not self.copies or any(across in stage.contiguous for stage in self.graph.stages)
+        pays = 2 * rows.extent <= lanes and (beside or rows.extent <= COPIED_ROW)
         whole = rows.extent >= SMALL_VECTOR or rows.extent * self.parent.bits >= SMALL_REGISTER
         if pays and whole and rows.extent.bit_count() == 1:
             # Without interleaving, unless its elements come from several lines.
@@ -376,13 +377,6 @@ class Tasks:
     def shared(self, func: str) -> list[Step]:
         """Steps that share the tasks of `func` among threads."""
         return [Parallel(func, self.outer)] if self.axis else []
-
-
-def is_short(kernel: CpuKernel, loop: Loop, lanes: int) -> bool:
-    """Whether a row along `loop` is a few vectors of little work: half the registers hold it until it is read again."""
-    rows = math.prod(loop_along(kernel.parent, axis).extent for axis in kernel.outer)
-    few = -(-loop.extent // lanes) <= kernel.device.vector_registers // 2
-    return loop.fixed and few and kernel.work <= ROW_WORK * lanes * rows
 
 
 def has(stage: Stage, axis: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from halide_backend.schedule.cpu.kernel import CpuKernel, Cut, Level, Nest, Tasks, has, is_short, loop_along, vectors
+from halide_backend.schedule.cpu.kernel import CpuKernel, Cut, Level, Nest, Tasks, has, loop_along, vectors
 from halide_backend.schedule.cpu.stored import is_gathered, is_stored
 from halide_backend.schedule.cpu.turned_operands import tiles_of_task, turned_operands
 from halide_backend.schedule.cpu.vector_reductions import is_horizontal, lies_close
@@ -29,6 +29,10 @@ ACROSS = Knob(
 #: Operations on what a row is reduced to, and elements of a row, between which they take a good part of the time; less
 #: is enough where the reductions of several rows end in the same instructions.
 _RESULT_WORK, _SHORT = 12, 1024
+
+#: Vector operations of a row that is computed without a loop. One with functions in it fills the window of instructions
+#: that a processor looks at by itself: unrolled, softmax of 100 took 1.1 times as long on a Zen 5.
+ROW_WORK = 128
 
 #: What a kernel of such rows has.
 _ROLES = {Role.INLINE, Role.REDUCTION, Role.OUTPUT}
@@ -218,3 +222,10 @@ def _tasks(kernel: CpuKernel, work: int) -> Tasks:
         return Tasks(chosen)  # Several steps in a task would have a guard.
     inside = work * math.prod(loop_along(parent, axis).extent for axis in below)
     return Tasks(chosen, kernel.grain(loop_along(parent, chosen).extent, inside))
+
+
+def is_short(kernel: CpuKernel, loop: Loop, lanes: int) -> bool:
+    """Whether a row along `loop` is a few vectors of little work: half the registers hold it until it is read again."""
+    rows = math.prod(loop_along(kernel.parent, axis).extent for axis in kernel.outer)
+    few = -(-loop.extent // lanes) <= kernel.device.vector_registers // 2
+    return loop.fixed and few and kernel.work <= ROW_WORK * lanes * rows

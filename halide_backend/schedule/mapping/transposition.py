@@ -43,6 +43,9 @@ _GATHERS = 3
 #: points. 37 x 43 float32 are 40 x 48 in tiles of 8 a side and 48 x 48 in tiles of 16.
 _ROW_BYTES, _MOST_TURNED = 32, 1.25
 
+#: Points as many times those of parts of a vector, up to which whole vectors take no longer.
+_AS_MANY = 1.15
+
 #: The same of values that are computed from several loads before they are turned: half a vector at a time needs twice
 #: the loads ("a sum of four, turned" in benchmarks/kinds_of_kernels.py).
 _MOST_COMPUTED = 1.5
@@ -151,13 +154,16 @@ def _of_outputs(
         side = choices.number(SIDE, full, f"rows of a whole vector: {work} operations take longer than guards")
     else:
         # Of a tile that reaches beyond an end all is turned.
-        turned_points = math.prod(full * -(-axis.hint // full) for axis in ends)
+        part = min(_ROW_BYTES * 8 // bits, limit)
+        points, in_full, in_parts = (math.prod(n * -(-axis.hint // n) for axis in ends) for n in (1, full, part))
         beyond = _MOST_TURNED if len(staged) == len(turned) else _MOST_COMPUTED
-        little = turned_points <= beyond * math.prod(axis.hint for axis in ends)
-        why = "rows of a whole vector, of which little" if little else f"rows of {_ROW_BYTES} bytes, of which less"
-        side = choices.number(
-            SIDE, full if little else min(_ROW_BYTES * 8 // bits, limit), f"{why} reaches beyond ends"
-        )
+        little = in_full <= beyond * points or in_full <= _AS_MANY * in_parts
+        lengths = {axis.name: axis.hint for axis in ends}
+        # Only one end has guards then, and of rows that begin anywhere in a line each store of a vector crosses one.
+        halves = 2 * part == full and lengths[across] % full == part and lengths[column] % part
+        little = little and not (copied and halves)
+        why = f"rows of a whole vector, of which {'' if little else 'no '}little reaches beyond ends"
+        side = choices.number(SIDE, full if little else part, why)
     unrolled = results or _gathers(program, column, side, turned) <= _GATHERS
     found = Transposition(column, across, side, results, unrolled, apart=apart)
     return found, frozenset() if results else staged
