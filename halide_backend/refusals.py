@@ -226,7 +226,7 @@ FUSION_CODES: dict[str, Code] = {
         "A kernel would store two tensors of which one is the other's transpose in memory.", _APART
     ),
     "fusion-breaks-lines": Code(
-        "A reduction would read its operand in shorter lines than it does alone, as pixels in windows.", _APART
+        "A node would read its operands in shorter lines than it does alone, as pixels in windows.", _APART
     ),
     "fusion-without-common-outer-axis": Code(
         "The two have no outermost loop in common over which one kernel could compute both.", _APART

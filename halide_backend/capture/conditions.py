@@ -23,6 +23,9 @@ _MOST_CHOICES = 4
 #: Of a loop's steps, those that may be outside: of more there is little to gain.
 _MOST_SHARE = 0.5
 
+#: Elements of a row, with the twenty operations of a reflected one's gradient, of which a task has two.
+_ROW_OF_TASK = 400
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -205,8 +208,9 @@ def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol,
     if None in rising.values():
         return None
     found: list[tuple[float, Steps]] = []
-    # Halide makes no cases of a loop that threads share, which the outermost one may be.
-    for row in [symbol for symbol in list(slopes)[1:] if isinstance(symbol, AxisSymbol)]:
+    # Halide makes no cases of a loop that threads share, which the outermost one may be, but of the rows of a task.
+    rows = list(slopes)[0 if _falls_in_short_rows(rising, extents) else 1 :]
+    for row in [symbol for symbol in rows if isinstance(symbol, AxisSymbol)]:
         lowest, highest = rest, rest
         for symbol, slope in slopes.items():
             last = sympy.expand(slope * (_at_most(extents[symbol]) - 1))
@@ -222,6 +226,13 @@ def steps_inside(index: sympy.Expr, size: Extent, extents: Mapping[sympy.Symbol,
             if share < _MOST_SHARE:
                 found.append((share, Steps(str(row), before, extent(extents[row] - after))))
     return min(found, key=lambda each: each[0])[1] if found else None
+
+
+def _falls_in_short_rows(rising: Mapping[sympy.Symbol, bool | None], extents: Mapping[sympy.Symbol, Extent]) -> bool:
+    """Whether an index of two loops falls along rows of which a task has several, as that of a reflected row: no other
+    loop has steps at which it needs no clamp."""
+    along = list(extents)[-1]
+    return len(rising) == len(extents) == 2 and rising.get(along) is False and hint(extents[along]) <= _ROW_OF_TASK
 
 
 def _rises(slope: sympy.Expr) -> bool | None:

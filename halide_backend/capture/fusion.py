@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ _LEAST_CROSSWISE = 16
 
 #: Elements of a line that a vector reads, or tiles are turned of, on a CPU: of less each element is fetched alone.
 _LEAST_LINE = 16
+
+#: Elements of a copy from which a kernel of its own costs less than what flat loops lose that share its short lines.
+_LEAST_POINTS = 4096
 
 
 def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordings: Recordings) -> Refusal | None:
@@ -78,8 +82,11 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
                 stored = stored_crosswise(capture(tuple(nodes), recordings).program.stores, _LEAST_CROSSWISE)
                 if stored:
                     return Refusal("fusion-stored-crosswise", f"{stored} is stored across its memory")
-            if broken := _broken_line(recording, [recordings.of(each.get_nodes()) for each in (first, second)]):
+            alone = [recordings.of(each.get_nodes()) for each in (first, second)]
+            if broken := _broken_line(recording, alone):
                 return Refusal("fusion-breaks-lines", f"{broken} would be reduced in lines of a few elements")
+            if _is_arranged_in_short_lines(alone[0]) and (broken := _cut_line(recording, alone[1])):
+                return Refusal("fusion-breaks-lines", f"{broken} would be read in lines of a few elements")
     except Unsupported as error:
         return error.refusal
     if not recording.outer and not (isinstance(device, Cpu) and is_one_tuple(recording.finish(()).program, device)):
@@ -105,14 +112,44 @@ def _broken_line(fused: Recording, alone: Sequence[Recording]) -> str:
     return ""
 
 
+def _is_arranged_in_short_lines(recording: Recording) -> bool:
+    """Whether a group only copies elements, in lines of a few, as the pixels of the windows of a picture: what flat
+    loops compute of them would have loops over such lines, too, and the copy costs less than vectors that are half
+    empty."""
+    program = recording.finish(()).program
+    if len(program.stores) != 1 or math.prod(axis.hint for axis in program.axes) < _LEAST_POINTS:
+        return False
+    (store,) = program.stores
+    copied = program.values[store.value]
+    if not isinstance(copied.attribute, Load) or copied.operands:
+        return False
+    short = [axis for axis in program.axes if 1 < axis.hint < _LEAST_LINE]
+    return all(
+        any(is_contiguous(index, axis.name) for axis in short) for index in (copied.attribute.index, store.index)
+    )
+
+
+def _cut_line(fused: Recording, alone: Recording) -> str:
+    """Memory that the group `alone` reads in lines, which loops of the other one cut into short ones; "" if there is
+    none."""
+    lines = _lines(fused)
+    cut = (memory for memory, length in _lines(alone).items() if length >= _LEAST_LINE > lines.get(memory, length) > 1)
+    return next(cut, "")
+
+
 def _reduced_lines(recording: Recording) -> dict[str, int]:
     """Elements that lie side by side along an axis, of each memory that is read for a reduction."""
+    return _lines(recording, reduced=True)
+
+
+def _lines(recording: Recording, *, reduced: bool = False) -> dict[str, int]:
+    """The same of each memory that is read, for a reduction or for anything."""
     draft = recording.finish(())
     sinks = sinks_of(draft.program)
     found: dict[str, int] = {}
     memories = dict(zip((buffer.name for buffer in draft.program.inputs), draft.memories))
     for value, ends in zip(draft.program.values, sinks):
-        if isinstance(value.attribute, Load) and any(end.startswith("reduction") for end in ends):
+        if isinstance(value.attribute, Load) and (not reduced or any(end.startswith("reduction") for end in ends)):
             index = value.attribute.index
             lengths = [axis.hint for axis in draft.program.axes if is_contiguous(index, axis.name)]
             memory = memories[value.attribute.buffer]

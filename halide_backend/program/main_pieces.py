@@ -18,7 +18,7 @@ _FUNCTIONS = (FloorDiv, Max, Min, Mod, Select, sympy.Abs)
 
 #: Steps of a loop during which the index has to be linear, two vectors of AVX-512, and their share of all: the others
 #: gather, and need a second and a third copy of the loop.
-_LEAST_STEPS, _LEAST_SHARE = 32, 0.5
+LEAST_STEPS, LEAST_SHARE = 32, 0.5
 
 #: Elements side by side that read the same one in an image that is enlarged, or in the gradient of pooling.
 _LARGEST_STEP = 4
@@ -72,7 +72,7 @@ def main_piece(index: sympy.Expr, axis: Axis, typical: Mapping[sympy.Symbol, int
         return None
     first = max([0, *map(search.number, search.lowest)])
     last = min([axis.hint - 1, *map(search.number, search.highest)])
-    if last - first + 1 < max(_LEAST_STEPS, _LEAST_SHARE * axis.hint):
+    if last - first + 1 < max(LEAST_STEPS, LEAST_SHARE * axis.hint):
         return None
     end = Min(*(expanded(highest + 1) for highest in search.highest)) if search.highest else axis.extent
     return Piece(Steps(axis.name, Max(0, *search.lowest), end), linear)

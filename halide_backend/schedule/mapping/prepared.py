@@ -12,6 +12,7 @@ from halide_backend.program.halves import with_joined_halves
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
+from halide_backend.program.rare_masks import with_rare_masks
 from halide_backend.program.silu import with_shared_sigmoids
 from halide_backend.program.softmax import with_masked_rows
 from halide_backend.program.wrapped import with_wrapped_coordinates
@@ -34,7 +35,8 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """
     if isinstance(device, Cpu):
         taken = with_functions_of_rows(with_shared_sigmoids(with_whole_lines(program)))
-        return with_main_pieces(with_wrapped_coordinates(taken), contiguous_axis(taken))
+        along = contiguous_axis(taken)
+        return with_rare_masks(with_main_pieces(with_wrapped_coordinates(taken), along), along)
     taken = composed(with_masked_rows(with_joined_halves(flattened(without_applications(program)))))
     return with_moments(taken) if _reduces_across_memory(taken) and not _is_short(taken) else taken
 
