@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -71,7 +72,9 @@ class ExecutedText:
         if "ALIGNED" in self.namespace:
             for argument in arguments:
                 argument["device"] = "cuda"
-                argument["alignment"] = 16 if argument["name"] in self.namespace["ALIGNED"] else 1
+                # What begins at an offset is moved in as many bytes as divide it (VectorAccess.of_output).
+                vector = math.gcd(16, argument.get("offset", 0))
+                argument["alignment"] = vector if argument["name"] in self.namespace["ALIGNED"] else 1
         checks = [
             {"error": error, "message": message}
             for argument in declared
