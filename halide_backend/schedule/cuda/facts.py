@@ -94,6 +94,16 @@ class Facts:
         return None if found is None or contiguous_axis(self.program, found.inner) in found.outer else found
 
     @cached_property
+    def crossed_line(self) -> Tiling | None:
+        """The same of a program that reads across the lines what it stores along them: neighbouring lines are adjacent
+        in what it reads."""
+        found = self._reduced
+        if found is None or contiguous_axis(self.program, found.inner) not in found.outer[-1:]:
+            return None
+        along = [each.variables[0] for each in self.layouts.values() if not {*found.inner}.isdisjoint(each.variables)]
+        return found if {*along} == {found.inner[-1]} else None
+
+    @cached_property
     def columns(self) -> Tiling | None:
         """The same of a program that reduces no less of its operands across memory than along it, and stores nothing
         else."""

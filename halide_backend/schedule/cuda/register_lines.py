@@ -67,6 +67,9 @@ _VECTOR = 16
 #: CUDA's limit of the registers of one thread, and what it needs besides its share of the line.
 _MOST_REGISTERS, _OTHER_REGISTERS = 255, 14
 
+#: Threads of each SM that are enough where each has a line of its own, all of whose loads are in flight.
+_CROSSING = 128
+
 #: CUDA's limit, and threads with which walking is as good as holding a line that nothing uses twice.
 _MOST_THREADS_OF_A_BLOCK, _MOST_THREADS = 1024, 512
 
@@ -77,7 +80,7 @@ MOST_ELEMENTS = 64
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Thread groups for lines of static extent with outputs of contiguous lines or rows, if their threads have the
     registers."""
-    line = facts.line
+    line = facts.line or _crossed_line(facts)
     if line is None or is_computed(facts, line) or not (are_lines(facts, line) or are_rows(facts, line)):
         return None
     points = points_of(facts, line)
@@ -112,8 +115,22 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return tiling
 
 
+def _crossed_line(facts: Facts) -> Tiling | None:
+    """A line for each thread, which stores it in vectors, where neighbouring threads read what is adjacent."""
+    line = facts.crossed_line
+    if line is None or is_computed(facts, line) or not are_lines(facts, line) or not warp_of_lines(facts, line, 1):
+        return None
+    enough = math.prod(facts.hints[name] for name in line.outer) >= _CROSSING * facts.device.sms
+    return line if enough and points_of(facts, line) <= MOST_ELEMENTS else None
+
+
 def _adjacent(facts: Facts, line: Tiling) -> tuple[int, str]:
     """The elements of a chunk: of two vectors that a thread stores each would be half of a sector of memory."""
+    if facts.line is None:
+        most = _VECTOR // max(facts.stored_bytes(line))
+        return max(
+            n for n in (1, 2, 4, 8) if n <= most and facts.divides(n, line.inner[-1])
+        ), "a vector, or a part of one"
     elements, stored = facts.chunk_elements(line.inner[-1]), max(facts.stored_bytes(line), default=1)
     narrowest = min((size for size in facts.loaded_bytes(line, 1) if size > 1), default=stored)
     if elements * stored > _VECTOR and elements * narrowest > _VECTOR // 2:
@@ -125,6 +142,8 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     """The tiling of a line in chunks of `elements` elements, and the reason for its number of threads."""
     chunks = points_of(facts, line) // elements
     tiling = replace(line, kind=TilingKind.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
+    if facts.line is None:
+        return tiling, "neighbouring threads read what is adjacent"
     if not are_lines(facts, line):
         row = facts.hints[line.inner[-1]] // elements
         threads = 1 << (row - 1).bit_length() if row <= WARP else -(-row // WARP) * WARP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,41 @@ def softmax(groups: int, rows: int, columns: int, dtype: str) -> LoopProgram:
         checks=(),
         outer=(g, c),
     )
+
+
+def crossed(groups: int, rows: int, columns: int, dtype: str) -> LoopProgram:
+    """softmax(x, 1) stored along what it adds up."""
+    program = softmax(groups, rows, columns, dtype)
+    g, c, r = program.stores[0].nest.axes
+    index = g.symbol * rows * columns + c.symbol * rows + r.symbol
+    return replace(program, stores=(replace(program.stores[0], index=index),))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("rows", "columns", "lines"), [(3, 9000, True), (12, 9000, True), (24, 8999, True), (24, 90, False)]
+)
+def test_values_stored_along_columns(needs_intrinsics: None, dtype: str, rows: int, columns: int, lines: bool) -> None:
+    x = (torch.randn(2, rows, columns, generator=torch.Generator().manual_seed(rows)) * 9).to(getattr(torch, dtype))
+    text = cuda_kernel_text(crossed(2, rows, columns, dtype))
+    assert ("TilingKind.REGISTERS" in text) == lines
+    found = torch.full((2, columns, rows), -7, dtype=x.dtype)
+    CudaKernel(text).on_tensors(x, found)
+    wanted = torch.softmax(x.double(), 1).transpose(1, 2).to(x.dtype)
+    torch.testing.assert_close(found, wanted, rtol=2**-7 if dtype == "bfloat16" else 1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "vectors", "stores"),
+    [("float32", 8, 2, 2), ("float32", 64, 16, 16), ("bfloat16", 24, 3, 3), ("bfloat16", 12, 0, 3)],
+)
+def test_what_is_stored_along_columns(
+    to_ptx: Callable[[LoopProgram], Any], dtype: str, rows: int, vectors: int, stores: int
+) -> None:
+    """Each point is loaded once, and stored in a vector, or in half of one if no vector divides the column."""
+    code = to_ptx(crossed(16, rows, 3200, dtype))
+    assert (code.loads, code.count(r"ld\.local"), code.wide_stores, code.stores) == (rows, 0, vectors, stores)
+    assert code.registers < 80
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
