@@ -27,6 +27,7 @@ from halide_backend.graph_passes.product_libraries import choose_product_librari
 from halide_backend.graph_passes.reduction_splits import choose_even_splits
 from halide_backend.graph_passes.returned_views import store_before_views
 from halide_backend.graph_passes.runs import repeat_runs
+from halide_backend.graph_passes.short_rows import keep_short_reductions
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.sums_at_one_place import sum_at_one_place
 from halide_backend.graph_passes.templates import render_for_own_backend
@@ -75,6 +76,7 @@ class DevicePass(CustomGraphModulePass):
         else:
             leave_out_cuda_graphs(graph)
             choose_even_splits()
+            keep_short_reductions()
             accumulate_in_float32(graph)
             sum_at_one_place(graph)
             join_scatters(graph)
