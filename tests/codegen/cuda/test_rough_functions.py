@@ -57,6 +57,18 @@ def test_errors(needs_intrinsics: None, function: Callable[[Tensor], Tensor]) ->
     assert float(found.float().abs().max()) < 2**-16
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_area_hyperbolic_tangent_beyond_one(needs_intrinsics: None) -> None:
+    """NaN of every |x| above 1, also where the reciprocal of 1 - |x| would be zero, and where 2 |x| overflows."""
+    x = torch.tensor([1 + 2**-23, 1.5, 3e20, 2.0**126, 1.5 * 2.0**126, 2.0**127, 3.4e38, float("inf")] * 16)
+    (program,) = programs_of(lambda x: torch.atanh(x).bfloat16(), (torch.cat((x, -x)),))
+    text = plan_kernel(program, device_of(TARGET)).text
+    assert "ops.rough_atanh(" in text
+    found = torch.zeros(len(x) * 2, dtype=torch.bfloat16)
+    CudaKernel(text).on_tensors(torch.cat((x, -x)), found)
+    assert bool(found.isnan().all())
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_not_where_last_bits_show(function: Callable[[Tensor], Tensor]) -> None:
     """Nor of float64, which the special function unit has not."""
