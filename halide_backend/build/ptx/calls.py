@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from halide_backend.build.ptx.instructions import Statement, edited
-from halide_backend.build.ptx.range_reduction import REDUCTION
+from halide_backend.build.ptx.range_reduction import REDUCTION, WIDE_REDUCTION
 from halide_backend.build.ptx.remainder import REMAINDER
 
 #: What the names of functions begin with that mark an addend (`atomics`), and what is not always stored, or in part
@@ -58,6 +58,8 @@ _INSTRUCTIONS = {
     "halide_backend_log2_of_normal": "lg2.approx.ftz.f32 {result}, {0};",
     "halide_backend_remainder": REMAINDER,
     "halide_backend_reciprocal_of_normal": "rcp.approx.ftz.f32 {result}, {0};",
+    "halide_backend_rough_reciprocal": "rcp.approx.ftz.f64 {result}, {0};",
+    "halide_backend_rough_rsqrt": "rsqrt.approx.ftz.f64 {result}, {0};",
     "halide_backend_sqrt_of_normal": "sqrt.approx.ftz.f32 {result}, {0};",
     **{
         f"__nv_{function}{ending}": f"{instruction.format(kind)} {{result}}, {{0}};"
@@ -66,6 +68,7 @@ _INSTRUCTIONS = {
     },
     "halide_backend_bfloat16_pair": "cvt.rn.bf16x2.f32 {result}, {1}, {0};",
     "halide_backend_float16_pair": "cvt.rn.f16x2.f32 {result}, {1}, {0};",
+    "halide_backend_wide_angle": WIDE_REDUCTION,
     "halide_backend_word": "mov.b32 {result}, {0};",
     **{f"{ADDEND}{kind}": f"mov.b{64 if '64' in kind else 32} {{result}}, {{0}};" for kind in _ADDENDS},
     **{f"{PREDICATED}{bits}": f"mov.b{bits} {{result}}, {{0}};" for bits in (32, 64)},

@@ -22,6 +22,13 @@ SEGMENTS = (
 _TURNS, _TERMS, _SMALL = "0f3F22F983", ("0fBFC90FDA", "0fB3A22168", "0fA7C234C5"), "0f47CE4780"
 _HALF_PI = "0d3FF921FB54442D18"
 
+#: The same in float64: 2/pi, pi/2 with its sign changed in two terms, and 1.5 2**52.
+_TURNS_64, _TERMS_64, _WHOLE = (
+    "0x1.45f306dc9c883p-1",
+    ("-0x1.921fb54442d18p+0", "-0x1.1a62633145c07p-54"),
+    "0x1.8p52",
+)
+
 
 def _double(hexadecimal: str) -> str:
     return "0d" + struct.pack(">d", float.fromhex(hexadecimal)).hex().upper()
@@ -38,6 +45,17 @@ def _segments() -> str:
     return " ".join(filter(None, lines))
 
 
+#: The rest of `wide`, in turns of pi/2, in `product`; how many whole ones there are in the word `q`.
+_LONG_WAY = (
+    ".reg .f64 u, v, w, product, whole; .reg .pred above; .reg .b64 turns, more; "
+    + _segments()
+    + " mul.rn.f64 product, wide, u; cvt.rni.f64.f64 whole, product; cvt.rni.s64.f64 turns, product; "
+    "sub.rn.f64 product, product, whole; fma.rn.f64 product, wide, v, product; "
+    "cvt.rni.f64.f64 whole, product; cvt.rni.s64.f64 more, product; "
+    "sub.rn.f64 product, product, whole; fma.rn.f64 product, wide, w, product; "
+    "add.s64 turns, turns, more; cvt.u32.u64 q, turns; "
+)
+
 #: The angle {0} >= 0, bits of a float32, as a quadrant in the high word of {result} and the rest in the low one, a
 #: float32 of at most pi/4. {label} is a name that no other call has.
 REDUCTION = (
@@ -45,13 +63,20 @@ REDUCTION = (
     f"mul.rn.f32 k, x, {_TURNS}; cvt.rni.s32.f32 q, k; cvt.rn.f32.s32 k, q; mov.f32 r, x; "
     + " ".join(f"fma.rn.f32 r, k, {term}, r;" for term in _TERMS)
     + f" setp.lt.f32 small, x, {_SMALL}; @small bra {{label}};\n"
-    "\t.reg .f64 wide, u, v, w, product, whole; .reg .pred above; .reg .b64 turns, more; cvt.f64.f32 wide, x; "
-    + _segments()
-    + " mul.rn.f64 product, wide, u; cvt.rni.f64.f64 whole, product; cvt.rni.s64.f64 turns, product; "
-    "sub.rn.f64 product, product, whole; fma.rn.f64 product, wide, v, product; "
-    "cvt.rni.f64.f64 whole, product; cvt.rni.s64.f64 more, product; "
-    "sub.rn.f64 product, product, whole; fma.rn.f64 product, wide, w, product; "
-    f"mul.rn.f64 product, product, {_HALF_PI}; cvt.rn.f32.f64 r, product; "
-    "add.s64 turns, turns, more; cvt.u32.u64 q, turns;\n"
+    "\t.reg .f64 wide; cvt.f64.f32 wide, x; "
+    + _LONG_WAY
+    + f"mul.rn.f64 product, product, {_HALF_PI}; cvt.rn.f32.f64 r, product;\n"
     "\t{label}: mov.b64 {result}, {{r, q}};"
+)
+
+#: The same with the rest as the float64 {result}, of whose last two bits the quadrant takes the place. A product with
+#: 2/pi and a number of 53 bits, next to which only whole ones are, is rounded to a whole one.
+WIDE_REDUCTION = (
+    ".reg .f32 x; .reg .f64 wide, k, r; .reg .b32 q, low, high; .reg .pred small; mov.b32 x, {0}; "
+    f"cvt.f64.f32 wide, x; fma.rn.f64 k, wide, {_double(_TURNS_64)}, {_double(_WHOLE)}; "
+    f"mov.b64 {{{{q, high}}}}, k; sub.rn.f64 k, k, {_double(_WHOLE)}; "
+    f"fma.rn.f64 r, k, {_double(_TERMS_64[0])}, wide; fma.rn.f64 r, k, {_double(_TERMS_64[1])}, r; "
+    f"setp.lt.f32 small, x, {_SMALL}; @small bra {{label}};\n\t" + _LONG_WAY + f"mul.rn.f64 r, product, {_HALF_PI};\n"
+    "\t{label}: mov.b64 {{low, high}}, r; and.b32 low, low, -4; and.b32 q, q, 3; or.b32 low, low, q; "
+    "mov.b64 {result}, {{low, high}};"
 )

@@ -42,6 +42,16 @@ def reciprocal_of_normal(x: hl.Expr) -> hl.Expr:
     return _call(x, "halide_backend_reciprocal_of_normal", x)
 
 
+def rough_reciprocal(x: hl.Expr) -> hl.Expr:
+    """1 / x of a normal float64 within 2**-19 of it, by the special function unit, which sees its higher word."""
+    return _call(x, "halide_backend_rough_reciprocal", x)
+
+
+def rough_rsqrt(x: hl.Expr) -> hl.Expr:
+    """The same of 1 / sqrt(x)."""
+    return _call(x, "halide_backend_rough_rsqrt", x)
+
+
 def rsqrt(x: hl.Expr) -> hl.Expr:
     """1 / sqrt(x) of a float32, as eager computes it: 2 ulp, denormals kept."""
     return _call(x, "llvm.nvvm.rsqrt.approx.f", x)
@@ -92,6 +102,11 @@ def angle(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     both = _call(hl.u64(0), "halide_backend_angle", hl.reinterpret(hl.UInt(32), x))
     low = hl.reinterpret(hl.Float(32), hl.cast(hl.UInt(32), both))
     return hl.cast(hl.UInt(32), both >> hl.u64(32)), low
+
+
+def wide_angle(x: hl.Expr) -> hl.Expr:
+    """The rest of `angle` in float64, within 2**-50 of it, whose two last bits are those of the quadrant."""
+    return _call(hl.f64(0), "halide_backend_wide_angle", hl.reinterpret(hl.UInt(32), x))
 
 
 def across(x: hl.Expr, distance: int) -> hl.Expr:

@@ -14,7 +14,7 @@ from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.arithmetic import of_sign_of_divisor
 from halide_backend.kernel_library.conversions import bitcast, load
-from halide_backend.kernel_library.cuda import intrinsics, logarithm, power
+from halide_backend.kernel_library.cuda import intrinsics, inverse_functions, logarithm, power
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
 from halide_backend.kernel_library.cuda.rough_functions import (
     rough_acos,
@@ -32,6 +32,12 @@ from halide_backend.kernel_library.mathematics.polynomial import polynomial
 from halide_backend.kernel_library.mathematics.trigonometric import sine_of
 
 __all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
     "bitcast",
     "cos",
     "divide",
@@ -74,6 +80,7 @@ __all__ = [
     "sigmoid",
     "sin",
     "stored",
+    "tan",
     "tanh",
     "tanh_of_softplus",
     "to_dtype",
@@ -176,6 +183,34 @@ def tanh(x: hl.Expr) -> hl.Expr:
     exponential = intrinsics.exp2_of_normal(a * hl.f32(2 / math.log(2)))
     large = intrinsics.fma(hl.f32(-2), intrinsics.reciprocal_of_normal(exponential + hl.f32(1)), hl.f32(1))
     return portable.copysign(hl.select(a < hl.f32(1), small, large), x)
+
+
+def acos(x: hl.Expr) -> hl.Expr:
+    return inverse_functions.acos(x) if x.type() == _SINGLE else mathematics.acos(x)
+
+
+def acosh(x: hl.Expr) -> hl.Expr:
+    return inverse_functions.acosh(x) if x.type() == _SINGLE else mathematics.acosh(x)
+
+
+def asin(x: hl.Expr) -> hl.Expr:
+    return inverse_functions.asin(x) if x.type() == _SINGLE else mathematics.asin(x)
+
+
+def asinh(x: hl.Expr) -> hl.Expr:
+    return inverse_functions.asinh(x) if x.type() == _SINGLE else mathematics.asinh(x)
+
+
+def atan(x: hl.Expr) -> hl.Expr:
+    return inverse_functions.atan(x) if x.type() == _SINGLE else mathematics.atan(x)
+
+
+def atanh(x: hl.Expr) -> hl.Expr:
+    return inverse_functions.atanh(x) if x.type() == _SINGLE else mathematics.atanh(x)
+
+
+def tan(x: hl.Expr) -> hl.Expr:
+    return inverse_functions.tan(x) if x.type() == _SINGLE else mathematics.tan(x)
 
 
 def rsqrt(x: hl.Expr) -> hl.Expr:

@@ -97,8 +97,8 @@ def ptx_of(program: LoopProgram) -> Ptx:
     assert leave_out_libdevice()
     kernel = compile_kernel(text, TARGET, "kernel_under_test")
     code = str(complete(extract(kernel.object), "kernel_under_test", TARGET.capability))
-    # Two instructions whose operands are never denormal (kernel_library/cuda/intrinsics.py).
-    flushing = re.sub(r"(?:ex2|rcp)\.approx\.ftz\.f32", "", code)
+    # Instructions whose operands are never denormal (kernel_library/cuda/intrinsics.py).
+    flushing = re.sub(r"(?:ex2|rcp)\.approx\.ftz\.f32|(?:rcp|rsqrt)\.approx\.ftz\.f64", "", code)
     assert ".ftz" not in flushing, "denormals are flushed"
     return Ptx(text, code, kernel.image)
 

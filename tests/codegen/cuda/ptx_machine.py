@@ -80,6 +80,35 @@ def launch(
         raw[:] = memory[at : at + raw.size]
 
 
+def _fused(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c of float64, the product in two parts (Dekker), and the sum, too."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    total = product + c
+    back = total - product
+    missing = (product - (total - back)) + (c - back)
+    exact = np.isfinite(rest) & np.isfinite(missing)
+    return np.where(exact, total + (missing + rest), total)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """The 26 highest bits of float64, and the others."""
+    high = x * (2.0**27 + 1)
+    high = high - (high - x)
+    return high, x - high
+
+
+def _flushed(x: Array) -> Array:
+    """float32 without denormal numbers."""
+    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
+
+
+def _head(x: Array) -> Array:
+    """The higher words of float64."""
+    return (np.ascontiguousarray(x).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+
+
 def _room(tensor: Array) -> int:
     return -(-tensor.nbytes // _GUARD) * _GUARD + _GUARD
 
@@ -244,7 +273,8 @@ class _Block:
                 self.put(operands[0], result.astype(np.uint32), guard)
             case ["fma", "rn", kind]:
                 a, b, c = (self.get(operand, kind).astype(np.float64) for operand in operands[1:])
-                self.put(operands[0], (a * b + c).astype(f"f{int(kind[1:]) // 8}"), guard)
+                found = _fused(a, b, c) if kind == "f64" else a * b + c
+                self.put(operands[0], found.astype(f"f{int(kind[1:]) // 8}"), guard)
             case [operation, *_, kind]:
                 self.put(operands[0], self.arithmetic(operation, name[1:-1], kind, operands[1:]), guard)
             case _:
@@ -293,8 +323,14 @@ class _Block:
                 return np.log2(a)
             case "sqrt", [a]:
                 return np.sqrt(a)
+            case "rsqrt" | "rcp", [a] if kind == "f64":
+                # Of the higher words, the lower one is zero.
+                found = 1 / (np.sqrt(_head(a)) if operation == "rsqrt" else _head(a))
+                return _head(np.asarray(found))
             case "rsqrt", [a]:
                 return (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype)
+            case "rcp", [a] if "ftz" in modifiers:
+                return _flushed(1 / _flushed(a))
             case "rcp", [a]:
                 return (1 / a).astype(a.dtype)
             case "bfe", [a, begin, length] if kind[0] == "s":

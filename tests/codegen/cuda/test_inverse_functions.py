@@ -1,0 +1,89 @@
+"""Inverse functions and the tangent of float32 on CUDA, as numpy runs their PTX, against torch's in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from cuda_programs import TARGET, Ptx, programs_of
+from kernel_values import CudaKernel
+from torch import Tensor
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.program.loop_program import LoopProgram
+from halide_backend.schedule.device import device_of
+
+FUNCTIONS = [torch.acos, torch.acosh, torch.asin, torch.asinh, torch.atan, torch.atanh, torch.tan]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    -2.0,
+    -3.0,
+    1e-45,
+    -1e-45,
+    3.4e38,
+    -3.4e38,
+    math.inf,
+    -math.inf,
+    math.nan,
+]
+
+
+def computed(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    (program,) = programs_of(function, (x,))
+    text = plan_kernel(program, device_of(TARGET)).text
+    assert f"ops.{function.__name__}(" in text
+    found = torch.full_like(x, -7)
+    CudaKernel(text).on_tensors(x, found)
+    return found
+
+
+def arguments() -> Tensor:
+    """Of all sizes, near 1 from both sides, and near multiples of pi/2."""
+    random = np.random.default_rng(0)
+    sizes, near = np.exp(random.uniform(-100, 88, 20_000)), np.exp(random.uniform(-17, 0, 6_000))
+    turns = np.rint(np.exp(random.uniform(0, 30, 12_000))) * (math.pi / 2)
+    parts = [random.uniform(-1, 1, 20_000), random.uniform(-12, 12, 12_000), sizes, -sizes, 1 + near, 1 - near, turns]
+    return torch.from_numpy(np.concatenate(parts).astype(np.float32))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_errors(needs_intrinsics: None, function: Callable[[Tensor], Tensor]) -> None:
+    """Those of the CPU's functions (docs/reference/accuracy.md), also with 19 bits from the special function unit."""
+    x = arguments()
+    wanted, found = function(x.double()), computed(function, x)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    number = wanted.isfinite()
+    ulp = torch.from_numpy(np.spacing(np.abs(wanted[number].numpy()).astype(np.float32))).double()
+    assert float(((found[number].double() - wanted[number]).abs() / ulp).max()) < 0.501
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_special_values(needs_intrinsics: None, function: Callable[[Tensor], Tensor]) -> None:
+    x = torch.tensor(SPECIAL * 4)
+    found, wanted = computed(function, x), function(x.double()).float()
+    number = ~wanted.isnan()
+    assert torch.equal(found.isnan(), ~number) and torch.equal(found[number], wanted[number])
+    assert torch.equal(torch.signbit(found[number]), torch.signbit(wanted[number]))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_no_division_and_two_conversions(
+    function: Callable[[Tensor], Tensor], to_ptx: Callable[[LoopProgram], Ptx]
+) -> None:
+    """Of four elements of a thread; where a tangent goes the long way, it has others."""
+    (program,) = programs_of(function, (torch.rand(512, 64),))
+    code = to_ptx(program)
+    assert code.count(r"(?:div|sqrt)\.rn\.f64") == 0
+    assert code.count(r"cvt\.f64\.f32") == code.count(r"cvt\.rn\.f32\.f64") == 4
+    assert code.count(r"cvt\.\S*f64\.s32") == 0
