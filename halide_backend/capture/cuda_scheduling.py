@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch._inductor.virtualized import V
 from torch.utils._ordered_set import OrderedSet
 
 from halide_backend.capture.delegate import Delegate
+from halide_backend.capture.fusion import is_left
 from halide_backend.capture.scheduling import HalideScheduling, Tune
 from halide_backend.device_type import DeviceType
 from halide_backend.refusals import Refusal
@@ -28,6 +29,8 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
     def __init__(self, scheduler: Any, kind: DeviceType, tune: Tune | None = None) -> None:
         super().__init__(scheduler, kind, tune)
         self._together = True
+        #: Whether a node is the delegate's, for each that was asked for.
+        self._left: dict[str, bool] = {}
         self._delegate = Delegate(kind, lambda: super(HalideScheduling, self))
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
@@ -45,10 +48,26 @@ class CudaScheduling(HalideScheduling, CUDACombinedScheduling):
         return CUDACombinedScheduling.group_fn(self, sizes)
 
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
+        if self._are_left((node1, node2)):
+            with self._delegate() as backend:
+                return bool(backend.can_fuse_vertical(node1, node2))
         return self._are_of_one_size(node1, node2) and super().can_fuse_vertical(node1, node2)
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
+        if self._are_left((node1, node2)):
+            with self._delegate() as backend:
+                return bool(backend.can_fuse_horizontal(node1, node2))
         return self._are_of_one_size(node1, node2) and super().can_fuse_horizontal(node1, node2)
+
+    def _are_left(self, nodes: Iterable[Any]) -> bool:
+        """Whether the delegate has all of `nodes`, and fuses them as it likes: a scan of a value and its place, say."""
+        for node in nodes:
+            name = node.get_name()
+            if name not in self._left:
+                self._left[name] = is_left(node, self._recordings)
+            if not self._left[name]:
+                return False
+        return True
 
     def _are_of_one_size(self, node1: Any, node2: Any) -> bool:
         """Whether neither node is to be fused with a template, or all loops of one node have the same size.

@@ -99,6 +99,20 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
     return None
 
 
+def is_left(node: BaseSchedulerNode, recordings: Recordings) -> bool:
+    """Whether no kernel of a GPU computes a loop, which is left to Inductor's own backend therefore."""
+    if not is_loop(node):
+        return False
+    from halide_backend.schedule.cuda import choose
+
+    device = device_for(node.get_nodes()[0])
+    try:
+        program = recordings.of(node.get_nodes()).finish(()).program
+        return isinstance(device, Gpu) and not choose.has_tiling(program, device)
+    except Unsupported:
+        return True
+
+
 def _broken_line(fused: Recording, alone: Sequence[Recording]) -> str:
     """Memory that a reduction of one of the groups `alone` reads in lines, which loops of the other one cut into short
     ones, as the windows of a picture do with the pixels of a channel; "" if there is none."""

@@ -88,6 +88,10 @@ class HalideScheduling(BaseScheduling):
                 return self._with_template(node1, node2, backend.can_fuse_horizontal(node1, node2))
         return self._notes.may_fuse(node1, node2, refusal_to_fuse_side_by_side(node1, node2, self._recordings))
 
+    def _are_left(self, nodes: Iterable[Any]) -> bool:
+        """Whether nodes are known to be the delegate's before they are compiled."""
+        return False
+
     def _with_template(self, node1: Any, node2: Any, allowed: bool) -> bool:
         refusal = (
             None if allowed else Refusal("fusion-with-template", f"Inductor's {self._delegate.name} backend refuses")
@@ -124,7 +128,7 @@ class HalideScheduling(BaseScheduling):
         except ScheduleError:
             raise
         except HalideBackendError as refusal:
-            if len(nodes) == 1:
+            if len(nodes) == 1 or self._are_left(nodes):
                 self._leave(node, refusal)
                 return
             log.info("%s is computed node by node: %s", node.get_name(), refusal)
@@ -222,7 +226,7 @@ class HalideScheduling(BaseScheduling):
         return compilation
 
     def _leave(self, node: Any, reason: HalideBackendError) -> None:
-        """Leave one node to Inductor's own backend, after everything that runs before it."""
+        """Leave `node`, or what is fused in it, to Inductor's own backend, after everything that runs before it."""
         from halide_backend import config
 
         # Inductor's own kernels for a CPU are C++, which no FX graph calls.
@@ -236,10 +240,10 @@ class HalideScheduling(BaseScheduling):
             backend.codegen_node(node)
             backend.flush()
         self.scheduler.buffer_names_to_free |= held
-        program = None
+        nodes, program = tuple(node.get_nodes()), None
         with suppress(HalideBackendError):
-            program = capture((node,), self._recordings).program
-        self._notes.left((node,), " ".join(called), self._delegate.name, reason.reason, program)
+            program = capture(nodes, self._recordings).program
+        self._notes.left(nodes, " ".join(called), self._delegate.name, reason.reason, program)
 
     def codegen_template(
         self, template_node: Any, epilogue_nodes: Sequence[Any], prologue_nodes: Sequence[Any], **rest: Any

@@ -121,6 +121,14 @@ def one_tiling(program: LoopProgram, device: Gpu) -> Tiling:
     return tiling
 
 
+def has_tiling(program: LoopProgram, device: Gpu) -> bool:
+    """Whether the loops of a captured program fit one."""
+    try:
+        return bool(_tiled(program, device))
+    except Unsupported:
+        return False
+
+
 def stored_by_few(program: LoopProgram, device: Gpu) -> str:
     """An output along which too few threads would store one point after another; "" if none.
 

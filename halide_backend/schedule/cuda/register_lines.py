@@ -67,8 +67,9 @@ _VECTOR = 16
 #: CUDA's limit of the registers of one thread, and what it needs besides its share of the line.
 _MOST_REGISTERS, _OTHER_REGISTERS = 255, 14
 
-#: Threads of each SM that are enough where each has a line of its own, all of whose loads are in flight.
-_CROSSING = 128
+#: Threads of each SM that are enough where each has a line of its own, all of whose loads are in flight, and numbers
+#: that it holds then.
+_CROSSING, _CROSSED = 128, 96
 
 #: CUDA's limit, and threads with which walking is as good as holding a line that nothing uses twice.
 _MOST_THREADS_OF_A_BLOCK, _MOST_THREADS = 1024, 512
@@ -121,7 +122,9 @@ def _crossed_line(facts: Facts) -> Tiling | None:
     if line is None or is_computed(facts, line) or not are_lines(facts, line) or not warp_of_lines(facts, line, 1):
         return None
     enough = math.prod(facts.hints[name] for name in line.outer) >= _CROSSING * facts.device.sms
-    return line if enough and points_of(facts, line) <= MOST_ELEMENTS else None
+    points = points_of(facts, line)
+    held = points * len(facts.loaded_bytes(line, uses=2)) <= _CROSSED
+    return line if enough and held and points <= MOST_ELEMENTS else None
 
 
 def _adjacent(facts: Facts, line: Tiling) -> tuple[int, str]:
