@@ -17,6 +17,9 @@ import torch
 from halide_backend.device_type import CUDA
 from halide_backend.selection import is_selected
 
+#: Elements of a row that other threads read with it in any case.
+_PAIR = 2
+
 
 @functools.cache
 def keep_short_reductions() -> None:
@@ -45,14 +48,17 @@ def _lower(inductors: Callable[..., Any], x: Any, *arguments: Any, **options: An
 
 
 def is_needed_along(node: torch.fx.Node | None) -> bool:
-    """Whether `node` reduces one dimension and keeps it, to be broadcast along what it has reduced."""
+    """Whether `node` reduces one dimension of some elements and keeps it, to be broadcast along what it has reduced."""
     if node is None or len(node.args) < 2:
         return False
     operand, result = _value(node.args[0]), _value(node)
     if operand is None or result is None:
         return False
     dimensions = node.args[1] if isinstance(node.args[1], list | tuple) else [node.args[1]]
-    return len(dimensions) == 1 and result.dim() == operand.dim()
+    if len(dimensions) != 1 or result.dim() != operand.dim():
+        return False
+    size = operand.shape[dimensions[0]]
+    return isinstance(size, int) and size > _PAIR
 
 
 def _value(node: Any) -> torch.Tensor | None:

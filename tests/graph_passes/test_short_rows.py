@@ -30,6 +30,7 @@ def last_reduction(function: Callable[[Tensor], Any], *shape: int) -> torch.fx.N
         (lambda x: x - x.amax(1, keepdim=True), True),
         (lambda x: torch.var_mean(x, -1, keepdim=True, correction=0), True),
         (lambda x: x.sum(-1), False),
+        (lambda x: x[..., :2] / x[..., :2].sum(-1, keepdim=True), False),
         (lambda x: x.mean((1, 2), keepdim=True), False),
     ],
 )

@@ -47,9 +47,9 @@ _APART, _WIDE_APART, _LONG = 16, 32, 128
 #: Points from which too few threads store longer than another kernel takes, which reads again what this one has.
 _SERIAL = 8
 
-#: Numbers of its columns that a thread holds in registers, of the 255 that it may have, and threads of each SM that are
-#: then enough: each has all of its loads in flight.
-_HELD, _HOLDING = 96, 128
+#: Numbers of its columns that a thread holds in registers, of the 255 that it may have, those of columns that are whole
+#: vectors, and threads of each SM that are then enough: each has all of its loads in flight.
+_HELD, _HELD_IN_VECTORS, _HOLDING = 96, 48, 128
 
 #: Loads of a round in a loop whose length, or whose strides, sizes say.
 _ROUND = 16
@@ -85,10 +85,10 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     elements, why = facts.chunk_elements(along), "one vector of the narrowest numbers, or what divides the axis"
     threads = math.prod(facts.hints[name] for name in outer)
     word = min(elements, max(1, elements * WORD // VECTOR))
-    if held := _held_elements(facts, tiling, word):
+    if held := _held_elements(facts, tiling, elements, word):
         elements, why, tiling = (
             held,
-            "a word, or one: a thread holds its points in registers",
+            "a vector of a few, a word, or one: a thread holds its points in registers",
             replace(tiling, held=True),
         )
     elif threads < elements * _BUSY * facts.device.sms:
@@ -106,12 +106,15 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
 
 
-def _held_elements(facts: Facts, tiling: Tiling, word: int) -> int:
+def _held_elements(facts: Facts, tiling: Tiling, whole: int, word: int) -> int:
     """Adjacent results of a thread that has registers for all points of each, where it needs them again after it has
     reduced them; 0 if it has not, or does not. Read again, they would come from the L2 cache, one after another."""
     if facts.moments or tiling.computed or any(map(facts.is_dynamic, tiling.inner)) or not _reads_again(facts, tiling):
         return 0
     points = math.prod(facts.hints[name] for name in tiling.inner) * len(facts.loaded_bytes(tiling, uses=2))
+    threads = math.prod(facts.hints[name] for name in tiling.outer)
+    if 0 < points * whole <= _HELD_IN_VECTORS and threads >= whole * _BUSY * facts.device.sms:
+        return whole
     return next((n for n in (word, 1) if 0 < points * n <= _HELD), 0)
 
 
