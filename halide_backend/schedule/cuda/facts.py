@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
@@ -95,13 +96,17 @@ class Facts:
 
     @cached_property
     def crossed_line(self) -> Tiling | None:
-        """The same of a program that reads across the lines what it stores along them: neighbouring lines are adjacent
-        in what it reads."""
+        """The same of a program that stores along its lines what it reads across them, neighbouring lines side by side;
+        what all lines have in common is read as it lies."""
         found = self._reduced
-        if found is None or contiguous_axis(self.program, found.inner) not in found.outer[-1:]:
+        if found is None or self.moments:
             return None
-        along = [each.variables[0] for each in self.layouts.values() if not {*found.inner}.isdisjoint(each.variables)]
-        return found if {*along} == {found.inner[-1]} else None
+        inner, outer = {*found.inner}, {*found.outer}
+        loads = [value for value in self.program.values if isinstance(value.attribute, Load)]
+        own = [value.attribute for value in loads if inner & value.axes and outer & value.axes]
+        across = all(is_contiguous(load.index, found.outer[-1]) for load in own if isinstance(load, Load))
+        along = [each.variables[0] for each in self.layouts.values() if inner & {*each.variables}]
+        return found if own and across and {*along} == {found.inner[-1]} else None
 
     @cached_property
     def columns(self) -> Tiling | None:

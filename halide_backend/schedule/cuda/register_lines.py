@@ -61,15 +61,22 @@ _FEW_THREADS, _MOST_OF_FEW, _REDUCED_CHUNKS = 2048, 256, 2
 #: with 8; layer_norm of 37 72 us with 16, 96 us with 4; log_softmax of 10 130 us with 8, 37 us with 1).
 _SHORT_LINE, _SHORT_WORDS, _MEMORY_LINE, _SECTOR, _EXCHANGE, _ONCE = 192, 16, 128, 32, 12, 30
 
-#: Bytes of the widest memory instruction.
-_VECTOR = 16
+#: Chunks of a line, of a word or less each, up to which its threads issue more than memory takes, and the instructions
+#: of a line then (measured on an H200, lines of 18 million numbers: normalising rows of 7 bfloat16 69.6, 28.2, 52.1 and
+#: 101.5 us with 1 to 8 threads, of 13 floats 182, 65, 44 and 58 us; sums of rows of 11 floats 25.4, 25.2 and 38.0 us).
+_FEW_CHUNKS, _ONCE_OF_FEW = 16, 130
+
+#: Bytes of the widest memory instruction, and of a word.
+_VECTOR, _WORD = 16, 4
 
 #: CUDA's limit of the registers of one thread, and what it needs besides its share of the line.
 _MOST_REGISTERS, _OTHER_REGISTERS = 255, 14
 
-#: Threads of each SM that are enough where each has a line of its own, all of whose loads are in flight, and numbers
-#: that it holds then.
-_CROSSING, _CROSSED = 128, 96
+#: Lines for each SM that are enough where neighbouring ones are adjacent in what is read, as all loads of a thread are
+#: in flight, and threads of a longer one (measured on an H200: normalising 24 channels of 128 x 75 x 75 floats into
+#: channels-last 89 us with a thread for a pixel, 40 us with 4; 32 of 96 x 75 x 75 bfloat16 29.9 us, 23.0 us with 4 and
+#: 28.6 us with 8), and threads of each SM that fill a GPU.
+_CROSSING, _CROSSING_THREADS, _BUSY = 128, 4, 993
 
 #: CUDA's limit, and threads with which walking is as good as holding a line that nothing uses twice.
 _MOST_THREADS_OF_A_BLOCK, _MOST_THREADS = 1024, 512
@@ -81,7 +88,8 @@ MOST_ELEMENTS = 64
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Thread groups for lines of static extent with outputs of contiguous lines or rows, if their threads have the
     registers."""
-    line = facts.line or _crossed_line(facts)
+    crossed = _crossed_line(facts)
+    line = crossed or facts.line
     if line is None or is_computed(facts, line) or not (are_lines(facts, line) or are_rows(facts, line)):
         return None
     points = points_of(facts, line)
@@ -89,8 +97,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         return None  # A thread for each line fuses the outer loops.
     if points < WARP // 2 and not facts.stored_bytes(line) and not warp_of_lines(facts, line, WARP // 2):
         return None  # Each would have a warp, most of whose lanes have nothing.
-    elements, reason = _adjacent(facts, line)
-    tiling, _ = _tiling(facts, line, elements)
+    elements, reason = _crossed_chunk(facts, line) if crossed else _adjacent(facts, line)
+    fitted = _crossed if crossed else _tiling
+    tiling, _ = fitted(facts, line, elements)
     if _excess(facts, tiling):
         return None
     applies, why = tiling.threads <= _MOST_THREADS, "the registers of the threads hold the line"
@@ -103,7 +112,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     elements = choices.number(ELEMENTS, elements, reason)
     possible = facts.divides(elements, line.inner[-1])
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the innermost axis of the line")
-    tiling, why = _tiling(facts, line, elements)
+    tiling, why = fitted(facts, line, elements)
     tiling = _shared_by(tiling, choices.number(THREADS, tiling.threads, why))
     choices.require(THREADS, tiling.threads >= tiling.row, f"rows have {tiling.row} chunks, one for each thread")
     padded = warp_of_lines(facts, line, tiling.threads)
@@ -117,23 +126,43 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 
 
 def _crossed_line(facts: Facts) -> Tiling | None:
-    """A line for each thread, which stores it in vectors, where neighbouring threads read what is adjacent."""
+    """A line for a thread, or for a few, which store it in vectors, while neighbouring lines are adjacent in what they
+    read."""
     line = facts.crossed_line
-    if line is None or is_computed(facts, line) or not are_lines(facts, line) or not warp_of_lines(facts, line, 1):
+    if line is None or is_computed(facts, line) or not are_lines(facts, line):
         return None
+    tiling, _ = _crossed(facts, line, _crossed_chunk(facts, line)[0])
     enough = math.prod(facts.hints[name] for name in line.outer) >= _CROSSING * facts.device.sms
-    points = points_of(facts, line)
-    held = points * len(facts.loaded_bytes(line, uses=2)) <= _CROSSED
-    return line if enough and held and points <= MOST_ELEMENTS else None
+    held = tiling.steps * tiling.elements * max(1, len(facts.loaded_bytes(line, uses=2)))
+    return line if enough and held <= MOST_ELEMENTS and warp_of_lines(facts, line, tiling.threads) else None
+
+
+def _crossed_chunk(facts: Facts, line: Tiling) -> tuple[int, str]:
+    """Elements of a chunk of such a line."""
+    most = _VECTOR // max(facts.stored_bytes(line))
+    counts = [count for count in (1, 2, 4, 8) if count <= most and facts.divides(count, line.inner[-1])]
+    return max(counts), "one vector of the widest numbers that are stored, or a part of one"
+
+
+def _crossed(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
+    """Its tiling: a line of more than a sector has so many threads that these store 64 bytes side by side, and as many
+    lines of a warp read a sector; more, where lines are few, or threads would have half of what they may."""
+    chunks, size = points_of(facts, line) // elements, max(facts.stored_bytes(line))
+    tiling = replace(line, kind=TilingKind.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
+    if chunks * elements * size <= _SECTOR:
+        return tiling, "a line of a sector or less for each"
+    lines, threads = math.prod(facts.hints[name] for name in line.outer), _CROSSING_THREADS
+    while threads < WARP // 2 and 2 * threads <= chunks:
+        if lines * threads >= _BUSY * facts.device.sms and chunks * elements <= threads * MOST_ELEMENTS // 2:
+            break
+        threads *= 2
+    return replace(
+        tiling, threads=min(threads, 1 << (chunks - 1).bit_length())
+    ), "they store 64 bytes side by side, or more"
 
 
 def _adjacent(facts: Facts, line: Tiling) -> tuple[int, str]:
     """The elements of a chunk: of two vectors that a thread stores each would be half of a sector of memory."""
-    if facts.line is None:
-        most = _VECTOR // max(facts.stored_bytes(line))
-        return max(
-            n for n in (1, 2, 4, 8) if n <= most and facts.divides(n, line.inner[-1])
-        ), "a vector, or a part of one"
     elements, stored = facts.chunk_elements(line.inner[-1]), max(facts.stored_bytes(line), default=1)
     narrowest = min((size for size in facts.loaded_bytes(line, 1) if size > 1), default=stored)
     if elements * stored > _VECTOR and elements * narrowest > _VECTOR // 2:
@@ -145,8 +174,6 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     """The tiling of a line in chunks of `elements` elements, and the reason for its number of threads."""
     chunks = points_of(facts, line) // elements
     tiling = replace(line, kind=TilingKind.REGISTERS, chunk=line.inner[-1], elements=elements, chunks=chunks)
-    if facts.line is None:
-        return tiling, "neighbouring threads read what is adjacent"
     if not are_lines(facts, line):
         row = facts.hints[line.inner[-1]] // elements
         threads = 1 << (row - 1).bit_length() if row <= WARP else -(-row // WARP) * WARP
@@ -206,6 +233,8 @@ def _short_lines(facts: Facts, tiling: Tiling, number: int, widest: int) -> Iter
     # Of what begins within a sector both ends are written in parts (centred rows of 100 bfloat16 take 38.9 us with 8
     # threads, 36.8 us with 16).
     ends = 2 * int(not facts.divides_bytes(_SECTOR, tiling.inner[-1], min(stored, default=_SECTOR)))
+    few = tiling.chunks <= _FEW_CHUNKS and tiling.elements * max([*facts.loaded_bytes(tiling, 1), *stored]) <= _WORD
+    once = _ONCE_OF_FEW if few else _ONCE
     threads = WARP
     while threads and warp_of_lines(facts, tiling, threads):
         steps, lines = -(-tiling.chunks // threads), WARP // threads
@@ -218,7 +247,7 @@ def _short_lines(facts: Facts, tiling: Tiling, number: int, widest: int) -> Iter
                 together = lines * tiling.chunks * each // _SECTOR + 1
                 step += 4 * min(apart, together)
             exchanges = len(facts.reductions) * (threads.bit_length() - 1)
-            yield threads, threads * (steps * step + _EXCHANGE * exchanges + _ONCE)
+            yield threads, threads * (steps * step + _EXCHANGE * exchanges + once)
         threads //= 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from halide_backend.program.access import is_contiguous
 from halide_backend.program.applications import without_applications
 from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened, with_whole_lines
@@ -19,8 +20,9 @@ from halide_backend.program.wrapped import with_wrapped_coordinates
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.mapping.chunks import contiguous_axis
 
-#: Points that a thread has in registers beside what it computes of each.
-_FEW = 64
+#: Points that a thread has in registers beside what it computes of each, and those that a few threads have which store
+#: side by side along them.
+_FEW, _FEW_TOGETHER = 64, 256
 
 
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
@@ -49,10 +51,11 @@ def _reduces_across_memory(program: LoopProgram) -> bool:
 
 
 def _is_short(program: LoopProgram) -> bool:
-    """Whether a thread can have in registers what is reduced, and needs it again for what is stored along it: then a
+    """Whether threads can have in registers what is reduced, and need it again for what is stored along it: then a
     variance takes a second walk along registers, not along memory."""
     outer = {axis.name for axis in program.outer}
     inner = [axis for axis in program.axes if axis.name not in outer]
     known = all(isinstance(axis.extent, int) for axis in inner)
-    stored = any(not outer.issuperset(axis.name for axis in store.nest.iteration) for store in program.stores)
-    return known and stored and math.prod(axis.hint for axis in inner) <= _FEW
+    along = [store for store in program.stores if not outer.issuperset(axis.name for axis in store.nest.iteration)]
+    together = all(any(is_contiguous(store.index, axis.name) for axis in inner) for store in along)
+    return known and bool(along) and math.prod(axis.hint for axis in inner) <= (_FEW_TOGETHER if together else _FEW)

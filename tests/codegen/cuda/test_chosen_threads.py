@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from cuda_programs import TARGET, programs_of
 from kernel_values import CudaKernel, check_values
 from torch import Tensor
+from torch._inductor import config as inductor_config
 
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.schedule.device import device_of
@@ -46,6 +47,30 @@ def test_places_in_many_long_columns_are_found_by_several_threads(points: int, k
     """A column is read twice: those of a block are in the cache then, not those of as many threads."""
     tiling = tiling_of(lambda x: x.argmax(1), torch.zeros(256, points, 768))
     assert tiling.kind is kind and tiling.threads == (8 if kind is TilingKind.COLUMNS else 1)
+
+
+@pytest.mark.parametrize(("columns", "side"), [(1000, 32), (72, 8)])
+def test_places_are_found_by_blocks_of_whole_lines_of_memory(columns: int, side: int) -> None:
+    """Eight columns divide 1,000; but of 32 few are beyond the end."""
+    assert tiling_of(lambda x: x.argmax(1), torch.zeros(256, 300, columns)).side == side
+
+
+@pytest.mark.parametrize(
+    ("dtype", "elements", "threads"),
+    [
+        (torch.bfloat16, 5, 1),
+        (torch.bfloat16, 7, 2),
+        (torch.float32, 7, 2),
+        (torch.float32, 9, 2),
+        (torch.float32, 13, 4),
+    ],
+    ids=str,
+)
+def test_threads_of_a_short_row(dtype: torch.dtype, elements: int, threads: int) -> None:
+    """One more issues as many instructions as five elements take."""
+    with inductor_config.patch(unroll_reductions_threshold=1):
+        tiling = tiling_of(lambda x: F.normalize(x, dim=-1), torch.zeros(400_000, elements, dtype=dtype))
+    assert tiling.kind is TilingKind.REGISTERS and tiling.threads == threads
 
 
 def test_threads_that_share_a_column_have_the_registers_for_its_loads() -> None:

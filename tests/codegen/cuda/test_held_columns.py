@@ -67,15 +67,24 @@ def test_values_stored_along_columns(needs_intrinsics: None, dtype: str, rows: i
 
 
 @pytest.mark.parametrize(
-    ("dtype", "rows", "vectors", "stores"),
-    [("float32", 8, 2, 2), ("float32", 64, 16, 16), ("bfloat16", 24, 3, 3), ("bfloat16", 12, 0, 3)],
+    ("dtype", "rows", "threads", "steps"),
+    [
+        ("float32", 8, 1, 2),
+        ("float32", 64, 4, 4),
+        ("bfloat16", 24, 4, 1),
+        ("bfloat16", 12, 1, 3),
+        ("float32", 12, 4, 1),
+    ],
 )
 def test_what_is_stored_along_columns(
-    to_ptx: Callable[[LoopProgram], Any], dtype: str, rows: int, vectors: int, stores: int
+    to_ptx: Callable[[LoopProgram], Any], dtype: str, rows: int, threads: int, steps: int
 ) -> None:
-    """Each point is loaded once, and stored in a vector, or in half of one if no vector divides the column."""
+    """Each point is loaded once, and stored in a vector, or in half of one if no vector divides the column. Up to four
+    threads have a column of more than a sector, so that they store 64 bytes side by side."""
     code = to_ptx(crossed(16, rows, 3200, dtype))
-    assert (code.loads, code.count(r"ld\.local"), code.wide_stores, code.stores) == (rows, 0, vectors, stores)
+    assert (f"threads={threads}" in code.text) == (threads > 1)
+    elements = 8 if dtype == "bfloat16" and rows % 8 == 0 else 4
+    assert (code.loads, code.count(r"ld\.local"), code.stores) == (steps * elements, 0, steps)
     assert code.registers < 80
 
 
@@ -96,6 +105,24 @@ def test_each_point_is_loaded_once(to_ptx: Callable[[LoopProgram], Any], dtype: 
     code = to_ptx(softmax(64, rows, 1600, dtype))
     assert (code.loads, code.count(r"ld\.local")) == (rows, 0)
     assert code.registers < 140
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "vectors"),
+    [
+        ("float32", 3, 30000, True),
+        ("bfloat16", 3, 30000, True),
+        ("float32", 12, 30000, True),
+        ("float32", 13, 30000, False),
+        ("bfloat16", 7, 30000, False),
+        ("bfloat16", 3, 800, False),
+    ],
+)
+def test_a_few_points_are_held_in_vectors(
+    to_ptx: Callable[[LoopProgram], Any], dtype: str, rows: int, columns: int, vectors: bool
+) -> None:
+    code = to_ptx(softmax(64, rows, columns, dtype))
+    assert (code.wide_loads > 0, code.wide_stores > 0, code.count(r"ld\.local")) == (vectors, vectors, 0)
 
 
 @pytest.mark.parametrize(("groups", "rows", "by"), [(12, 70, ""), (10, 70, "out_ptr0"), (64, 97, "out_ptr0")])
