@@ -66,6 +66,14 @@ def test_a_tile_is_no_longer_than_a_short_axis_that_is_read_along() -> None:
     assert plan.plan.mapping.tiling.lines == 32
 
 
+@pytest.mark.parametrize(("shape", "side"), [((8, 4, 14, 8, 200), 16), ((1, 4, 14, 4, 200), 32)])
+def test_a_tile_is_no_wider_than_a_short_axis_that_is_written_along(shape: tuple[int, ...], side: int) -> None:
+    """Memory goes on along the axis that is read along. Few tiles are left as they are."""
+    plan = plan_kernel(captured(torch.zeros(shape), (0, 3, 1, 4, 2)), DEVICE)
+    assert plan.plan.mapping.tiling is not None
+    assert plan.plan.mapping.tiling.side == side
+
+
 @pytest.mark.parametrize("channels", [2, 4, 7])
 def test_an_operand_that_is_read_along_few_elements(channels: int, needs_intrinsics: None) -> None:
     """Four channels of a group, whose factor made an axis of their own of them: a thread read a sector for each."""
