@@ -110,15 +110,16 @@ def test_extrema_and_where_they_are(native: Native, name: str, dtype: torch.dtyp
     assert native() >= 1
 
 
-def test_extrema_of_rows_of_any_length_are_one_kernel(native: Native) -> None:
+def test_extrema_of_rows_of_any_length_are_one_kernel() -> None:
     """Values and places are two nodes, which this backend leaves to Triton's: each had a kernel that computed both."""
     x = special(70, 1000, torch.float32)
     torch._dynamo.reset()
+    halide_backend.reset_stats()
     found, indices = torch.compile(lambda x: x.cummax(-1), dynamic=True)(x)
     wanted, places = x.cummax(-1)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(indices, places)
-    assert native() == 0 and halide_backend.stats()["delegation_reasons"] == {"scan-of-dynamic-length": 1}
+    assert halide_backend.stats()["delegation_reasons"] == {"scan-of-dynamic-length": 1}
 
 
 @pytest.mark.parametrize("columns", LENGTHS[:-1])
