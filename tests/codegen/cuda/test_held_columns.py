@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from cuda_programs import TARGET, cuda_kernel_text
+from cuda_programs import TARGET, cuda_kernel_text, programs_of
 from kernel_values import CudaKernel
+from torch import Tensor
+from torch.nn import functional
 
+from halide_backend.capture import fusion, recording
 from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram, Nest, Reduction, Store, Value
 from halide_backend.schedule.cuda.choose import stored_by_few
 from halide_backend.schedule.device import Gpu, device_of
@@ -86,6 +89,31 @@ def test_what_is_stored_along_columns(
     elements = 8 if dtype == "bfloat16" and rows % 8 == 0 else 4
     assert (code.loads, code.count(r"ld\.local"), code.stores) == (steps * elements, 0, steps)
     assert code.registers < 80
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(("channels", "threads"), [(128, 8), (256, 8)])
+def test_layer_norms_into_channels_last(
+    monkeypatch: pytest.MonkeyPatch, to_ptx: Callable[[LoopProgram], Any], channels: int, threads: int, weighted: bool
+) -> None:
+    """Weights, which all lines have in common, lie along them; a variance is two walks along registers."""
+    record = recording._record
+    monkeypatch.setattr(recording, "_record", lambda group, *, on_cpu: record(group, on_cpu=False))
+    monkeypatch.setattr(fusion, "device_for", lambda node: device_of(TARGET))
+
+    def norm(x: Tensor, *weights: Tensor) -> Tensor:
+        if weights:
+            return functional.layer_norm(x.mT, (channels,), *weights).contiguous()
+        # As a variance is captured on a GPU.
+        x = x.mT - x.mT.mean(-1, keepdim=True)
+        return (x / ((x * x).mean(-1, keepdim=True) + 1e-5).sqrt()).contiguous()
+
+    weights = (torch.rand(channels), torch.rand(channels)) if weighted else ()
+    (program,) = programs_of(norm, (torch.rand(32, channels, 576), *weights))
+    code = to_ptx(program)
+    assert f"chunks={channels // 4}, threads={threads}" in code.text
+    elements = channels // threads
+    assert (code.loads, code.count(r"ld\.local")) == (elements + len(weights) * elements // 4, 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
