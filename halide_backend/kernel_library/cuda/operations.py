@@ -14,7 +14,7 @@ from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.arithmetic import of_sign_of_divisor
 from halide_backend.kernel_library.conversions import bitcast, load
-from halide_backend.kernel_library.cuda import intrinsics, inverse_functions, logarithm, power
+from halide_backend.kernel_library.cuda import intrinsics, logarithm, power, wide_functions
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
 from halide_backend.kernel_library.cuda.rough_functions import (
     rough_acos,
@@ -47,6 +47,7 @@ __all__ = [
     "divide_by_shared",
     "divide_into_code",
     "erf",
+    "erfc",
     "exp",
     "exp2",
     "fmod",
@@ -131,6 +132,10 @@ def erf(x: hl.Expr) -> hl.Expr:
     return hl.select(a < hl.f32(0.9), near, portable.copysign(hl.f32(1) - complement, x))
 
 
+def erfc(x: hl.Expr) -> hl.Expr:
+    return wide_functions.erfc(x) if x.type() == _SINGLE else mathematics.erfc(x)
+
+
 def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
     """An index read from data as an int32 coordinate in [0, size); negative ones count from the end."""
     if index.type() != hl.Int(32):
@@ -186,31 +191,31 @@ def tanh(x: hl.Expr) -> hl.Expr:
 
 
 def acos(x: hl.Expr) -> hl.Expr:
-    return inverse_functions.acos(x) if x.type() == _SINGLE else mathematics.acos(x)
+    return wide_functions.acos(x) if x.type() == _SINGLE else mathematics.acos(x)
 
 
 def acosh(x: hl.Expr) -> hl.Expr:
-    return inverse_functions.acosh(x) if x.type() == _SINGLE else mathematics.acosh(x)
+    return wide_functions.acosh(x) if x.type() == _SINGLE else mathematics.acosh(x)
 
 
 def asin(x: hl.Expr) -> hl.Expr:
-    return inverse_functions.asin(x) if x.type() == _SINGLE else mathematics.asin(x)
+    return wide_functions.asin(x) if x.type() == _SINGLE else mathematics.asin(x)
 
 
 def asinh(x: hl.Expr) -> hl.Expr:
-    return inverse_functions.asinh(x) if x.type() == _SINGLE else mathematics.asinh(x)
+    return wide_functions.asinh(x) if x.type() == _SINGLE else mathematics.asinh(x)
 
 
 def atan(x: hl.Expr) -> hl.Expr:
-    return inverse_functions.atan(x) if x.type() == _SINGLE else mathematics.atan(x)
+    return wide_functions.atan(x) if x.type() == _SINGLE else mathematics.atan(x)
 
 
 def atanh(x: hl.Expr) -> hl.Expr:
-    return inverse_functions.atanh(x) if x.type() == _SINGLE else mathematics.atanh(x)
+    return wide_functions.atanh(x) if x.type() == _SINGLE else mathematics.atanh(x)
 
 
 def tan(x: hl.Expr) -> hl.Expr:
-    return inverse_functions.tan(x) if x.type() == _SINGLE else mathematics.tan(x)
+    return wide_functions.tan(x) if x.type() == _SINGLE else mathematics.tan(x)
 
 
 def rsqrt(x: hl.Expr) -> hl.Expr:

@@ -1,4 +1,4 @@
-"""Inverse functions and the tangent of float32 on CUDA, as numpy runs their PTX, against torch's in float64."""
+"""Inverse functions, the tangent and erfc of float32 on CUDA, as numpy runs their PTX, against torch's in float64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
 
-FUNCTIONS = [torch.acos, torch.acosh, torch.asin, torch.asinh, torch.atan, torch.atanh, torch.tan]
+FUNCTIONS = [torch.acos, torch.acosh, torch.asin, torch.asinh, torch.atan, torch.atanh, torch.erfc, torch.tan]
 SPECIAL = [
     0.0,
     -0.0,
@@ -64,7 +64,8 @@ def test_errors(needs_intrinsics: None, function: Callable[[Tensor], Tensor]) ->
     assert torch.equal(found.isnan(), wanted.isnan())
     number = wanted.isfinite()
     ulp = torch.from_numpy(np.spacing(np.abs(wanted[number].numpy()).astype(np.float32))).double()
-    assert float(((found[number].double() - wanted[number]).abs() / ulp).max()) < 0.501
+    most = 0.69 if function is torch.erfc else 0.501
+    assert float(((found[number].double() - wanted[number]).abs() / ulp).max()) < most
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -78,12 +79,13 @@ def test_special_values(needs_intrinsics: None, function: Callable[[Tensor], Ten
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_no_division_and_two_conversions(
+def test_no_division_and_few_conversions(
     function: Callable[[Tensor], Tensor], to_ptx: Callable[[LoopProgram], Ptx]
 ) -> None:
     """Of four elements of a thread; where a tangent goes the long way, it has others."""
     (program,) = programs_of(function, (torch.rand(512, 64),))
     code = to_ptx(program)
     assert code.count(r"(?:div|sqrt)\.rn\.f64") == 0
-    assert code.count(r"cvt\.f64\.f32") == code.count(r"cvt\.rn\.f32\.f64") == 4
+    assert code.count(r"cvt\.f64\.f32") == (8 if function is torch.erfc else 4)
+    assert code.count(r"cvt\.rn\.f32\.f64") == 4
     assert code.count(r"cvt\.\S*f64\.s32") == 0

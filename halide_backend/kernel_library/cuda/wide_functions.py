@@ -1,4 +1,4 @@
-"""Inverse functions and the tangent of float32, rounded from float64 as on a CPU, without a branch.
+"""Inverse functions, the tangent and erfc of float32, rounded from float64 as on a CPU, without a branch.
 
 IEEE's quotients and roots of float64 are a dozen instructions and a branch each; a result of 24 bits needs 2**-33, to
 which one step of Newton's method leads from the special function unit's. It converts as well, an eighth as fast as a
@@ -13,12 +13,15 @@ import halide as hl
 
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.mathematics.error_function import ERF_32, SCALED_ERFC_32, TAIL_32
+from halide_backend.kernel_library.mathematics.exponential import EXP_32, reduce_exponential
+from halide_backend.kernel_library.mathematics.floating_point import power_of_two
 from halide_backend.kernel_library.mathematics.inverse_trigonometric import ASIN_32, ATAN_32
 from halide_backend.kernel_library.mathematics.polynomial import polynomial
 from halide_backend.kernel_library.mathematics.power import LOG2_SERIES
 from halide_backend.kernel_library.mathematics.trigonometric import TAN_32_P, TAN_32_Q
 
-__all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "tan"]
+__all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "erfc", "tan"]
 
 _SINGLE, _DOUBLE, _WORD, _SIGNED = hl.Float(32), hl.Float(64), hl.UInt(32), hl.Int(32)
 
@@ -110,6 +113,21 @@ def tan(x: hl.Expr) -> hl.Expr:
     y = hl.cast(_SINGLE, _quotient(over, under))
     signed = hl.select(hl.reinterpret(_SIGNED, x) < hl.i32(0), portable.neg(y), y)
     return hl.select(hl.abs(x) < hl.f32(math.inf), signed, hl.f32(math.nan))
+
+
+def erfc(x: hl.Expr) -> hl.Expr:
+    """1 - erf(x) near 0, exp(-a**2) P((a - 4) / (a + 4)) / (1 + 2 a) beyond, a = |x|, whose quotients are of one
+    reciprocal; 2 minus that for negative x."""
+    wide = hl.cast(_DOUBLE, x)
+    a = hl.cast(_DOUBLE, intrinsics.minimum(hl.abs(x), hl.f32(10.5)))
+    first, second, square = a + 4, a * 2 + 1, a * a
+    reciprocal = _reciprocal(first * second)
+    y = polynomial((a - 4) * second * reciprocal, SCALED_ERFC_32) * first * reciprocal
+    k, r = reduce_exponential(portable.neg(square))
+    tail = y * ((r * r * polynomial(r, EXP_32) + r) + 1) * power_of_two(k)
+    center = (hl.f64(1) - wide) - wide * polynomial(square, ERF_32)
+    large = hl.select(x < hl.f32(0), hl.f64(2) - tail, tail)
+    return hl.cast(_SINGLE, hl.select(hl.abs(x) < hl.f32(TAIL_32), center, large))
 
 
 def _log(y: hl.Expr) -> hl.Expr:
