@@ -48,7 +48,8 @@ def _lower(inductors: Callable[..., Any], x: Any, *arguments: Any, **options: An
 
 
 def is_needed_along(node: torch.fx.Node | None) -> bool:
-    """Whether `node` reduces one dimension of some elements and keeps it, to be broadcast along what it has reduced."""
+    """Whether `node` reduces one dimension of some elements and keeps it, and what is made of its results is broadcast
+    along that: a sum that is kept for its shape alone has terms."""
     if node is None or len(node.args) < 2:
         return False
     operand, result = _value(node.args[0]), _value(node)
@@ -57,8 +58,24 @@ def is_needed_along(node: torch.fx.Node | None) -> bool:
     dimensions = node.args[1] if isinstance(node.args[1], list | tuple) else [node.args[1]]
     if len(dimensions) != 1 or result.dim() != operand.dim():
         return False
-    size = operand.shape[dimensions[0]]
-    return isinstance(size, int) and size > _PAIR
+    (dimension,) = dimensions
+    size = operand.shape[dimension]
+    return isinstance(size, int) and size > _PAIR and _is_broadcast(node, dimension % operand.dim(), operand)
+
+
+def _is_broadcast(node: torch.fx.Node, dimension: int, operand: torch.Tensor) -> bool:
+    """Whether something that is made of `node` is as long as `operand` along `dimension` again."""
+    seen, stack = {node}, [node]
+    while stack:
+        for user in stack.pop().users.keys() - seen:
+            seen.add(user)
+            found = _value(user)
+            if found is None or found.dim() != operand.dim():
+                continue
+            if found.shape[dimension] == operand.shape[dimension]:
+                return True
+            stack.append(user)
+    return False
 
 
 def _value(node: Any) -> torch.Tensor | None:

@@ -28,7 +28,9 @@ def last_reduction(function: Callable[[Tensor], Any], *shape: int) -> torch.fx.N
     [
         (lambda x: x / x.sum(-1, keepdim=True), True),
         (lambda x: x - x.amax(1, keepdim=True), True),
-        (lambda x: torch.var_mean(x, -1, keepdim=True, correction=0), True),
+        (lambda x: x * (torch.var_mean(x, -1, keepdim=True, correction=0)[0] + 1).rsqrt(), True),
+        (lambda x: x.sum(1, keepdim=True) + x[:, :1], False),
+        (lambda x: x.new_zeros(64, 9, 5).index_add(1, x.new_zeros(1).long(), x.sum(1, keepdim=True)), False),
         (lambda x: x.sum(-1), False),
         (lambda x: x[..., :2] / x[..., :2].sum(-1, keepdim=True), False),
         (lambda x: x.mean((1, 2), keepdim=True), False),
