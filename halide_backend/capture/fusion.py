@@ -130,7 +130,10 @@ def _is_arranged_in_short_lines(recording: Recording) -> bool:
     """Whether a group only copies elements, in lines of a few, as the pixels of the windows of a picture: what flat
     loops compute of them would have loops over such lines, too, and the copy costs less than vectors that are half
     empty."""
-    program = recording.finish(()).program
+    try:
+        program = recording.finish(()).program
+    except Unsupported:  # Which of the two is left is found out when they are one kernel.
+        return False
     if len(program.stores) != 1 or math.prod(axis.hint for axis in program.axes) < _LEAST_POINTS:
         return False
     (store,) = program.stores

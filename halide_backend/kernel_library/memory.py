@@ -12,8 +12,14 @@ from halide_backend.kernel_library.element_types import STORAGE
 
 def source(argument: Input) -> hl.ImageParam:
     """The flat input: every load computes its own element index, so no bounds need to be inferred."""
-    flat = hl.ImageParam(STORAGE[argument.dtype], 1, argument.name)
-    # Otherwise it is subtracted from each index that is data.
+    return hl.ImageParam(STORAGE[argument.dtype], 1, argument.name)
+
+
+def table(argument: Input) -> hl.ImageParam:
+    """The flat input whose elements are looked up at indices that data hold: its first coordinate, 0, would be
+    subtracted from each of them. Of other loads Halide may find that the last steps of a loop, which are masked, would
+    begin before it, and refuse the kernel."""
+    flat = source(argument)
     flat.dim(0).set_min(0)
     return flat
 

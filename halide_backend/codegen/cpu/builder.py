@@ -28,8 +28,8 @@ from halide_backend.program.aliasing import replaces_operand
 from halide_backend.program.bfloat16_values import bfloat16_values
 from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.extents import is_multiple
-from halide_backend.program.index import expanded
-from halide_backend.program.loop_program import Apply, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
+from halide_backend.program.index import ValueSymbol, expanded
+from halide_backend.program.loop_program import Apply, Buffer, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.mapping.chunks import contiguous_axis
 from halide_backend.schedule.mapping.mapping import Mapping
@@ -296,6 +296,11 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             return replace(turned, column=turned.across, across=turned.column)
         return None
 
+    def source(self, buffer: Buffer) -> str:
+        loads = (value.attribute for value in self.program.values if isinstance(value.attribute, Load))
+        indices = [load.index for load in loads if load.buffer == buffer.name]
+        return "table" if indices and all(map(_is_looked_up, indices)) else "source"
+
     def status(self) -> tuple[Status, ...]:
         return (write_status(self),) if self.program.checks else ()
 
@@ -321,3 +326,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             near = {name: step for name, step in near.items() if step * stage.bits < _LINE}
             contiguous |= {name: contiguous.get(name, 0) + size // step for name, step in near.items()}
         self.stages[-1] = replace(stage, contiguous=contiguous, across=across, traffic=stage.traffic + size)
+
+
+def _is_looked_up(index: sympy.Expr) -> bool:
+    """Whether an index that data hold is part of `index`, to which other parts only add."""
+    return bool(index.is_nonnegative) and any(isinstance(symbol, ValueSymbol) for symbol in index.free_symbols)

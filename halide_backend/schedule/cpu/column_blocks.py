@@ -211,7 +211,7 @@ def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, 
         return vectors, 1
     # Of rows that are copied from far apart a part, too, that divides them.
     loads = [each for each in (stage, *kernel.behind([stage])) if each.traffic]
-    apart = all(row.axis in each.strided and (column.axis, row.axis) not in each.runs for each in loads)
+    apart = bool(loads) and all(row.axis in each.strided and (column.axis, row.axis) not in each.runs for each in loads)
     parts = range(max(1, most // vectors), 0, -1) if kernel.copies and apart else (row.extent, 1)
     return vectors, next(n for n in parts if n == 1 or (row.extent % n == 0 and vectors * n <= most))
 
