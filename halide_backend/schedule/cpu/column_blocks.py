@@ -45,7 +45,8 @@ UNROLL = Knob(
 
 ROWS = Knob("column_blocks.rows", (1, 2, 4, 8), "rows that are computed together where nothing is reduced")
 
-#: Vectors that are computed without a loop, and their operations: as many as an instruction cache holds easily.
+#: Vectors that are computed without a loop, and their operations: as many as an instruction cache holds easily. Twice
+#: as many are copied from rows that lie apart.
 _FEW, _FEW_WORK = 16, 256
 
 #: Vectors of all results together, beyond which a loop that stores one of each result at a time is faster ("gradients
@@ -209,11 +210,11 @@ def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, 
     row = next((loop for loop in stage.loops if loop.axis in rows and loop.fixed), None)
     if row is None:
         return vectors, 1
-    # Of rows that are copied from far apart a part, too, that divides them.
     loads = [each for each in (stage, *kernel.behind([stage])) if each.traffic]
     apart = bool(loads) and all(row.axis in each.strided and (column.axis, row.axis) not in each.runs for each in loads)
-    parts = range(max(1, most // vectors), 0, -1) if kernel.copies and apart else (row.extent, 1)
-    return vectors, next(n for n in parts if n == 1 or (row.extent % n == 0 and vectors * n <= most))
+    if kernel.copies and apart:
+        most *= 2
+    return vectors, row.extent if vectors * row.extent <= most else 1
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str, whole: int) -> list[Step]:
