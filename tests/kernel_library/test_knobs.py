@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import sympy
 import torch
+from captured_kernels import captured_kernels
 from kernel import Builder
 
 from halide_backend.build.target import Target
@@ -396,8 +397,15 @@ def test_the_kernels_here_ask_for_every_knob_of_a_cpu() -> None:
     # Rows of the copy lie a page apart; `tests/capture/test_tiles_of_lines.py` has the values of both settings.
     others = (*dynamic, turned_copy((512, 2048))[0])
     names = {choice.knob.name for builder in (*builders, *others) for choice in choices_of(builder)}
-    # Both settings: tests/schedule/test_checks_beside.py and tests/schedule/test_lines_of_columns.py.
-    names |= {"checks.beside", "column_blocks.lines"}
+    # As torch.compile captures them.
+    picture = torch.empty(2, 30, 8, 33).to(memory_format=torch.channels_last)
+    functions: tuple[tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]], ...] = (
+        (lambda x, i: x.gather(1, i), (torch.empty(40, 60), torch.zeros(40, 50, dtype=torch.int64))),
+        (lambda x: x.flip(1).clone(memory_format=torch.contiguous_format), (picture,)),
+    )
+    for function, operands in functions:
+        for kernel in captured_kernels(function, operands, Target.host()):
+            names |= {choice.knob.name for choice in plan_kernel(kernel.program, device_of(kernel.target)).plan.choices}
     assert {knob.name for _, knob in declared(cpu)} - names == set()
     assert {"parallel.threads", "column_blocks.rows", "functions.stores", "scatters.block", "transposes.side"} <= names
 
