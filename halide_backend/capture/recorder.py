@@ -159,14 +159,25 @@ class Recorder(DefaultHandler):
         if check:
             bad = self.ge(index, self._size(size))
             if signed:
-                lowest = self._size(-size) if wrap_neg else 0
-                bad = self.logical_or(bad, self.lt(index, lowest))
+                below = self.lt(index, self._size(-size) if wrap_neg else 0)
+                known = any(self.builder.number(each.position) is not None for each in (bad, below))
+                bad = self.logical_or(bad, below) if known else self._outside(index, size, wrap_neg)
             self.check(bad, "IndexError", f"index out of range: a dimension of size {size}")
         clamped = self.value("indirect", torch.int32, index, attribute=Indirect(size, wrap_neg and signed))
         symbol = ValueSymbol.of(clamped.position)
         self.builder.indirect[symbol] = clamped.position
         self.extents[symbol] = size
         return symbol
+
+    def _outside(self, index: Recorded, size: Extent, wrap_neg: bool) -> Recorded:
+        """Whether `index` is not in [0, size), or [-size, size): one comparison of what has no sign."""
+        narrow = index.dtype is not torch.int64 and isinstance(size, int) and size < 2**31
+        unsigned = torch.uint32 if narrow else torch.uint64
+        place, limit = self.cast(index, unsigned), self.cast(self.number(self._size(size), torch.int64), unsigned)
+        if wrap_neg:
+            place, limit = self.add(place, limit), self.add(limit, limit)
+        outside: Recorded = self.ge(place, limit)
+        return outside
 
     def _size(self, size: Extent) -> Any:
         return size if isinstance(size, int) else self.index_expr(size, torch.int64)

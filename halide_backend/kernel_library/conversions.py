@@ -157,10 +157,17 @@ def position(dtype: str, index: hl.Expr | hl.Var) -> hl.Expr:
 
 
 def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
-    """An index read from data as an int32 coordinate in [0, size); negative ones count from the end."""
+    """An index read from data as an int32 coordinate in [0, size); negative ones count from the end.
+
+    What lies outside becomes the last one: a check of the program reports it.
+    """
     # Compared in the index's own type: cutting a large int64 down first could bring it back into range.
-    # Opaque: where Halide's simplifier finds the clamp useless, its bounds inference need not know why.
-    wide = opaque(hl.cast(hl.Int(64), index))
+    bits = 32 if index.type().bits() < 32 or index.type() == hl.Int(32) else 64
+    wide = hl.cast(hl.Int(bits), index)
+    size, last = hl.cast(wide.type(), size), hl.cast(wide.type(), size - 1)
     if wrap_negative:
-        wide = hl.select(wide < 0, wide + hl.i64(size), wide)
-    return hl.cast(hl.Int(32), hl.clamp(wide, hl.i64(0), hl.i64(size - 1)))
+        wide = hl.select(wide < 0, wide + size, wide)
+    # One comparison without a sign. Halide finds bounds of signed ones alone, which LLVM leaves out; opaque, since its
+    # simplifier, too, finds them useless, and its bounds inference need not know why.
+    nearest = hl.cast(wide.type(), hl.min(hl.cast(hl.UInt(bits), wide), hl.cast(hl.UInt(bits), last)))
+    return hl.cast(hl.Int(32), hl.clamp(opaque(nearest), hl.cast(wide.type(), 0), last))

@@ -77,12 +77,14 @@ def _behind(program: LoopProgram, store: Store) -> set[int]:
 def _along(value: Value, load: Load, masks: Sequence[Value], inner: str, extents: Mapping[str, int]) -> str:
     """The axis along which `load` is adjacent, whatever its `masks`, "" if it is no transposed operand of a store along
     `inner`."""
-    if inner not in value.axes or any(mask.dtype != "bool" or mask.operation == "indirect" for mask in masks):
+    if inner not in value.axes or any(mask.dtype != "bool" and mask.operation != "indirect" for mask in masks):
         return ""
     index = expanded(load.index)
     by_name = {symbol.name: symbol for symbol in index.free_symbols if symbol.name in extents}
     strides = {name: _stride(index, symbol) for name, symbol in by_name.items()}
-    if inner not in strides or strides[inner] in (0, 1, -1):
+    # Rows that are looked up for each point lie anywhere.
+    looked_up = any(mask.operation == "indirect" and inner in mask.axes for mask in masks)
+    if not looked_up and (inner not in strides or strides[inner] in (0, 1, -1)):
         return ""
     masked: set[str] = set().union(*(mask.axes for mask in masks))
     others = (name for name in sorted(strides) if name != inner and strides[name] == 1 and name not in masked)

@@ -14,7 +14,7 @@ from halide_backend.build.target import Target
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.inspection.compiled import compile_for
 from halide_backend.schedule.device import device_of
-from halide_backend.schedule.steps import ComputeWith, Step
+from halide_backend.schedule.steps import ComputeWith, Split, Step
 
 TARGET = Target.named("avx512")
 
@@ -58,6 +58,13 @@ def test_each_element_is_checked_where_it_is_looked_up(function: Callable[..., T
     assert {step.func for step in found} <= {"check_0"}
     if count:
         assert not steps_of(function, x, i, knobs={"checks.beside": False})
+
+
+def test_bytes_of_a_check_are_reduced_in_whole_vectors() -> None:
+    (kernel,) = captured_kernels(taken, operands(40, 700), TARGET, False)
+    steps = plan_kernel(kernel.program, device_of(TARGET)).plan.steps
+    lanes = [s.factor for s in steps if isinstance(s, Split) and s.func.startswith("failed_0") and s.inner == "lane_v"]
+    assert lanes and set(lanes) == {64}
 
 
 def test_memory_that_is_overwritten_is_checked_before() -> None:

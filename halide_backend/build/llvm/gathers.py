@@ -28,7 +28,7 @@ _ALIKE = re.compile(
 _FIRST = re.compile(rf"insertelement <\d+ x \w+> (?:poison|undef|{NAME}), \w+ (?P<one>{NAME}|-?\d+), i64 0$")
 _NUMBER = re.compile(r"splat \(i\d+ (-?\d+)\)$")
 _SUM = re.compile(
-    r"(?P<operator>add|sub) (?:nuw )?(?:nsw )?<\d+ x (?:i32|i64)> "
+    r"(?P<operator>add|sub|or disjoint) (?:nuw )?(?:nsw )?<\d+ x (?:i32|i64)> "
     rf"(?P<left>{NAME}), (?P<right>{NAME}|splat \(i\d+ -?\d+\))$"
 )
 
@@ -124,11 +124,12 @@ def _gather(definitions: Mapping[str, tuple[int, str]], result: str, barrier: in
     while sum_ := matched(_SUM, distances):
         if one := alike(sum_["right"]):
             distances = sum_["left"]
-        elif one := alike(sum_["left"]) if sum_["operator"] == "add" else "":
+        elif one := alike(sum_["left"]) if sum_["operator"] != "sub" else "":
             distances = sum_["right"]
         else:
             break
-        shifts.append((sum_["operator"], one))
+        # A sum without carries.
+        shifts.append(("sub" if sum_["operator"] == "sub" else "add", one))
     known = matched(_CONSTANTS, distances)
     words = known["constants"].split(",") if known and alike(known["alike"]) else []
     constants = tuple(int(word.split()[1]) for word in words)

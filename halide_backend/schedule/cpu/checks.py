@@ -44,7 +44,7 @@ def checked_beside(kernel: CpuKernel, steps: Sequence[Step]) -> list[Step]:
             found += reduce_in_lanes(
                 user,
                 along=output.loops[0].axis,
-                lanes=8 * kernel.device.vector_bytes // user.bits,
+                lanes=kernel.device.vector_bytes,
                 short=False,
                 at=None,
                 row="",

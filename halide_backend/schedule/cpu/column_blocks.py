@@ -53,6 +53,9 @@ _FEW, _FEW_WORK = 16, 256
 #: of four norms of a sum" in benchmarks/kinds_of_kernels.py).
 _FEW_RESULTS = 20
 
+#: Rows of less than a vector that are looked up one by one: each takes few instructions beside those of a loop.
+_LOOKED_UP = 4
+
 #: Most steps of a loop over the taps of a filter.
 _TAPS = 7
 
@@ -99,6 +102,8 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     # Outputs with other loops than each other's could not be computed together.
     few = [_few(kernel, stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
     few_vectors, few_rows = map(min, zip(*few))
+    if along.extent < lanes and any(column in each.gathered for each in kernel.graph.stages):
+        few_rows = max(few_rows, _LOOKED_UP)
     turned = [stage for stage in kernel.outputs if is_turned_result(kernel, stage)]
     for stage in kernel.outputs:
         if stage in turned:

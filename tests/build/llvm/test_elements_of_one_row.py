@@ -62,10 +62,12 @@ def run(ir: str, row: int) -> np.ndarray:
     [
         ("add nsw <4 x i32> %few, %alike", 1),
         ("add nsw <4 x i32> %alike, %few", 1),
+        ("or disjoint <4 x i32> %few, %alike", 1),
+        ("or disjoint <4 x i32> %alike, %few", 1),
         ("sub nsw <4 x i32> %few, %alike", -1),
     ],
 )
-@pytest.mark.parametrize("row", [0, 70, -70])
+@pytest.mark.parametrize("row", [0, 64, -64])  # multiples of 16, of which the indices are parts
 def test_the_row_is_added_to_the_base(sum_: str, sign: int, row: int) -> None:
     ir = module(sum_)
     rewritten = with_gathered_rows(ir)
