@@ -200,6 +200,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 across=definition.across,
                 gathered=tuple(definition.gathered),
                 strided=tuple(definition.strided),
+                overlaps=definition.overlaps,
                 lines=definition.lines,
                 **facts,
             )

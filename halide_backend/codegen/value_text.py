@@ -16,12 +16,19 @@ from halide_backend.program.operation_names import COMPARISONS, LOOPS
 
 
 def value_text(
-    program: LoopProgram, value: Value, variables: Iterable[str] = (), *, library: str = "ops", cases: bool = True
+    program: LoopProgram,
+    value: Value,
+    variables: Iterable[str] = (),
+    *,
+    library: str = "ops",
+    cases: bool = True,
+    whole: bool = False,
 ) -> str:
     """Python text of one operation over the names of its operands, `t` and their position.
 
     `variables` are the Vars that the value depends on, for operations that need a Func; `library` has the operations;
-    `cases` says whether Halide may make a loop, or on a GPU a branch, of the steps at which an index needs no clamp.
+    `cases` says whether Halide may make a loop, or on a GPU a branch, of the steps at which an index needs no clamp,
+    `whole` that operands are computed also where conditions of coordinates leave them out.
     """
     operands = [f"t{operand}" for operand in value.operands]
     attribute = value.attribute
@@ -32,9 +39,10 @@ def value_text(
         size = index_text(attribute.size)
         return f"{library}.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
     if isinstance(attribute, Number | sympy.Expr):
-        return _index(value, library, wide=isinstance(attribute, sympy.Expr) and _is_wide(program, attribute))
+        wide = isinstance(attribute, sympy.Expr) and _is_wide(program, attribute)
+        return _index(value, library, wide=wide, opaque=whole)
     if narrow := _narrow_operands(program, value):
-        operands = [_index(replace(each, dtype="int32"), library, wide=False) for each in narrow]
+        operands = [_index(replace(each, dtype="int32"), library, wide=False, opaque=whole) for each in narrow]
     if value.operation in LOOPS:
         operands.append(f"[{', '.join(variables)}]")
     match value.operation:
@@ -75,7 +83,7 @@ def _is_wide(program: LoopProgram, index: sympy.Expr) -> bool:
     return not is_narrow(index) and (bool(sizes_of(index)) or not fits_int32(index, program))
 
 
-def _index(value: Value, library: str, *, wide: bool) -> str:
+def _index(value: Value, library: str, *, wide: bool, opaque: bool = False) -> str:
     index = value.attribute
     if isinstance(index, Number):
         return f"{library}.constant({value.dtype!r}, {_number(index)})"
@@ -83,7 +91,8 @@ def _index(value: Value, library: str, *, wide: bool) -> str:
     text = index_text(index, wide=wide)
     if index.is_Integer:
         return f"{library}.constant({value.dtype!r}, {text})"
-    return f"{library}.position({value.dtype!r}, {text})"
+    position = f"{library}.position({value.dtype!r}, {text})"
+    return f"{library}.opaque({position})" if opaque and value.axes else position
 
 
 def element_text(program: LoopProgram, value: Value, load: Load, *, by_stride: bool = False, cases: bool = True) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import sympy
+
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import ValueSymbol, expanded
+from halide_backend.program.index import AxisSymbol, ValueSymbol, expanded
 from halide_backend.program.loop_program import Axis, Load, LoopProgram, Value
 from halide_backend.program.operation_names import MATHEMATICS
 
@@ -30,7 +32,8 @@ class Definition:
     pieces, `branches` that a function has a branch for arguments of a rare range; `gathered` are the axes along which a
     load is contiguous whose index is data, `strided` those along which one has a stride that is neither 0 nor 1;
     `lines` are the bytes of loads that take a line of memory, or nearly, for each step along a first axis, of which
-    steps along a second one take other elements, by both."""
+    steps along a second one take other elements, by both; `overlaps` says how many loads take, one step earlier
+    along an axis, what another one takes."""
 
     calls: dict[str, None] = field(default_factory=dict)
     work: int = 1
@@ -43,6 +46,7 @@ class Definition:
     strided: dict[str, None] = field(default_factory=dict)
     lines: dict[tuple[str, str], int] = field(default_factory=dict)
     branches: bool = False
+    overlaps: dict[str, int] = field(default_factory=dict)
 
 
 def define(
@@ -53,6 +57,7 @@ def define(
     found = Definition()
     axes = {axis.name: axis for axis in program.axes}
     seen: set[int] = set()
+    indices: set[tuple[str, sympy.Expr]] = set()
     stack = list(roots)
     while stack:
         position = stack.pop()
@@ -69,8 +74,17 @@ def define(
         found.branches |= value.operation in _BRANCHING
         if isinstance(value.attribute, Load):
             _count_load(found, program, value, value.attribute, axes)
+            indices.add((value.attribute.buffer, expanded(value.attribute.index)))
         stack += value.operands
+    if len(indices) > 1:
+        found.overlaps = {axis: count for axis in axes if (count := _taken_again(indices, AxisSymbol(axis)))}
     return found
+
+
+def _taken_again(indices: Collection[tuple[str, sympy.Expr]], axis: sympy.Symbol) -> int:
+    """How many of the loads at `indices` take, one step of `axis` earlier, what another one takes."""
+    later = ((buffer, index.subs(axis, axis + 1)) for buffer, index in indices if axis in index.free_symbols)
+    return sum((buffer, expanded(index)) in indices for buffer, index in later)
 
 
 def _count_load(found: Definition, program: LoopProgram, value: Value, load: Load, axes: Mapping[str, Axis]) -> None:

@@ -86,7 +86,8 @@ class Stage:
     is another one, at some steps of loops, `gathered` the axes along which a load is contiguous whose index is data,
     `strided` those along which one has a stride that is neither 0 nor 1, `lines` the bytes of loads that take a line of
     memory, or nearly, for each step along a first axis, of which steps along a second one take other elements, by both,
-    `branches` whether a function has a branch for arguments of a rare range, `values` how many an output is a Tuple of,
+    `branches` whether a function has a branch for arguments of a rare range, `overlaps` how many loads take, one step
+    earlier along an axis, what another one takes, `values` how many an output is a Tuple of,
     `distinct` the axes along which a scatter stores side by side at places that are no data: no two of such steps meet.
     """
 
@@ -113,6 +114,7 @@ class Stage:
     strided: tuple[str, ...] = ()
     lines: dict[tuple[str, str], int] = field(default_factory=dict)
     branches: bool = False
+    overlaps: dict[str, int] = field(default_factory=dict)
     values: int = 1
     distinct: tuple[str, ...] = ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -148,3 +149,24 @@ def test_rows_of_tiles_beside_blocks_of_their_width_are_unrolled() -> None:
 
     code = code_of(attention_gradient, torch.randn(3, 64, 256), torch.randn(3, 16, 16, 64), torch.randn(3, 64, 96))
     assert "STAGED_LOAD" in code and "Unroll('out_ptr0', 'x1_u')" in code
+
+
+def lower(x: Tensor) -> Tensor:
+    return x.tril().t().contiguous()
+
+
+def folded(x: Tensor) -> Tensor:
+    return x.triu() + x.tril(-1).t()
+
+
+def upper_elsewhere(x: Tensor) -> Tensor:
+    return torch.where(torch.ones_like(x).triu(9) > 0, x.t(), -x)
+
+
+@pytest.mark.parametrize("size", [33, 40, 100, 128])
+@pytest.mark.parametrize("function", [lower, folded, upper_elsewhere])
+def test_tiles_that_a_condition_leaves_out_are_stored_in_their_place(
+    function: Callable[[Tensor], Tensor], size: int
+) -> None:
+    """Those below a diagonal were stored beyond their memory: a segmentation fault."""
+    assert "memory.transposed(" in code_of(function, torch.randn(size, size))

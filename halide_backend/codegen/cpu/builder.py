@@ -117,9 +117,11 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
                 text = self._in_rows(converted(value, element))
             case _:
                 exact = exact_text(self.program, value, self.bfloat16) or product_text(self.program, value)
-                text = (
-                    exact or division_text(self.program, value) or value_text(self.program, value, sorted(value.axes))
-                )
+                # A tile is stored where all of it lies, of which Halide would leave out what a condition does not need:
+                # `x.tril().t()` wrote beyond its memory.
+                whole = self.transposition is not None
+                plain = value_text(self.program, value, sorted(value.axes), whole=whole)
+                text = exact or division_text(self.program, value) or plain
         self.lines.append(f"t{position} = {text}")
         if role is Role.STAGED_LOAD:
             element = self._transposed(position, value.operation, f"t{position}", self._bits(position))

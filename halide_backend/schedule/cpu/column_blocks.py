@@ -53,8 +53,9 @@ _FEW, _FEW_WORK = 16, 256
 #: of four norms of a sum" in benchmarks/kinds_of_kernels.py).
 _FEW_RESULTS = 20
 
-#: Rows of less than a vector that are looked up one by one: each takes few instructions beside those of a loop.
-_LOOKED_UP = 4
+#: Rows that are computed together where they read the same rows, or where each, of less than a vector that is looked
+#: up, takes few instructions beside those of a loop; and loads that a row has in common with the next one, at least.
+_BESIDE, _COMMON = 4, 2
 
 #: Most steps of a loop over the taps of a filter.
 _TAPS = 7
@@ -102,8 +103,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     # Outputs with other loops than each other's could not be computed together.
     few = [_few(kernel, stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
     few_vectors, few_rows = map(min, zip(*few))
-    if along.extent < lanes and any(column in each.gathered for each in kernel.graph.stages):
-        few_rows = max(few_rows, _LOOKED_UP)
+    few_rows = max(few_rows, _rows_beside(kernel, along, others[-1:], lanes))
     turned = [stage for stage in kernel.outputs if is_turned_result(kernel, stage)]
     for stage in kernel.outputs:
         if stage in turned:
@@ -220,6 +220,17 @@ def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, 
     if kernel.copies and apart:
         most *= 2
     return vectors, row.extent if vectors * row.extent <= most else 1
+
+
+def _rows_beside(kernel: CpuKernel, along: Loop, rows: list[str], lanes: int) -> int:
+    """Rows, of which there are more, that are computed together, a vector of each."""
+    work = max(kernel.inlined_work(stage) for stage in kernel.outputs)
+    axis = "".join(rows)
+    common = max((each.overlaps.get(axis, 0) for each in kernel.graph.stages), default=0)
+    looked_up = along.extent < lanes and any(along.axis in each.gathered for each in kernel.graph.stages)
+    fixed = bool(rows) and loop_along(kernel.parent, axis).fixed
+    most = 1 << max(1, 2 * _FEW_WORK // work).bit_length() - 1
+    return min(_BESIDE, most) if looked_up or (common >= _COMMON and fixed) else 1
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str, whole: int) -> list[Step]:
