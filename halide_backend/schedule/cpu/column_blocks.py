@@ -23,6 +23,7 @@ from halide_backend.schedule.cpu.kernel import (
     vectors,
 )
 from halide_backend.schedule.cpu.lines import columns_of_lines, lines_beside, picked
+from halide_backend.schedule.cpu.narrow_columns import rows_side_by_side
 from halide_backend.schedule.cpu.stored import is_kept
 from halide_backend.schedule.cpu.turned_operands import (
     is_turned_result,
@@ -304,12 +305,18 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces and not streamed:
         alone = kernel.parallel and not _shared_axis(kernel, others, [])
-        least = 1 if alone else _held(kernel, along, lanes) * lanes
+        least = 1 if alone and not _beside(kernel) else _held(kernel, along, lanes) * lanes
         most_kept = _most_kept(kernel, column, lanes)
         wanted = _block_with_accumulators(kernel, column, wanted, least, most_kept)
         wanted = _even(kernel, along, wanted, max(least, HELD * lanes))
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
     return max(lanes, -(-min(wanted, most) // lanes) * lanes)
+
+
+def _beside(kernel: CpuKernel) -> bool:
+    """Whether a reduction has the columns of several rows side by side, which a block with some of them would part."""
+    inside = [kernel.graph[name] for name in kernel.inside]
+    return any(each.role is Role.REDUCTION and rows_side_by_side(kernel, each) > 1 for each in inside)
 
 
 def _held(kernel: CpuKernel, along: Loop, lanes: int) -> int:
