@@ -54,12 +54,13 @@ def test_the_first_of_equal_elements(plans: list[Plan]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_block_has_all_columns_of_such_rows(plans: list[Plan], dtype: torch.dtype) -> None:
     """Blocks that threads share would part the rows that lie side by side."""
-    x = torch.randn(1000, 20, generator=torch.Generator().manual_seed(3)).to(dtype)
+    x = torch.randn(400, 20, generator=torch.Generator().manual_seed(3)).to(dtype)
     found = torch.compile(lambda x: torch.var_mean(x, 0), fullgraph=True)(x)
     torch.testing.assert_close(found, torch.var_mean(x.double(), 0), rtol=1e-2, atol=1e-3, check_dtype=False)
     assert halide_backend.stats()["delegated_kernels"] == 0 and not halide_backend.stats()["unfusing_reasons"]
     assert max(rows_side_by_side(plans)) > 1
-    assert [choice.setting for plan in plans for choice in plan.choices if choice.knob is COLUMNS] == [32]
+    (columns,) = [int(choice.setting) for plan in plans for choice in plan.choices if choice.knob is COLUMNS]
+    assert columns >= x.shape[1]
 
 
 @pytest.mark.parametrize(
