@@ -219,7 +219,9 @@ def _llvm_ir(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target
     # What a load promises of its address, LLVM's passes take for granted afterwards.
     ir, whole = with_whole_stores(with_element_alignment(with_contraction(for_processor(ir, target))))
     if whole:
-        ir = with_accumulators_in_registers(with_parts_as_shuffles(promoted(ir, target, entry)))
+        ir = with_parts_as_shuffles(promoted(ir, target, entry))
+    if whole or "@llvm.masked.store." in ir:
+        ir = with_accumulators_in_registers(ir)
     ir = with_scaled_products(with_whole_constants(without_single_lane_stores(ir)), target)
     ir = with_gathered_rows(with_near_gathers(with_direct_transpositions(ir), target))
     shorter = with_rare_ranges(with_bfloat16_instructions(ir, target))

@@ -57,9 +57,52 @@ def run(ir: str) -> list[float]:
 
 def test_the_loop_neither_loads_nor_stores_its_sum() -> None:
     ir = with_accumulators_in_registers(module())
-    loop = ir[ir.index("loop:") : ir.index("end:")]
+    loop = ir[ir.index("\nloop:") : ir.index("\naccumulator.1.end:")]
     assert "%place" not in loop and "phi <8 x float>" in loop
     assert run(ir) == run(module()) == [0.0] * 8 + [float(sum(range(lane, 72, 8))) for lane in range(8)]
+
+
+MASKED = {
+    "%sum = load <8 x float>, ptr %place, align 32": "%sum = tail call <8 x float> @llvm.masked.load.v8f32.p0("
+    "ptr align 32 %place, <8 x i1> %some, <8 x float> REST)",
+    "store <8 x float> %more, ptr %place, align 32": "tail call void @llvm.masked.store.v8f32.p0("
+    "<8 x float> %more, ptr align 32 %place, <8 x i1> %some)",
+}
+
+
+def masked(rest: str, inside: str = "") -> str:
+    """The module, whose loop loads and stores two lanes of its sum, and has `rest` in the others."""
+    ir = module(inside)
+    for whole, some in MASKED.items():
+        ir = ir.replace(whole, some.replace("REST", rest))
+    mask = f"icmp sge <8 x i32> splat (i32 1), <{', '.join(f'i32 {lane}' for lane in range(8))}>"
+    return f"""{ir.replace("entry:", f"entry:{chr(10)}  %some = {mask}")}
+declare <8 x float> @llvm.masked.load.v8f32.p0(ptr captures(none), <8 x i1>, <8 x float>)
+declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr captures(none), <8 x i1>)
+"""
+
+
+@pytest.mark.parametrize("rest", ["poison", "zeroinitializer"])
+def test_neither_do_some_lanes_of_it(rest: str) -> None:
+    ir = with_accumulators_in_registers(masked(rest))
+    loop = ir[ir.index("\nloop:") : ir.index("\naccumulator.1.end:")]
+    assert "%place" not in loop and "phi <8 x float>" in loop and ("select" in loop) == (rest != "poison")
+    assert run(ir) == run(masked(rest)) == [0.0] * 8 + [float(sum(range(lane, 72, 8))) for lane in (0, 1)] + [0.0] * 6
+
+
+def test_others_may_lead_behind_the_loop() -> None:
+    ir = module(entry="%none = icmp eq ptr %in, null\n  br i1 %none, label %end, label %loop")
+    mine = with_accumulators_in_registers(ir)
+    assert "%place" not in mine[mine.index("\nloop:") : mine.index("\naccumulator.1.end:")]
+    assert run(mine) == run(ir) == [0.0] * 8 + [float(sum(range(lane, 72, 8))) for lane in range(8)]
+
+
+def test_an_array_on_the_heap_is_as_good() -> None:
+    ir = module().replace(
+        "%array = alloca [16 x float], align 32", "%array = tail call ptr @halide_malloc(ptr null, i64 64)"
+    )
+    mine = with_accumulators_in_registers(ir)
+    assert "%place" not in mine[mine.index("\nloop:") : mine.index("\naccumulator.1.end:")]
 
 
 @pytest.mark.parametrize(
@@ -68,13 +111,13 @@ def test_the_loop_neither_loads_nor_stores_its_sum() -> None:
         module("  store float 1.0, ptr %array, align 32\n"),
         module("  call void @llvm.memset.p0.i64(ptr %array, i8 0, i64 64, i1 false)\n"),
         module("  %other = load <4 x float>, ptr %place, align 16\n"),
-        module(entry="%none = icmp eq ptr %in, null\n  br i1 %none, label %end, label %loop"),
+        masked("poison", "  %other = icmp eq i64 %i, 0\n").replace("<8 x i1> %some, <8", "<8 x i1> %another, <8"),
         module().replace("%place = getelementptr", "%any = getelementptr").replace(
             "  br label %loop\n", "  %place = select i1 true, ptr %any, ptr %array\n  br label %loop\n"
         ),
         module().replace("%array = alloca [16 x float], align 32", "%array = getelementptr i8, ptr %out, i64 0"),
     ],
-    ids=["a store besides", "a call", "another load", "another way to the end", "an unknown place", "not on the stack"],
+    ids=["a store besides", "a call", "another load", "another mask", "an unknown place", "not on the stack"],
 )  # fmt: skip
 def test_what_else_may_touch_the_array_stays_in_memory(ir: str) -> None:
     assert with_accumulators_in_registers(ir) == ir
