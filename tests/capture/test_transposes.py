@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import halide_backend
 from halide_backend import config
 from halide_backend.schedule.mapping.transposition import Transposition
 
@@ -192,3 +193,24 @@ def test_images_and_channels_in_one_loop_are_turned(
     with config.patch(target=target):
         check(lambda x: F.instance_norm(x).contiguous(), x, tolerance=tolerance)
     assert [found.results for found in transpositions] == [True]
+
+
+def norms(x: Tensor) -> tuple[Tensor, Tensor]:
+    """A norm over the channels of pictures, and one of that."""
+    rows = F.layer_norm(x.permute(0, 2, 3, 1).contiguous(), x.shape[1:2])
+    return rows, F.layer_norm(rows, x.shape[1:2])
+
+
+def test_each_step_of_several_results_has_one_tile_of_each() -> None:
+    """Of computed length, the tiles of the second result would be allocated, and the accumulators of each row."""
+    halide_backend.reset_stats()
+    compiled = torch.compile(norms, dynamic=True, fullgraph=True)
+    for shape in ((2, 64, 14, 14), (3, 40, 7, 9), (5, 64, 8, 8), (2, 300, 5, 3)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+        for found, wanted in zip(compiled(x), norms(x.double())):
+            torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
+    stats = halide_backend.stats()
+    assert stats["delegated_kernels"] == 0 and not stats["unfusing_reasons"]
+    text = next(record.text for record in halide_backend.records() if "out_ptr1_value_0_0" in record.text)
+    for func in ("out_ptr1_value_0_0", "sum_3", "sum_3_chunks"):
+        assert f"BoundExtent('{func}', 'x0', 1)" in text

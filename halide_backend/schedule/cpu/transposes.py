@@ -71,10 +71,11 @@ def transposes(kernel: CpuKernel) -> Nest | None:
             steps.append(Parallel(stage.name, loops.shared))
     level = Level(parent.name, loops.around[0])
     steps += [ComputeWith(stage.name, parent.name, level.var) for stage in tiled if stage is not parent]
+    single = _single(kernel, turned)
     for stage in funcs:
         steps += [
             ComputeAt(stage.name, level.parent, level.var),
-            *tile_in_vectors(stage, side, *((column,) if loops.beside == 1 else ()), across),
+            *tile_in_vectors(stage, side, *((column,) if loops.beside == 1 else ()), across, *single),
         ]
     if not turned.results:
         return Nest(tuple(steps), level)
@@ -83,7 +84,14 @@ def transposes(kernel: CpuKernel) -> Nest | None:
     # array to registers of which any place is computed.
     steps += [step for stage in kernel.outputs if stage not in tiled for step in _of_rows(kernel, stage, turned, loops)]
     steps += [NeverPartition(stage.name, f"{across}_o") for stage in kernel.outputs]
-    return Nest(tuple(steps), Level(parent.name, f"{across}_o"), room={across: side * loops.tiles})
+    return Nest(tuple(steps), Level(parent.name, f"{across}_o"), room={across: side * loops.tiles}, single=single)
+
+
+def _single(kernel: CpuKernel, turned: Transposition) -> tuple[str, ...]:
+    """Axes of computed length around the tiles of several outputs: Halide does not see that each step needs one point
+    of them, and would allocate every tile, and each row of it."""
+    axes = (loop for loop in kernel.parent.loops if loop.axis not in (turned.column, turned.across) and not loop.fixed)
+    return tuple(loop.axis for loop in axes) if len(kernel.outputs) > 1 else ()
 
 
 def _of_rows(kernel: CpuKernel, stage: Stage, turned: Transposition, loops: _Loops) -> list[Step]:
