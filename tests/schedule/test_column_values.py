@@ -140,8 +140,8 @@ def test_gates_and_statistics_of_small_images_are_eagers(channels: int, side: in
         torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
-def centred(columns: Axis, operation: str = "rsqrt") -> LoopProgram:
-    """x * operation(sum of x) for each row of x."""
+def centred(columns: Axis, operation: str = "rsqrt", dtype: str = "float32") -> LoopProgram:
+    """x * operation(sum of x) for each row of x, stored as `dtype`."""
     row = Axis("x0", 64, 64)
     index = columns.extent * row.symbol + columns.symbol
     values: list[Value] = []
@@ -156,7 +156,7 @@ def centred(columns: Axis, operation: str = "rsqrt") -> LoopProgram:
     return LoopProgram(
         inputs=(Buffer("in_ptr0", "float32", 64 * columns.extent, 0),),
         sizes=(),
-        outputs=(Buffer("out_ptr0", "float32", 64 * columns.extent, 1),),
+        outputs=(Buffer("out_ptr0", dtype, 64 * columns.extent, 1),),
         values=tuple(values),
         stores=(Store("out_ptr0", index, result, Nest((row, columns)), None),),
         checks=(),
@@ -173,8 +173,10 @@ COMPUTED = Axis("x1", sympy.Symbol("n0", integer=True, positive=True), 100)
         (centred(COMPUTED), {2}),
         (centred(COMPUTED, "neg"), set()),
         (centred(Axis("x1", 100, 100)), set()),  # LLVM unrolls its loops, or there is one
+        (centred(Axis("x1", 100, 100), dtype="bfloat16"), {2}),
+        (centred(Axis("x1", 500, 500), dtype="bfloat16"), set()),
     ],
-    ids=["root", "negative", "known length"],
+    ids=["root", "negative", "known length", "in 16 bits", "long"],
 )
 def test_what_rows_of_computed_length_are_reduced_to_goes_on_once(found: LoopProgram, wanted: set[int]) -> None:
     assert values_of_sums(found) == wanted
@@ -217,3 +219,15 @@ def test_a_norm_whose_results_are_turned_is_stored_without_divisions(shape: tupl
     stored = set(re.findall(r"ComputeAt\('(\w+)', 'out_ptr\d', 'x\d_o'\)", code))
     assert {"truediv_0", "rsqrt_0", "add_0"} <= stored
     assert not [name for name in stored if name.startswith("sub")]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(33, 64), (48, 37), (7, 20), (100, 384), (3, 21, 100)])
+def test_norms_in_16_bits_are_those_of_float64(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    halide_backend.reset_stats()
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+    found = compile_for("halide_backend", lambda x: F.layer_norm(x, x.shape[-1:])).call(x)
+    torch.testing.assert_close(found.double(), F.layer_norm(x.double(), shape[-1:]), rtol=1e-2, atol=1e-2)
+    stats = halide_backend.stats()
+    assert stats["delegated_kernels"] == 0 and not stats["unfusing_reasons"]
+    assert "BoundExtent('sum_0', 'x0', 16)" in halide_backend.records()[0].text or shape != (33, 64)

@@ -96,11 +96,18 @@ def _reduction(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
         short=level is not None and all(is_short(kernel, loop, lanes) for loop in stage.updates),
         at=(level.parent, level.var) if level else None,
         row=next((loop.name for loop in stage.loops if level and loop.axis == nest.across), ""),
+        together=not _of_each_other(kernel),
         several=any(level is None or in_tiles or loop.axis not in kernel.graph.outer for loop in stage.loops),
         parallel=level is None and kernel.parallel,
         choices=kernel.choices,
         bounded=nest.bounded,
     )
+
+
+def _of_each_other(kernel: CpuKernel) -> bool:
+    """Whether a reduction reads what is stored of another one's results, as a variance the mean."""
+    reductions = [stage for stage in kernel.graph.stages if stage.role is Role.REDUCTION]
+    return any(stage.role is Role.SHARED for stage in kernel.behind(reductions))
 
 
 def _contiguous(kernel: CpuKernel, stage: Stage) -> str:

@@ -74,15 +74,17 @@ def reduce_in_lanes(
     parallel: bool,
     choices: Choices,
     bounded: Callable[[Stage, Iterable[str]], list[Step]],
+    together: bool = True,
 ) -> list[Step]:
     """Steps that compute reduction `stage` in vectors of `lanes` along axis `along`, without a loop if it is `short`.
 
     `at` is the (consumer, variable) inside which it is computed, None for before everything else; `row` is the loop of
-    the reduction inside which each row is reduced by itself, if there are several of them there; `several` says that
+    the reduction inside which each row is reduced by itself, if there are several of them there, whose last lanes are
+    added up `together` where rows lie close; `several` says that
     there is more than one result of it there; `parallel` shares the partial results of a long reduction among threads.
     `bounded` gives the steps for its Funcs where they are computed for a known number of rows (`Nest.bounded`).
     """
-    found = _Lanes(stage, along, lanes, short, at, row, parallel, choices)
+    found = _Lanes(stage, along, lanes, short, at, row, together, parallel, choices)
     return [*found.steps, *(found.storage if several else []), *bounded(stage, found.funcs)]
 
 
@@ -105,6 +107,7 @@ class _Lanes:
         short: bool,
         at: tuple[str, str] | None,
         row: str,
+        together: bool,
         parallel: bool,
         choices: Choices,
     ) -> None:
@@ -112,7 +115,7 @@ class _Lanes:
         self.at = at
         self.short = short
         self.lanes = lanes
-        self._choices, self._name, self._row = choices, stage.name, row
+        self._choices, self._name, self._row, self._close = choices, stage.name, row, together
         self.operators, self._bits = stage.operators, stage.bits
         self._dimensions = {stage.name: tuple(loop.name for loop in stage.loops)}
         self._place(stage.name)
@@ -207,7 +210,7 @@ class _Lanes:
             self._factor(func, inner, "lane", lanes),
         ]
         horizontal = is_horizontal(self.operators, loop)
-        grouped = bool(self._row) and width > _LEAST and lies_close(loop, self._bits) and not horizontal
+        grouped = self._close and bool(self._row) and width > _LEAST and lies_close(loop, self._bits) and not horizontal
         if not grouped:
             self._place(lanes)
         steps = Loop(outer, -(-loop.extent // width), loop.axis)
