@@ -230,4 +230,4 @@ def test_norms_in_16_bits_are_those_of_float64(shape: tuple[int, ...], dtype: to
     torch.testing.assert_close(found.double(), F.layer_norm(x.double(), shape[-1:]), rtol=1e-2, atol=1e-2)
     stats = halide_backend.stats()
     assert stats["delegated_kernels"] == 0 and not stats["unfusing_reasons"]
-    assert "BoundExtent('sum_0', 'x0', 16)" in halide_backend.records()[0].text or shape != (33, 64)
+    assert "BoundExtent('sum_0', 'x0', " in halide_backend.records()[0].text or shape != (33, 64)
