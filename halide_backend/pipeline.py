@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from halide_backend.build.artifacts import Build, Limits, get_or_compile, worker_pool
 from halide_backend.build.target import Target
-from halide_backend.device_type import HOST, device_type
+from halide_backend.device_type import CPU, HOST, device_type
 from halide_backend.errors import HalideBackendError, ScheduleError, Unsupported
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.schedule.device import device_of
@@ -131,6 +131,11 @@ def start_workers() -> None:
     """Let the compile worker start, should there be none, while Inductor still fuses what it will get; do not wait."""
     pool = worker_pool(limits().workers)
     pool.threads.submit(pool.start)
+
+
+def build_ahead(text: str, name: str) -> None:
+    """Let the kernel `name` for a CPU be built while Inductor goes on; code that loads it waits for what is left."""
+    get_or_compile(text, current_target(CPU.name), name=name, limits=limits(), ahead=True)
 
 
 def current_target(device: torch.device | str) -> Target:

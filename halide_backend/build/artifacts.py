@@ -79,7 +79,13 @@ class Limits:
 
 
 def get_or_compile(
-    text: str, target: Target, *, name: str, limits: Limits | None = None, c_interface: bool = False
+    text: str,
+    target: Target,
+    *,
+    name: str,
+    limits: Limits | None = None,
+    c_interface: bool = False,
+    ahead: bool = False,
 ) -> Build:
     """Ask for the artifact of a kernel; equal kernels share one future.
 
@@ -89,6 +95,7 @@ def get_or_compile(
         name: the kernel's name, for messages; it does not take part in the key.
         limits: None for the defaults.
         c_interface: whether the kernel is called through its C function, which takes time to compile.
+        ahead: whether it is only started here for somebody who asks later, and counts as the first to ask.
 
     Raises (at once):
         UnsupportedVersionError: halide or llvmlite is not installed.
@@ -102,7 +109,10 @@ def get_or_compile(
     with _memory.lock:
         known = _memory.artifacts.get(key.digest)
         if known is not None and _may_succeed(known):
-            return Build(key.digest, known, asked_before=True)
+            asked_before = key.digest not in _memory.ahead
+            if not ahead:
+                _memory.ahead.discard(key.digest)
+            return Build(key.digest, known, asked_before)
         store = _store(environment.directory(), environment.shared())
         pool = worker_pool(limits.workers)
         # The length of a text says about how long it takes to compile.
@@ -110,6 +120,8 @@ def get_or_compile(
             lambda: _stored_or_built(store, pool, key, text, target, name, limits, c_interface), len(text)
         )
         _memory.artifacts[key.digest] = future
+        if ahead:
+            _memory.ahead.add(key.digest)
     return Build(key.digest, future)
 
 
@@ -202,11 +214,12 @@ def _store(root: str | None, shared: tuple[str, ...]) -> Store:
 
 
 class _Memory:
-    """The artifacts that this process asked for, by the digest of their keys."""
+    """The artifacts that this process asked for, by the digest of their keys; `ahead`: those that were only started."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.artifacts: dict[str, Future[Artifact]] = {}
+        self.ahead: set[str] = set()
 
     def forget_pending(self) -> None:
         """In a forked child: what the parent's threads still work on never arrives here."""

@@ -1,7 +1,8 @@
-"""Attention of float32 and its gradients as operators, whose kernels are compiled when they are called.
+"""Attention of float32 and its gradients as operators, whose kernels are loaded when they are called.
 
-A kernel is that of the operands' sizes and strides, which are known only then; it is compiled unless one of equal
-operands was, in this process or another. What has no kernel is computed by ATen's operators.
+A kernel is that of the operands' sizes and strides, which are certain only then; it is compiled unless one of equal
+operands was, in this process or another. When a graph is lowered, its kernels are built ahead. What has no kernel is
+computed by ATen's operators.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ GRADIENTS = torch.ops.halide_backend.attention_gradients.default
 
 _RESULTS = {ATTENTION: 1, WITH_LOGSUMEXP: 2, GRADIENTS: 3}
 
+_NAME = "halide_attention"
+
 #: Sizes and strides of an operand.
 _Operand = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -75,11 +78,27 @@ def install_lowerings() -> None:
 
         @register_lowering(operator, type_promotion_kind=None)  # type: ignore[untyped-decorator]
         def lower(*operands: Any) -> Any:
+            _build_ahead(operator)
             return tree_map(TensorBox.create, Call.create(operator, *operands))
 
     for operator in (ATTENTION, WITH_LOGSUMEXP, GRADIENTS):
         if operator not in lowerings:
             install(operator)
+
+
+def _build_ahead(operator: Any) -> None:
+    """Let the kernel of the call that is being lowered be built: its operands will have these sizes and strides."""
+    from torch._inductor.virtualized import V
+
+    from halide_backend.pipeline import build_ahead
+
+    node = V.graph.current_node
+    given = (each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in node.args)
+    *tensors, mask, causal, scale, target = given
+    _, known = _known(operator, _operands(tensors, mask), causal, scale, target)
+    with config.patch(target=target):
+        if (text := _text(known)) is not None:
+            build_ahead(text, _NAME)
 
 
 def lanes() -> int:
@@ -93,7 +112,7 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float, target: str
 ) -> Tensor:
     result = _matrices(query)
-    if _ran(ATTENTION, (query, key, value, *_expanded(mask, query, key)), (result,), causal, scale, target):
+    if _ran(ATTENTION, _operands((query, key, value), mask), (result,), causal, scale, target):
         return result
     flash: Tensor = FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)[0]
     return flash
@@ -103,7 +122,7 @@ def _with_logsumexp(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float, target: str
 ) -> tuple[Tensor, Tensor]:
     results = (_matrices(query), _numbers(query))
-    if _ran(WITH_LOGSUMEXP, (query, key, value, *_expanded(mask, query, key)), results, causal, scale, target):
+    if _ran(WITH_LOGSUMEXP, _operands((query, key, value), mask), results, causal, scale, target):
         return results
     flash: tuple[Tensor, Tensor] = FLASH(query, key, value, 0.0, causal, attn_mask=mask, scale=scale)
     return flash
@@ -121,7 +140,7 @@ def _gradients(
     scale: float,
     target: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    operands = (gradient, query, key, value, result, logsumexp.unsqueeze(3), *_expanded(mask, query, key))
+    operands = _operands((gradient, query, key, value, result, logsumexp), mask)
     results = (_matrices(query), _matrices(key), _matrices(value))
     if _ran(GRADIENTS, operands, results, causal, scale, target):
         return results
@@ -130,8 +149,11 @@ def _gradients(
     return flash
 
 
-def _expanded(mask: Tensor | None, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
-    return () if mask is None else (mask.expand(*query.shape[:3], key.shape[2]),)
+def _operands(tensors: Sequence[Tensor], mask: Tensor | None) -> list[Tensor]:
+    """What a kernel reads of those that an operator is given, each of four dimensions."""
+    query, key = tensors[1:3] if len(tensors) > 3 else tensors[:2]
+    masks = [] if mask is None else [mask.expand(*query.shape[:3], key.shape[2])]
+    return [*(each if each.dim() == 4 else each.unsqueeze(3) for each in tensors), *masks]
 
 
 def _matrices(like: Tensor) -> Tensor:
@@ -146,14 +168,28 @@ def _numbers(query: Tensor) -> Tensor:
     return query.new_empty(batch, queries, heads).transpose(1, 2)
 
 
+def _known(
+    operator: Any, operands: Sequence[Tensor], causal: bool, scale: float, target: str
+) -> tuple[list[Tensor], _Known]:
+    """The operands as a kernel takes them, and what it is known by."""
+    given = [each if each.stride(3) == 1 else each.contiguous() for each in operands]
+    return given, (operator, tuple((each.shape, _strides(each)) for each in given), causal, scale, target)
+
+
+def _strides(operand: Tensor) -> tuple[int, ...]:
+    """Its strides, 0 from one batch or head to the next where there is one: what Inductor knows of those is not what
+    operands have."""
+    batches, heads, *rest = zip(operand.shape, operand.stride())
+    return (*(stride if size > 1 else 0 for size, stride in (batches, heads)), *(stride for _, stride in rest))
+
+
 def _ran(
     operator: Any, operands: Sequence[Tensor], results: Sequence[Tensor], causal: bool, scale: float, target: str
 ) -> bool:
     """Whether a kernel has computed `results`."""
-    given = [each if each.stride(3) == 1 else each.contiguous() for each in operands]
-    known = (operator, tuple((each.shape, each.stride()) for each in given), causal, scale, target)
+    given, known = _known(operator, operands, causal, scale, target)
     if known not in _kernels:
-        _kernels[known] = _kernel(*known)
+        _kernels[known] = _kernel(known)
     kernel = _kernels[known]
     if kernel is None:
         return False
@@ -165,15 +201,27 @@ def _ran(
     return _kernels[known] is not None
 
 
-def _kernel(
-    operator: Any, operands: tuple[_Operand, ...], causal: bool, scale: float, target: str
-) -> Callable[..., None] | None:
+def _kernel(known: _Known) -> Callable[..., None] | None:
     """The kernel for such operands, which is compiled when it is called first; None if memory is too far apart."""
+    from halide_backend.loading import load_kernel
+
+    operator, operands, *_, target = known
+    with config.patch(target=target):
+        text = _text(known)
+        if text is None:
+            return None
+        arity = len(operands) + _RESULTS[operator]
+        kernel: Callable[..., None] = load_kernel(_NAME, [(text, tuple(range(arity)))], arity)
+    return kernel
+
+
+def _text(known: _Known) -> str | None:
+    """The text of the kernel for such operands and this process's target; None if memory is too far apart."""
     from halide_backend.codegen.cpu.attention_text import attention_text, gradients_text
     from halide_backend.kernel_library.attention import Attention, Heads
     from halide_backend.kernel_library.attention_gradients import AttentionGradients
-    from halide_backend.loading import load_kernel
 
+    operator, operands, causal, scale, _ = known
     backward = operator is GRADIENTS
     extents = [1 + sum((size - 1) * stride for size, stride in zip(*operand)) for operand in operands]
     (batch, heads, queries, depth), keys = operands[backward][0], operands[backward + 1][0][2]
@@ -184,17 +232,12 @@ def _kernel(
     own = 6 if backward else 3
     mask = places[own] if len(places) > own else None
     attention = Attention(batch, heads, queries, keys, depth, scale, causal, query, key, value, mask)
-    with config.patch(target=target):
-        if backward:
-            text = gradients_text(AttentionGradients(attention, places[0], *places[4:6]), extents, lanes())
-        else:
-            text = attention_text(replace(attention, logsumexp=operator is WITH_LOGSUMEXP), extents, lanes())
-        arity = len(operands) + _RESULTS[operator]
-        kernel: Callable[..., None] = load_kernel("halide_attention", [(text, tuple(range(arity)))], arity)
-    return kernel
+    if backward:
+        return gradients_text(AttentionGradients(attention, places[0], *places[4:6]), extents, lanes())
+    return attention_text(replace(attention, logsumexp=operator is WITH_LOGSUMEXP), extents, lanes())
 
 
-for _name, _compute, _shape in (
+for _operator, _compute, _shape in (
     ("attention", _attention, lambda query, *_: _matrices(query)),
     ("attention_with_logsumexp", _with_logsumexp, lambda query, *_: (_matrices(query), _numbers(query))),
     (
@@ -203,5 +246,5 @@ for _name, _compute, _shape in (
         lambda gradient, query, key, value, *_: (_matrices(query), _matrices(key), _matrices(value)),
     ),
 ):
-    _library.impl(_name, _compute, "CPU")
-    _library.impl(_name, _shape, "Meta")
+    _library.impl(_operator, _compute, "CPU")
+    _library.impl(_operator, _shape, "Meta")

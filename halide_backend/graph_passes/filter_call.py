@@ -9,6 +9,7 @@ from torch._inductor.ir import ExternKernelOut, FixedLayout
 
 from halide_backend.device_type import CPU
 from halide_backend.graph_passes.unread_constants import leave_out_unread
+from halide_backend.pipeline import build_ahead
 
 
 class FilterCall(ExternKernelOut):
@@ -31,6 +32,8 @@ class FilterCall(ExternKernelOut):
         self._kind = kind
         self._text = text
         self._replaced = replaced
+        # The workers have nothing to do yet: the first fused kernels come when the whole graph is lowered.
+        build_ahead(text, kind)
 
     def codegen(self, wrapper: Any) -> None:
         arity = len(self.inputs) + 1

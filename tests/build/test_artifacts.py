@@ -142,6 +142,13 @@ def test_the_name_is_not_part_of_the_key() -> None:
     assert get(name="one") is get(name="two")
 
 
+def test_who_asks_for_what_was_built_ahead_is_the_first() -> None:
+    ahead = [get_or_compile(DOUBLED, HOST, name="ahead", limits=Limits(workers=2), ahead=True) for _ in range(2)]
+    asked = [get_or_compile(DOUBLED, HOST, name="asked", limits=Limits(workers=2)) for _ in range(2)]
+    assert [build.asked_before for build in asked] == [False, True]
+    assert {build.artifact for build in (*ahead, *asked)} == {asked[0].artifact}
+
+
 def test_returns_before_the_kernel_is_compiled() -> None:
     artifacts.worker_pool(2).start()
     future = get_or_compile(

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from halide_backend.build import artifacts
 from halide_backend.errors import HalideCompileError
 from halide_backend.graph_passes import attention_call
 from halide_backend.inspection.compiled import Compiled, compile_for
@@ -24,6 +25,7 @@ BOUND = 2e-6
 @pytest.fixture(autouse=True)
 def no_kernels() -> Iterator[None]:
     attention_call._kernels.clear()
+    artifacts._memory.ahead.clear()
     yield
     attention_call._kernels.clear()
 
@@ -57,6 +59,7 @@ def check(
     scale = float(wanted[wanted.isfinite()].abs().max())
     torch.testing.assert_close(got.double(), wanted, atol=BOUND * scale, rtol=0, equal_nan=True)
     assert None not in attention_call._kernels.values(), "a kernel was refused"
+    assert not artifacts._memory.ahead, "another kernel was built ahead"
     code = "".join(compiled.codes)
     assert (code.count(OURS), code.count(ATENS)) == ((1, 0) if ours else (0, 1))
     # Whoever loads the code of a graph has to find the operator.

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from halide_backend.build import artifacts
 from halide_backend.errors import HalideCompileError
 from halide_backend.graph_passes import attention_call
 from halide_backend.inspection.compiled import Compiled, compile_for
@@ -25,6 +26,7 @@ BOUND = 2e-6
 @pytest.fixture(autouse=True)
 def no_kernels() -> Iterator[None]:
     attention_call._kernels.clear()
+    artifacts._memory.ahead.clear()
     yield
     attention_call._kernels.clear()
 
@@ -63,6 +65,7 @@ def check(given: tuple[Tensor, ...], mask: Tensor | None = None, ours: bool = Tr
         assert scale > 0
         torch.testing.assert_close(ours_.double(), wanted, atol=BOUND * scale, rtol=0)
     assert None not in attention_call._kernels.values(), "a kernel was refused"
+    assert not artifacts._memory.ahead, "another kernel was built ahead"
     forward, backward = compiled.codes
     assert (forward.count(FORWARD), backward.count(BACKWARD)) == ((1, 1) if ours else (0, 0))
     for code, atens_operator in zip((forward, backward), ATENS, strict=True):
