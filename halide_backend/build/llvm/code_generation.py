@@ -11,7 +11,7 @@ from typing import TypeVar
 from llvmlite import binding as llvm
 
 from halide_backend.build.llvm import riscv
-from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME, lines_with
 from halide_backend.build.llvm.sign_masks import misread, without
 from halide_backend.build.target import Target
 from halide_backend.errors import LLVMCompileError
@@ -21,6 +21,7 @@ Code = TypeVar("Code", bytes, str)
 #: Operations that LLVM may fuse; strict IR carries no other flags, so NaN, infinity and signed
 #: zero keep their meaning.
 _CONTRACTIBLE = re.compile(rf"({NAME}) = (fadd|fmul|fsub|fneg) ")
+_OPERATIONS = ("fadd", "fmul", "fsub", "fneg")
 #: By what `with_contraction` knows a product with two powers of two, which are made of integers.
 _INTEGER_SUM = re.compile(rf"^ *({NAME}) = (?:add|sub) ", re.MULTILINE)
 _BITCAST = re.compile(rf"^ *({NAME}) = bitcast [^%\n]*({NAME}) to ", re.MULTILINE)
@@ -57,12 +58,16 @@ def with_contraction(ir: str) -> str:
 
     def in_function(function: re.Match[str]) -> str:
         text = function[0]
-        casts = _BITCAST.findall(text)
+        casts = _BITCAST.findall(lines_with(text, " = bitcast "))
         # Integers, among them the bits of powers of two; and those as floats.
         sums = set(_INTEGER_SUM.findall(text)) if casts else set()
         powers = {name for name, bits in casts if bits in sums}
         factors = {name: {left, right} for name, left, right in _PRODUCT.findall(text)} if powers else {}
         scaled = {name for name, pair in factors.items() if pair & powers and pair & factors.keys()}
+        if not scaled:
+            for operation in _OPERATIONS:
+                text = text.replace(f" = {operation} ", f" = {operation} contract ")
+            return text
 
         def contracted(match: re.Match[str]) -> str:
             return match[0] if match[1] in scaled else f"{match[1]} = {match[2]} contract "

@@ -19,14 +19,14 @@ _PLAIN = re.compile(
 _MASKED = re.compile(
     r"(?P<before>@llvm\.masked\.(?:load|store)\.v\d+(?P<type>[a-z]+\d+)\.[^\n]*?ptr [^\n]*?, i32 )(?P<bytes>\d+)(?=, <)"
 )
-_MASKED_BYTES = {"i8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
+_BYTES_OF_BOTH = {**_BYTES, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 
 
 def with_element_alignment(ir: str) -> str:
     """LLVM IR in which no load and no store assumes that its address is aligned to more than one element."""
 
     def lowered(match: re.Match[str]) -> str:
-        element = {**_BYTES, **_MASKED_BYTES}[match["type"]]
+        element = _BYTES_OF_BOTH[match["type"]]
         return f"{match['before']}{min(element, int(match['bytes']))}"
 
     return _MASKED.sub(lowered, _PLAIN.sub(lowered, ir))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from halide_backend.build.llvm.gathers import DEFINITION, PLACE, Gather, gathers, index_of
+from halide_backend.build.llvm.gathers import DEFINITION, PLACE, Gather, gathers, index_of, may_gather
 from halide_backend.build.llvm.ir_syntax import FUNCTION
 
 #: What is in [0, 2**31).
@@ -23,6 +23,8 @@ def with_gathered_rows(ir: str) -> str:
 
     def in_function(function: re.Match[str]) -> str:
         nonlocal number
+        if "trunc nuw nsw" not in function[0] or not may_gather(function[0]):
+            return function[0]
         lines = function[0].split("\n")
         definitions = {found["result"]: found["value"] for line in lines if (found := DEFINITION.match(line))}
         rows: dict[str, tuple[str, Gather]] = {}

@@ -14,6 +14,8 @@ _INSERTED = re.compile(
     rf"insertelement <(?P<lanes>\d+) x (?P<type>\w+)> (?P<rest>poison|undef|{NAME}), \w+ (?P<element>{NAME}), "
     r"i64 (?P<lane>\d+)$"
 )
+#: The same of a whole text, as far as it says whether the last lane is inserted.
+_LANE_INSERTED = re.compile(r" = insertelement <(\d+) x \w+> .*, i64 (\d+)$", re.MULTILINE)
 _LOADED = re.compile(rf"load \w+, ptr (?P<pointer>{NAME}), (?P<notes>align \d+.*)$")
 #: The address of an element.
 PLACE = re.compile(
@@ -62,6 +64,11 @@ class Gather:
     def bits(self) -> int:
         """Of an element."""
         return _BITS[self.type]
+
+
+def may_gather(function: str) -> bool:
+    """Whether a function completes a vector element by element, without which it has no gathers."""
+    return any(int(lane) == int(lanes) - 1 for lanes, lane in _LANE_INSERTED.findall(function))
 
 
 def gathers(lines: list[str]) -> Iterator[tuple[int, Gather]]:

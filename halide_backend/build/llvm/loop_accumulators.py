@@ -31,6 +31,7 @@ _MASKED_STORE = re.compile(
 )
 _BRANCH = re.compile(rf"^ *br i1 {NAME}, label (?P<true>{NAME}), label (?P<false>{NAME})")
 _NAMES = re.compile(NAME)
+_ADDRESS = re.compile(r" = (?:phi|select|ptrtoint|bitcast|addrspacecast) |store ptr ")
 
 
 def with_accumulators_in_registers(ir: str) -> str:
@@ -112,16 +113,12 @@ def _arrays(lines: list[str]) -> dict[str, str]:
     """The array that each pointer leads into."""
     arrays = {name: name for name in _ARRAY.findall("\n".join(lines))}
     for line in lines:
-        found = _PLACE.match(f"{line}\n")
+        found = _PLACE.match(f"{line}\n") if " = getelementptr " in line else None
         if found and found["base"] in arrays:
             arrays[found["result"]] = arrays[found["base"]]
     # What becomes of an address otherwise is not followed.
     unknown = {
-        arrays[name]
-        for line in lines
-        if re.search(r" = (?:phi|select|ptrtoint|bitcast|addrspacecast) |store ptr ", line)
-        for name in _NAMES.findall(line)
-        if name in arrays
+        arrays[name] for line in lines if _ADDRESS.search(line) for name in _NAMES.findall(line) if name in arrays
     }
     return {name: array for name, array in arrays.items() if array not in unknown}
 

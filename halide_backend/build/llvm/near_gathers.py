@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from halide_backend.build.llvm.gathers import DEFINITION, LABEL, Gather, gathers, widened
+from halide_backend.build.llvm.gathers import DEFINITION, LABEL, Gather, gathers, may_gather, widened
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 from halide_backend.build.llvm.two_runs import declaration, form_of, load_runs, runs
 from halide_backend.build.target import Target
@@ -88,6 +88,8 @@ def with_near_gathers(ir: str, target: Target) -> str:
 
     def in_function(function: re.Match[str]) -> str:
         nonlocal number
+        if not may_gather(function[0]):
+            return function[0]
         # Operations are left out, and what has a number for a name has to be in order.
         lines = _NUMBERED_LABEL.sub(r"v\1:", _NUMBERED.sub(r"%v\1", function[0])).split("\n")
         found = dict(gathers(lines))

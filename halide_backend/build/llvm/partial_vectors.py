@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
+from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME, lines_with
 
 _ALLOCA = re.compile(rf"^ *({NAME}) = alloca \[(\d+) x (\w+)\]", re.MULTILINE)
 _PLACE = re.compile(rf"^ *({NAME}) = getelementptr (?:\w+ )*i8, ptr ({NAME}), i64 (\d+)$", re.MULTILINE)
@@ -49,11 +49,16 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
 
     def in_function(function: re.Match[str]) -> str:
         text = function[0]
-        sizes = {name: int(count) * _BYTES.get(type_, 0) for name, count, type_ in _ALLOCA.findall(text)}
-        room = sizes | {
-            name: sizes[array] - int(offset) for name, array, offset in _PLACE.findall(text) if array in sizes
+        sizes = {
+            name: int(count) * _BYTES.get(type_, 0)
+            for name, count, type_ in _ALLOCA.findall(lines_with(text, " = alloca "))
         }
-        vectors = {(place, type_): int(lanes) for lanes, type_, place in _VECTOR_STORE.findall(text) if place in room}
+        if not sizes:
+            return text
+        places = _PLACE.findall(lines_with(text, " = getelementptr "))
+        room = sizes | {name: sizes[array] - int(offset) for name, array, offset in places if array in sizes}
+        stores = _VECTOR_STORE.findall(lines_with(text, " store <"))
+        vectors = {(place, type_): int(lanes) for lanes, type_, place in stores if place in room}
 
         def whole(match: re.Match[str], lanes: int, part: str) -> str:
             nonlocal number
@@ -69,7 +74,8 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
                 f"{match['indent']}store {vector} {new}, {place}"
             )
 
-        alone = _stored_alone(text, sizes)
+        is_masked = "@llvm.masked.store." in text
+        alone = _stored_alone(text, sizes) if is_masked else frozenset()
 
         def masked(match: re.Match[str]) -> str:
             nonlocal number
@@ -88,7 +94,7 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
             part = f"insertelement OLD, {match['type']} {match['value']}, i64 0"
             return whole(match, lanes, part.replace("OLD", _just_stored(match, lanes) or "OLD")) if lanes else match[0]
 
-        text = _MASKED_STORE.sub(masked, text) if "@llvm.masked.store." in text else text
+        text = _MASKED_STORE.sub(masked, text) if is_masked else text
         return _ELEMENT_STORE.sub(element, text) if vectors else text
 
     return FUNCTION.sub(in_function, ir), number > 0
@@ -96,11 +102,13 @@ def with_whole_stores(ir: str) -> tuple[str, bool]:
 
 def _stored_alone(text: str, arrays: Iterable[str]) -> frozenset[str]:
     """Those of `arrays` to which the same lanes are stored each time, all else that becomes of them being loads."""
-    array_of, found = {name: name for name in arrays}, list(_ANY_PLACE.findall(text))
+    array_of, found = {name: name for name in arrays}, _ANY_PLACE.findall(lines_with(text, " = getelementptr "))
     while new := {place: array_of[base] for place, base in found if base in array_of and place not in array_of}:
         array_of |= new
+    masked = {array_of.get(match["pointer"]) for match in _MASKED_STORE.finditer(text)}
+    array_of = {name: array for name, array in array_of.items() if array in masked}
     lanes: dict[str, set[str]] = {}
-    for line in text.splitlines():
+    for line in text.splitlines() if array_of else ():
         for name in set(_NAMES.findall(line)) & array_of.keys():
             stored = _MASKED_STORE.match(line)
             if stored and stored["pointer"] == name:

@@ -45,7 +45,7 @@ def with_scaled_products(ir: str, target: Target) -> str:
     def in_function(function: re.Match[str]) -> str:
         if _BIAS not in function[0]:
             return function[0]
-        values = {match["result"]: match["value"] for match in _DEFINITION.finditer(function[0])}
+        values = dict(_DEFINITION.findall(function[0]))
         # The float k, by the name of k + 1.5 * 2**23.
         wholes = {match[1]: name for name, value in values.items() if (match := _WHOLE.fullmatch(value))}
 

@@ -40,7 +40,7 @@ def without_single_lane_stores(ir: str) -> str:
             f"{indent}store {type_} {element}, ptr {element}.place, align {_bytes(type_)}"
         )
 
-    return _MASKED_STORE.sub(plain, ir)
+    return _MASKED_STORE.sub(plain, ir) if "@llvm.masked.store." in ir else ir
 
 
 def _bytes(type_: str) -> int:

@@ -99,9 +99,11 @@ def _columns(lines: list[str]) -> Iterator[_Column]:
             continue
         lanes, width = int(match["lanes"]), int(match["width"])
         operands = of(match["first"], lanes) + of(match["second"], lanes)
-        mask = re.findall(r"i32 (\w+)", match["mask"]) or ["0"] * width
+        mask = [lane[4:] for lane in match["mask"][1:-1].split(", ")] if match["mask"][0] == "<" else ["0"] * width
         moved = [operands[int(lane)] if lane.isdecimal() else None for lane in mask]
         elements[match["result"]] = moved
+        if width < _SIDE_LEAST:
+            continue
         known = [element for element in moved if element is not None]
         rows, numbers = tuple(name for name, _ in known), {number for _, number in known}
         is_square = len(set(rows)) == width and all(row_lanes[row] == width for row in rows)
