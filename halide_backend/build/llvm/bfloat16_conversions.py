@@ -43,7 +43,7 @@ _WORDS = re.compile(rf"bitcast <\d+ x float> ({NAME}) to <\d+ x i32>")
 # What `_converted` writes, and what build/llvm/rare_ranges.py makes of it.
 _TESTS = re.compile(r'^ *%"bfloat16\.denormal\.[^"]*" = ', re.MULTILINE)
 _BRANCHES = re.compile(r'= bitcast <\d+ x i1> %"bfloat16\.denormal\.[^"]*" to i\d+$', re.MULTILINE)
-_CLASS_NAME = '%"bfloat16.denormal.'
+_TESTED = '%"bfloat16.denormal.'
 _CLASS = "@llvm.x86.avx512.fpclass.ps.{}"
 _CONVERSION = "@llvm.x86.avx512bf16.cvtneps2bf16.{}"
 
@@ -93,7 +93,7 @@ def with_bfloat16_instructions(ir: str, target: Target) -> str:
 def integer_operations_are_rare(ir: str) -> bool:
     """Whether each conversion got a branch. Otherwise both ways run for some: rows of 100 minus their mean, seven
     vectors without a loop, took 1.6 times as long."""
-    return _CLASS_NAME not in ir or len(_TESTS.findall(ir)) == len(_BRANCHES.findall(ir))
+    return _TESTED not in ir or len(_TESTS.findall(ir)) == len(_BRANCHES.findall(ir))
 
 
 def _name(value: str, part: str) -> str:
