@@ -202,7 +202,7 @@ def _ran(
 
 
 def _kernel(known: _Known) -> Callable[..., None] | None:
-    """The kernel for such operands, which is compiled when it is called first; None if memory is too far apart."""
+    """The kernel for such operands, whose first call waits until it is compiled; None if memory is too far apart."""
     from halide_backend.loading import load_kernel
 
     operator, operands, *_, target = known
