@@ -2,13 +2,14 @@
 
 Halide has none for floats that it may not reorder, and none for numbers of fewer than 32 bits. Where a thread adds
 whole, aligned vectors, its additions follow one another in the PTX, at adjacent offsets of one register, and are
-joined. What the processor cannot add it compares and swaps, as a part of the 32-bit word that it lies in.
+joined. Of two that often go to one place the thread adds the sum, if they do: the additions of a warp to one place
+wait for each other. What the processor cannot add it compares and swaps, as a part of the 32-bit word that it lies in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from halide_backend.build.ptx.calls import ADDEND, calls
@@ -25,25 +26,31 @@ _INSTRUCTIONS = {
 _CAPABILITY, _VERSION = 90, (8, 1)
 
 _STORE = re.compile(r"st\.global\.b(\d+)")
-_KIND = re.compile(r"(u|b?f)(\d+)(?:_v(\d))?")
+_KIND = re.compile(r"(u|b?f)(\d+)(?:_v(\d))?(?:_again(\d+))?")
+
+#: Numbers of which a thread adds the sum of two.
+_SUMMED = "f32"
 
 
 @dataclass(frozen=True)
 class Addend:
     """Numbers of `bits` bits that are floats or, if `kind` begins with u, integers; a thread adds `count` adjacent
-    ones, from a multiple of `count` on."""
+    ones, from a multiple of `count` on. The one that it adds `again` additions later often goes to the same place, if
+    that is not 0."""
 
     kind: str
     bits: int
     count: int
+    again: int = 0
 
     @staticmethod
     def of(name: str) -> Addend:
-        """That of the function `name`, `ADDEND` with f32, bf16 or the like, and _v4 for vectors of four."""
+        """That of the function `name`, `ADDEND` with f32, bf16 or the like, _v4 for vectors of four, and _again1 if
+        the next one often goes to the same place."""
         found = _KIND.fullmatch(name.removeprefix(ADDEND))
         if found is None:
             raise ValueError(f"{name!r} names no addend")
-        return Addend(found[1] + found[2], int(found[2]), int(found[3] or 1))
+        return Addend(found[1] + found[2], int(found[2]), int(found[3] or 1), int(found[4] or 0))
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,9 @@ def _with_atomics(
                 cure="Please report it with the kernel's text.",
             )
     texts: dict[int, str] = {}
+    for first, second in _pairs(statements, found):
+        texts |= {first.number: "", second.number: _summed(first, second)}
+    found = [addition for addition in found if addition.number not in texts]
     while found:
         vector = _vector(statements, found) if new else found[:1]
         found = found[len(vector) :]
@@ -109,12 +119,43 @@ def _with_atomics(
     return edited(statements, texts)
 
 
+def _pairs(statements: Sequence[Statement], additions: list[_Addition]) -> Iterator[tuple[_Addition, _Addition]]:
+    """Those of the `additions` that often go to one place, and that a thread does one after the other."""
+    number = 0
+    while number < len(additions):
+        again = additions[number].addend.again
+        both = additions[number : number + 2 * again]
+        straight = bool(again) and len(both) == 2 * again and _straight(statements, both)
+        if straight and {addition.addend for addition in both} == {Addend(_SUMMED, 32, 1, again)}:
+            yield from zip(both[:again], both[again:])
+            number += 2 * again
+        else:
+            number += 1
+
+
+def _straight(statements: Sequence[Statement], additions: Sequence[_Addition]) -> bool:
+    """Whether a thread that does the first of the `additions` does all of them."""
+    between = statements[additions[0].number : additions[-1].number]
+    return not any(other.label or other.guard or other.operation == "bra" for other in between)
+
+
+def _summed(first: _Addition, second: _Addition) -> str:
+    """Both additions, or that of their sum if they go to one place."""
+    add = f"red.global.{_INSTRUCTIONS[_SUMMED]}"
+    return (
+        "{ .reg .b64 one, other; .reg .b32 sum; .reg .pred same;\n"
+        f"\tadd.s64 one, {first.base}, {first.offset}; add.s64 other, {second.base}, {second.offset};\n"
+        f"\tsetp.eq.s64 same, one, other; add.rn.f32 sum, {first.register}, {second.register};\n"
+        f"\tselp.b32 sum, sum, {first.register}, same;\n"
+        f"\t{add} \t[one], sum; @!same {add} \t[other], {second.register}; }}"
+    )
+
+
 def _vector(statements: Sequence[Statement], additions: list[_Addition]) -> list[_Addition]:
     """The first of the `additions`, with those that the same instruction can do."""
     first = additions[0]
     vector = additions[: first.addend.count]
-    between = statements[first.number : vector[-1].number]
-    straight = not any(other.label or other.guard or other.operation == "bra" for other in between)
+    straight = _straight(statements, vector)
     step = first.addend.bits // 8
     places = [(first.base, first.offset + k * step, first.addend) for k in range(first.addend.count)]
     return vector if straight and [(a.base, a.offset, a.addend) for a in vector] == places else [first]

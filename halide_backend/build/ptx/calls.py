@@ -32,8 +32,10 @@ CARRIED = "carried_"
 #: Register that says whether a check has failed.
 WRONG = "found_wrong"
 
-#: What additions to memory add: numbers, and as many of them as lie side by side.
+#: What additions to memory add: numbers, and as many of them as lie side by side, or how many additions later one
+#: often goes to the same place.
 _ADDENDS = ("f32", "f32_v2", "f64", "f16", "f16_v2", "f16_v4", "bf16", "bf16_v2", "bf16_v4", "u8", "u16", "u32", "u64")
+_AGAIN = tuple(f"f32_again{count}" for count in range(1, 9))
 
 _STORED_BY_THE_FIRST_LANE = (
     f"mov.u32 place, {EXCHANGE}; mad.lo.u32 {{result}}, {{1}}, {EXCHANGE_BYTES}, place; "
@@ -70,7 +72,7 @@ _INSTRUCTIONS = {
     "halide_backend_float16_pair": "cvt.rn.f16x2.f32 {result}, {1}, {0};",
     "halide_backend_wide_angle": WIDE_REDUCTION,
     "halide_backend_word": "mov.b32 {result}, {0};",
-    **{f"{ADDEND}{kind}": f"mov.b{64 if '64' in kind else 32} {{result}}, {{0}};" for kind in _ADDENDS},
+    **{f"{ADDEND}{kind}": f"mov.b{64 if '64' in kind else 32} {{result}}, {{0}};" for kind in (*_ADDENDS, *_AGAIN)},
     **{f"{PREDICATED}{bits}": f"mov.b{bits} {{result}}, {{0}};" for bits in (32, 64)},
     **{f"{PARTIAL}{bits}": "mov.b32 {result}, {0};" for bits in (8, 16, 32)},
     # The first lane of each warp writes, and who has waited for all may read.

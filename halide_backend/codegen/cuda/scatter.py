@@ -17,6 +17,9 @@ from halide_backend.program.loop_program import Store
 from halide_backend.program.store_layout import OutputLayout
 from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage, rvar
 
+#: Element type of numbers of which a thread adds the sum, if two of them go to one place (build/ptx/atomics.py).
+_SUMMED = "float32"
+
 #: Element types without an addition in memory.
 _NOT_ATOMIC = frozenset({"bool"})
 
@@ -50,12 +53,15 @@ def write_scatter(
     pairs = ", ".join(f"(0, {extent})" for extent in (*extents, index_text(blocks)))
     number = f"{region}_n"
     within = f"{region}[1]*{tiling.threads} + {region}[2]"
+    again = 0
     if tiling.across:
         # A thread adds an element to several places: it loads it once.
         within = f"{region}[2]*{tiling.unroll} + {region}[1]"
+        again = tiling.lines if tiling.unroll > tiling.lines else 0
     elif store.mode == "atomic_add" and layout.variables[:1] != tuple(names[-1:]) and tiling.unroll > 1:
         # Neighbours often add to one place: two of them are one thread's, so that a warp's places are more.
         within = f"({region}[1] // 2*{tiling.threads} + {region}[2])*2 + {region}[1] % 2"
+        again = 1
     builder.lines += [
         f'{region} = hl.RDom([{pairs}], "{region}")',
         f"{number} = {region}[3]*{block} + {within}",
@@ -78,7 +84,8 @@ def write_scatter(
     element, new = call_text(store.buffer, target), f"hl.Expr({call_text(what, arguments)})"
     stored = f"ops.stored({dtype!r}, {new})"
     if store.mode == "atomic_add":
-        stored = f"memory.added({dtype!r}, {new}, {tiling.elements}, {number})"
+        hint = f", {again}" if again and dtype == _SUMMED else ""
+        stored = f"memory.added({dtype!r}, {new}, {tiling.elements}, {number}{hint})"
     builder.updated_func(store.buffer, variables, dtype, element, stored)
     dims_text = builder.axes.dims_text(layout.dims)
     builder.lines.append(f"memory.target({store.buffer}, [{', '.join(variables)}], {dims_text})")

@@ -290,7 +290,8 @@ def atomic_addend(value: hl.Expr, kind: str, step: hl.Expr) -> hl.Expr:
 
     `kind` names the numbers in memory (f32, f64, f16, bf16, u8, u16, u32, u64); numbers of fewer than 32 bits are the
     low bits of a UInt(32). After it, `_v4` is a promise that the thread stores four adjacent ones, from a multiple of
-    their size on. `step`, an int32 of the loop over all additions, keeps it where nothing else depends on it.
+    their size on, and `_again2` a hint that the addition after the next one often goes to the same place. `step`, an
+    int32 of the loop over all additions, keeps it where nothing else depends on it.
 
     Halide's own atomic updates compare and swap in a loop wherever floats are strict, and know no fewer than 32 bits.
     """

@@ -121,15 +121,15 @@ def word(dtype: str, func: hl.Func, number: hl.Expr, rest: Sequence[hl.Expr]) ->
     return joined
 
 
-def added(dtype: str, value: hl.Expr, adjacent: int, step: hl.Expr) -> hl.Expr:
+def added(dtype: str, value: hl.Expr, adjacent: int, step: hl.Expr, again: int = 0) -> hl.Expr:
     """What a store has to write in order to add `value` to the element of torch dtype `dtype` that is there.
 
     Each thread adds to so many `adjacent` elements, an aligned vector if they are several; `step` as of
-    `intrinsics.atomic_addend`.
+    `intrinsics.atomic_addend`. What it adds `again` steps later often goes to the same place, if that is not 0.
     """
     bits = logical_bits(dtype)
     letters = "bf" if dtype == "bfloat16" else "f" if dtype.startswith("float") else "u"
-    kind = f"{letters}{bits}{f'_v{adjacent}' * (adjacent > 1)}"
+    kind = f"{letters}{bits}{f'_v{adjacent}' * (adjacent > 1)}{f'_again{again}' * (again > 0)}"
     element = stored(dtype, value)
     if bits >= 32:
         return intrinsics.atomic_addend(element, kind, step)

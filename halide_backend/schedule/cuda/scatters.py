@@ -32,10 +32,10 @@ PARTITION = Knob(
 )
 
 #: Points of an axis that each thread walks along, and those of one along which it does so twice.
-_MOST_OWN, _FEW = 16, 4
+_MOST_OWN, _FEW = 16, 8
 
-#: Threads of a block that stores single elements, and adds none.
-_STORING_BLOCK = 512
+#: Threads of a block whose threads store single elements, or of which several waves take one step each.
+_LARGE_BLOCK = 512
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
@@ -54,10 +54,11 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     lines = facts.hints[own] if own else 0
     parts = choices.number(PARTS, *_parts(facts, store, elements, lines))
     choices.require(PARTS, not own or parts % lines == 0, f"a thread has all {lines} points of {own}")
-    if adds or parts == 1:
+    many = _points(facts) // elements >= ENOUGH_WAVES * facts.device.sms * facts.device.threads
+    if adds if parts > 1 else not many:
         threads = choices.number(THREADS, BLOCK, "as of pointwise kernels")
     else:
-        threads = choices.number(THREADS, _STORING_BLOCK, "large blocks are few, which store and are done")
+        threads = choices.number(THREADS, _LARGE_BLOCK, "large blocks are few, which store and are done")
     cut = replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
     return replace(cut, threads=threads, unroll=parts, across=own, lines=lines)
 
@@ -65,16 +66,21 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 def _parts(facts: Facts, store: Store, elements: int, lines: int) -> tuple[int, str]:
     """The iterations of a thread, of `lines` points along an axis of its own if that is not 0, and why."""
     (buffer,), adds = facts.program.outputs, store.mode == "atomic_add"
+    known = not any(facts.program.values[position].axes for position in values_of(store.index))
     if lines:
-        if lines <= _FEW and facts.layouts[store.buffer].variables[0] not in facts.outer:
+        if not known and lines <= _FEW and facts.layouts[store.buffer].variables[0] not in facts.outer:
             return 2 * lines, "two elements, since neighbours often add to one place, and all that is done to them"
         return lines, "all that is done to an element"
-    if not any(facts.program.values[position].axes for position in values_of(store.index)):
+    if known:
         return 1, "to LLVM two additions to one known place are stores, of which the first has no effect"
-    points = math.prod(facts.hints[name] for name in facts.outer) // elements
+    points = _points(facts) // elements
     stored = elements * ELEMENT[buffer.dtype][1] // 8
     parts = parts_of_a_thread(points, stored, facts.device, waves=ENOUGH_WAVES if adds else 1)
     return parts, "as of pointwise kernels: blocks that store little are as slow to start"
+
+
+def _points(facts: Facts) -> int:
+    return math.prod(facts.hints[name] for name in facts.outer)
 
 
 def _own_axis(facts: Facts, along: str) -> str:

@@ -24,7 +24,7 @@ def _marked(kind: str, count: int) -> str:
 
 def _added(capability: str, kind: str, *places: str, before: str = "") -> str:
     """The stores of marked registers at `places`, as additions."""
-    bits = re.sub(r"_v\d", "", kind).lstrip("ubf")
+    bits = re.sub(r"_(v|again)\d", "", kind).lstrip("ubf")
     stores = [f"\tst.global.b{bits} \t[{place}], %r{k};" for k, place in enumerate(places)]
     text = kernel(_marked(kind, len(places)) + f"\n{before}".join(stores) + "\n\tret;")
     return str(with_atomics(parse(text), capability, "k"))
@@ -77,6 +77,24 @@ def test_an_older_gpu_adds_one_at_a_time() -> None:
 
 def test_nothing_is_joined_across_a_branch() -> None:
     assert ".v2." not in _added("sm_90", "f32_v2", "%rd1", "%rd1+4", before="$L__BB0_1:\n")
+
+
+def test_two_to_one_place_are_added_as_their_sum() -> None:
+    places = ("%rd1", "%rd2+4", "%rd3", "%rd2+8")
+    for again, pairs in ((1, ((0, 1), (2, 3))), (2, ((0, 2), (1, 3)))):
+        text = _added("sm_90", f"f32_again{again}", *places)
+        assert text.count("red.global.add.f32 ") == 4 and text.count("@!same red.") == 2
+        for first, second in pairs:
+            assert f"add.rn.f32 sum, %r{first}, %r{second};" in text
+            assert f"selp.b32 sum, sum, %r{first}, same;" in text and f"[other], %r{second};" in text
+        assert "add.s64 other, %rd2, 8;" in text
+        assert _assembled("sm_90", text)
+
+
+def test_one_without_another_is_added_alone() -> None:
+    text = _added("sm_90", "f32_again2", "%rd1", "%rd2", "%rd3")
+    assert text.count("red.global.add.f32 ") == 3 and "same" not in text
+    assert "same" not in _added("sm_90", "f32_again1", "%rd1", "%rd2", before="$L__BB0_1:\n")
 
 
 @pytest.mark.parametrize(
