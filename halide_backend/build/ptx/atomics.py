@@ -125,12 +125,12 @@ def _pairs(statements: Sequence[Statement], additions: list[_Addition]) -> Itera
     while number < len(additions):
         again = additions[number].addend.again
         both = additions[number : number + 2 * again]
-        straight = bool(again) and len(both) == 2 * again and _straight(statements, both)
-        if straight and {addition.addend for addition in both} == {Addend(_SUMMED, 32, 1, again)}:
-            yield from zip(both[:again], both[again:])
-            number += 2 * again
-        else:
+        if not again or {addition.addend for addition in both} != {Addend(_SUMMED, 32, 1, again)}:
             number += 1
+            continue
+        # The compiler may have joined the end of one branch with that of another.
+        yield from (pair for pair in zip(both, both[again:]) if _straight(statements, pair))
+        number += len(both)
 
 
 def _straight(statements: Sequence[Statement], additions: Sequence[_Addition]) -> bool:

@@ -93,7 +93,8 @@ def test_two_to_one_place_are_added_as_their_sum() -> None:
 
 def test_one_without_another_is_added_alone() -> None:
     text = _added("sm_90", "f32_again2", "%rd1", "%rd2", "%rd3")
-    assert text.count("red.global.add.f32 ") == 3 and "same" not in text
+    assert text.count("red.global.add.f32 ") == 3 and text.count("@!same") == 1
+    assert "same" not in _added("sm_90", "f32_again3", "%rd1", "%rd2", "%rd3")
     assert "same" not in _added("sm_90", "f32_again1", "%rd1", "%rd2", before="$L__BB0_1:\n")
 
 
