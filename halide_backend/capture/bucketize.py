@@ -14,11 +14,16 @@ import torch
 from torch._inductor.virtualized import V
 
 from halide_backend.capture.recorded import BodyRecorder, Recorded
-from halide_backend.capture.sizes import extent
+from halide_backend.capture.sizes import extent, hint
 from halide_backend.errors import Unsupported
+from halide_backend.program.loop_program import Extent
 
 #: Of a number that is known only when the kernel is called: it fits into int32.
 _MOST_STEPS = 31
+
+#: Steps of such a number that is typically as small, which becomes a guard: every other step would look at a place that
+#: has been found (12 million floats among 255 boundaries on an H200: 200.4 us in 31 steps, Triton's 100.8 us).
+_STEPS = (8, 12, 16, 20)
 
 
 def record(
@@ -50,7 +55,7 @@ def record(
     first, first_place = _place(recorder, start), _place(recorder, sorter_start) if sorter else sympy.Integer(0)
     one, low = (recorder.constant(number, torch.int32) for number in (1, 0))
     high = recorder.index_expr(sympy.sympify(count), torch.int32)
-    for _ in range(count.bit_length() if isinstance(count, int) else _MOST_STEPS):
+    for _ in range(_steps(count)):
         middle = recorder.rshift(recorder.add(low, high), one)
         place = recorder.indirect_indexing(middle, count, check=False, wrap_neg=False)
         if sorter:
@@ -63,6 +68,19 @@ def record(
         low = recorder.where(beyond, recorder.add(middle, one), low)
         high = recorder.where(before, high, middle)
     return low
+
+
+def _steps(count: Extent) -> int:
+    """Bits of `count`, or more."""
+    if isinstance(count, int):
+        return count.bit_length()
+    sizes = V.graph.sizevars
+    # What is compiled ahead of time, or for a backward pass, has no more guards.
+    if V.graph.aot_mode or sizes.shape_env.frozen:
+        return _MOST_STEPS
+    steps = next((each for each in _STEPS if hint(count) < 1 << each), _MOST_STEPS)
+    fewer = steps < _MOST_STEPS and sizes.guard_or_false(sympy.Lt(count, 1 << steps))
+    return steps if fewer else _MOST_STEPS
 
 
 def _place(recorder: BodyRecorder, start: Any) -> sympy.Expr:

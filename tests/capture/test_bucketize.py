@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.exc import InductorError
 from torch.utils._ordered_set import OrderedSet
 
+from halide_backend import pipeline
 from halide_backend.capture.scheduling import HalideScheduling
+from halide_backend.schedules.choice import ScheduledKernel
 
 Check = Callable[..., dict[str, object]]
 NAN, INF = float("nan"), float("inf")
@@ -26,6 +29,20 @@ def searched_here(monkeypatch: pytest.MonkeyPatch) -> None:
         return features(self, device) | OrderedSet([BackendFeature.BUCKETIZE])
 
     monkeypatch.setattr(HalideScheduling, "get_backend_features", with_bucketize)
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    schedule = pipeline.schedule_kernel
+
+    def kept(*arguments: Any) -> ScheduledKernel:
+        scheduled = schedule(*arguments)
+        found.append(scheduled.kernel.text)
+        return scheduled
+
+    monkeypatch.setattr(pipeline, "schedule_kernel", kept)
+    return found
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 100])
@@ -73,3 +90,16 @@ def test_equal_searches_in_different_boundaries(check: Check) -> None:
 
 def test_a_number_of_boundaries_that_only_the_call_knows(check: Check) -> None:
     check(torch.bucketize, torch.randn(50), torch.randn(10).sort()[0], dynamic=True)
+
+
+def test_fewer_boundaries_take_fewer_steps(texts: list[str]) -> None:
+    """Of a number that only the call knows all 31 were twice as slow as Triton's loop."""
+    search = torch.compile(lambda x, b: torch.bucketize(x, b), dynamic=True)
+    values = torch.randn(50)
+    for count, steps in ((100, 8), (255, 8), (256, 12), (5000, 16), (17, 8)):
+        boundaries = torch.randn(count).sort()[0]
+        found = len(texts)
+        assert torch.equal(search(values, boundaries), torch.bucketize(values, boundaries))
+        # 255 and 17 have the code of 100.
+        compiled = texts[found:]
+        assert [text.count(" = in_ptr1[") for text in compiled] == ([] if count in (255, 17) else [steps])
