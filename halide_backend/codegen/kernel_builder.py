@@ -99,6 +99,10 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
         """Name of a Func over `loops` that holds what a reduction of value `operand` combines: `text`, made of the
         values `roots`, encoded."""
 
+    def reads_once(self, operand: int) -> bool:
+        """Whether an arg-reduction of value `operand` is one reduction, of keys and places at once."""
+        return False
+
     @abstractmethod
     def reduce(
         self, stem: str, kind: str, operand: str, loops: Sequence[Loop], reduction: Reduction, value: Value

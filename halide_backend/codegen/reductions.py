@@ -25,6 +25,8 @@ def write_reduction(builder: KernelBuilder[Any], position: int, text: str, roots
     axes = {axis.name for axis in reduction.axes}.union(*(builder.program.values[root].axes for root in roots))
     loops = builder.axes.loops(axes, group=not builder.reduced_by_group.isdisjoint(roots))
     encoded = builder.encode(kind, operand, loops, text, roots)
+    if kind in ("argmax", "argmin") and builder.reads_once(operand):
+        return _write_numbered(builder, position, encoded, loops)
     total, best = builder.reduce(kind, kind, encoded, loops, reduction, value)
     builder.calls[position] = best
     if kind not in ("argmax", "argmin"):
@@ -38,6 +40,19 @@ def write_reduction(builder: KernelBuilder[Any], position: int, text: str, roots
     builder.func(candidate, Role.INLINE, loops, text, calls=[encoded, best])
     first, builder.calls[position] = builder.reduce(f"{kind}_first", "min", candidate, loops, reduction, value)
     return f"ops.to_dtype('int32', {value.dtype!r}, {first})"
+
+
+def _write_numbered(builder: KernelBuilder[Any], position: int, encoded: str, loops: Sequence[Loop]) -> str:
+    """Write the Funcs that reduce the keys `encoded`, each with its place, to the place at `position`; its text."""
+    value = builder.program.values[position]
+    reduction = value.attribute
+    assert isinstance(reduction, Reduction) and reduction.position is not None
+    kind, numbered = reduction.kind, builder.unique_name(f"{reduction.kind}_numbered")
+    key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
+    text = f"reductions.numbered({kind!r}, {key}, {index_text(reduction.position)})"
+    builder.func(numbered, Role.INLINE, loops, text, calls=[encoded])
+    total, builder.calls[position] = builder.reduce(kind, _OPERATORS[kind], numbered, loops, reduction, value)
+    return f"ops.to_dtype('int32', {value.dtype!r}, reductions.place({kind!r}, {total}))"
 
 
 def reduce_alone(

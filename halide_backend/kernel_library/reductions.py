@@ -2,7 +2,7 @@
 
 Halide knows sums, products, minimum, maximum and bitwise operators. torch's rules for NaN and ties are none of these,
 so a float maximum runs over integer keys that order like the floats with NaN on top, and argmax is a maximum followed
-by the smallest position that attains it.
+by the smallest position that attains it, or one of numbers that are made of both.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 import halide as hl
 
 from halide_backend.kernel_library.mathematics.floating_point import is_nan, without_bounds
+
+#: The last position that an int32 holds.
+_LAST = 2**31 - 1
 
 
 def encode(kind: str, value: hl.Expr) -> hl.Expr:
@@ -88,3 +91,21 @@ def candidate(kind: str, key: hl.Expr, best: hl.Expr, position: hl.Expr | hl.Var
     see what the position is made of.
     """
     return hl.select(key == best, without_bounds(hl.cast(hl.Int(32), position)), hl.Int(32).max())
+
+
+def numbered(kind: str, key: hl.Expr, position: hl.Expr | hl.Var) -> hl.Expr:
+    """The `key`, of 32 bits or fewer, and what tells its `position`, as one number: the best one is that of the first
+    of equal keys.
+
+    They are bits side by side: of a sum Halide takes a part out of a maximum, after which others overflow.
+    """
+    number = hl.cast(hl.Int(32), position)
+    number = number if kind == "argmin" else number ^ hl.i32(_LAST)
+    high = hl.cast(hl.UInt(64), hl.cast(hl.Int(64), key)) << hl.u64(32)
+    return hl.reinterpret(hl.Int(64), high | hl.cast(hl.UInt(64), hl.cast(hl.UInt(32), number)))
+
+
+def place(kind: str, best: hl.Expr) -> hl.Expr:
+    """The position that the best number of `numbered` tells."""
+    number = hl.cast(hl.Int(32), best & hl.i64(_LAST))
+    return number if kind == "argmin" else number ^ hl.i32(_LAST)

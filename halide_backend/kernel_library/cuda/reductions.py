@@ -10,7 +10,7 @@ import halide as hl
 from halide_backend.kernel_library import reductions as portable
 from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.cuda.moments import moments, moments_across_threads, with_moments
-from halide_backend.kernel_library.reductions import candidate
+from halide_backend.kernel_library.reductions import candidate, numbered, place
 
 __all__ = [
     "across_block",
@@ -25,6 +25,8 @@ __all__ = [
     "initial",
     "moments",
     "moments_across_threads",
+    "numbered",
+    "place",
     "with_moments",
 ]
 
