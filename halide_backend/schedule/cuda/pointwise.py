@@ -35,6 +35,10 @@ VECTOR = VECTOR_BITS // 8
 #: Elements from one that a thread reads to the next up to which it reads the vectors that hold them.
 _MOST_STEPS = 4
 
+#: The same from which on elements are loaded on their own: of fewer there are vectors that hold them, as of windows that
+#: overlap.
+_APART = 3
+
 #: Rows of a stencil that a thread may compute, the most that divide their number: six of 3 x 3 points load 24
 #: elements, each on its own 54 (measured on an H200: depthwise_3 of 334 x 32 x 56 x 56 floats 132 us with one, 78 us
 #: with six; box_blur of 8192 x 4096 bfloat16 51 and 42 us).
@@ -150,9 +154,10 @@ def _word(program: LoopProgram) -> int:
 
 
 def _loads_elements(facts: Facts, tiling: Tiling, along: str, elements: int) -> bool:
-    """Whether most of what is adjacent along the axis begins nobody knows where, so that no load is of words (a sum of
+    """Whether most of what is read along the axis begins nobody knows where, so that no load is of words (a sum of
     40 parts of rows: 27.4 us with 4 elements of bfloat16, 22.4 us with 2): since the length of rows is not known, or,
-    if a word has several elements, since rows begin at any element."""
+    if a word has several elements, since rows begin at any element, or since what is read next is `_APART` or more
+    elements further on, as where windows of an average do not overlap."""
     words = VectorAccess(facts.program, replace(tiling, chunk=along, elements=elements)).loads
     values = list(enumerate(facts.program.values))
     loads = {k: value.attribute for k, value in values if isinstance(value.attribute, Load)}
@@ -160,7 +165,10 @@ def _loads_elements(facts: Facts, tiling: Tiling, along: str, elements: int) -> 
     several = _word(facts.program) > 1
     if facts.is_dynamic(along) and not adjacent and any(value.operation == "indirect" for _, value in values):
         return not loads.keys() & words.keys()  # At computed places.
-    return 2 * sum(k not in words and (several or bool(sizes_of(loads[k].index))) for k in adjacent) > len(adjacent)
+    steps = {k: expanded(load.index).coeff(AxisSymbol(along)) for k, load in loads.items() if k not in words}
+    apart = [k for k, step in steps.items() if step.is_Integer and step >= _APART]
+    begun = [k for k in adjacent if k not in words and (several or bool(sizes_of(loads[k].index)))]
+    return 2 * len(begun + apart) > len(adjacent) + len(apart)
 
 
 def _coalesced(facts: Facts, along: str, whole: int) -> tuple[int, str]:

@@ -167,3 +167,13 @@ def test_quotients_that_are_only_stored_have_one() -> None:
 def test_rows_that_begin_within_sectors_have_more_threads(width: int, dtype: torch.dtype, threads: int) -> None:
     x = torch.zeros(8_000_000 // width, width, dtype=dtype)
     assert tiling_of(lambda x: x - x.mean(-1, keepdim=True), x).threads == threads
+
+
+def test_elements_that_lie_apart_are_read_for_a_word(needs_intrinsics: None) -> None:
+    """Averages of windows of 3 x 3 that do not overlap: neighbouring threads that have four results each read what is
+    24 bytes apart, and so do all of nine loads for each result."""
+    x = torch.randn(8, 12, 60).bfloat16()
+    (kernel,) = check_values(lambda x: F.avg_pool2d(x, 3) * 2, x)
+    assert "elements=2)" in kernel.text
+    assert tiling_of(lambda x: x[:, ::3] + 1, torch.zeros(64, 120)).elements == 1
+    assert tiling_of(lambda x: x[:, ::2] + 1, torch.zeros(64, 128)).elements > 1
