@@ -15,7 +15,8 @@ class _HalidePrinter(IndexPrinter):
     def text(self, index: sympy.Basic | int) -> str:
         if isinstance(index, FloorDiv | Mod) and self.divides_by_sizes(index):
             name = "quotient" if isinstance(index, FloorDiv) else "remainder"
-            return f"memory.{name}({', '.join(map(self.text, index.args))})"
+            whole, part = index.args
+            return f"memory.{name}({', '.join(map(self.text, (whole, *_factors(part))))})"
         return super().text(index)
 
     def divides_by_sizes(self, index: FloorDiv | Mod) -> bool:
@@ -35,6 +36,19 @@ class _HalidePrinter(IndexPrinter):
         if name == "abs":
             return f"hl.max({arguments[0]}, -{arguments[0]})"
         return f"hl.{name}({', '.join(arguments)})"
+
+
+def _factors(part: sympy.Expr) -> list[sympy.Expr]:
+    """Sizes and a number of which `part` is the product, or `part`."""
+    factors = [each for power in sympy.Mul.make_args(part) for each in _powers(power)]
+    factors.sort(key=lambda factor: (bool(factor.is_Integer), str(factor)))
+    known = (isinstance(factor, SizeSymbol) or factor.is_Integer for factor in factors)
+    return factors if all(known) and all(factor.is_nonnegative for factor in factors) else [part]
+
+
+def _powers(power: sympy.Expr) -> list[sympy.Expr]:
+    base, exponent = power.as_base_exp()
+    return [base] * int(exponent) if exponent.is_Integer and exponent > 0 else [power]
 
 
 class _StridePrinter(_HalidePrinter):
@@ -136,4 +150,5 @@ def divided_texts(number: str, extent: sympy.Expr | int) -> tuple[str, str]:
     """Texts of the quotient and the remainder of `number`, which is not negative, and an extent."""
     if isinstance(extent, int):
         return f"({number} // {extent})", f"({number} % {extent})"
-    return f"memory.quotient({number}, {index_text(extent)})", f"memory.remainder({number}, {index_text(extent)})"
+    parts = ", ".join(map(index_text, _factors(extent)))
+    return f"memory.quotient({number}, {parts})", f"memory.remainder({number}, {parts})"

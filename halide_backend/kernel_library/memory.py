@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import halide as hl
@@ -49,24 +50,32 @@ def target(
             buffer.dim(dimension).set_bounds(0, extent)
 
 
-def quotient(whole: hl.Expr, part: hl.Expr) -> hl.Expr:
-    """`whole`, an int32 in [0, 2**31), divided by the positive `part`, which is the same for all of a call.
+def quotient(whole: hl.Expr, *parts: hl.Expr | int) -> hl.Expr:
+    """`whole`, an int32 in [0, 2**31), divided by the product of the positive `parts`, which are the same for all of a
+    call.
 
     m = ceil(2**(31 + s) / part) is computed once, where 2**s is the least power of two that is no less than `part`:
     m*part exceeds 2**(31 + s) by less than 2**s, so that whole*m / 2**(31 + s) rounds down to the quotient (Granlund
     and Montgomery, "Division by Invariant Integers using Multiplication", 1994). A division takes some twenty
     instructions on a GPU, and one for each element of a vector on a CPU; this a multiplication and a shift.
     """
-    wide = hl.cast(hl.UInt(64), part)
-    shift = hl.cast(hl.UInt(64), 63 - hl.count_leading_zeros(hl.cast(hl.Int(32), part - 1)))
-    factor = ((hl.u64(1) << shift) + wide - 1) // wide
+    part = math.prod(parts[1:], start=parts[0])
+    shift, factor = by_multiplication(part)
     found = hl.cast(hl.Int(32), (hl.cast(hl.UInt(64), whole) * factor) >> shift)
     # Bounds of what it is the index of are inferred from the division.
     return hl.unsafe_promise_clamped(found, 0, whole // part)
 
 
-def remainder(whole: hl.Expr, part: hl.Expr) -> hl.Expr:
+def by_multiplication(part: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """(31 + s, m) of `quotient`, numbers of 64 bits; m fits into 32."""
+    wide = hl.cast(hl.UInt(64), part)
+    shift = hl.cast(hl.UInt(64), 63 - hl.count_leading_zeros(hl.cast(hl.Int(32), part - 1)))
+    return shift, ((hl.u64(1) << shift) + wide - 1) // wide
+
+
+def remainder(whole: hl.Expr, *parts: hl.Expr | int) -> hl.Expr:
     """The remainder of the `quotient`."""
+    part = math.prod(parts[1:], start=parts[0])
     return hl.unsafe_promise_clamped(whole - quotient(whole, part) * part, 0, part - 1)
 
 

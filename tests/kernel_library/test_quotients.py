@@ -6,6 +6,7 @@ import halide as hl
 import numpy as np
 import pytest
 
+from halide_backend.kernel_library import memory as portable
 from halide_backend.kernel_library.cuda import memory
 
 LIMIT = 1 << 31
@@ -39,3 +40,21 @@ def test_quotients(divide, size: int) -> None:
     quotients, remainders = divide(numbers, size)
     assert np.array_equal(quotients, numbers // size)
     assert np.array_equal(remainders, numbers % size)
+
+
+def test_quotients_by_products_are_those_by_one_after_another() -> None:
+    x, a, b = hl.Var("x"), hl.Param(hl.Int(32), "a"), hl.Param(hl.Int(32), "b")
+    numbers = np.random.default_rng(6).integers(0, LIMIT, 3000).astype(np.int32)
+    for library in (memory, portable):
+        given = hl.ImageParam(hl.Int(32), 1)
+        quotients, remainders = hl.Func("quotients"), hl.Func("remainders")
+        quotients[x], remainders[x] = (f(given[x], a, b, b, 6) for f in (library.quotient, library.remainder))
+        pipeline = hl.Pipeline([quotients, remainders])
+        given.set(hl.Buffer(numbers))
+        for sizes in ((1, 1), (3, 7), (64, 1000), (5, 4096)):
+            a.set(sizes[0]), b.set(sizes[1])
+            results = [hl.Buffer(hl.Int(32), [len(numbers)]) for _ in range(2)]
+            pipeline.realize(results)
+            part = sizes[0] * sizes[1] ** 2 * 6
+            assert np.array_equal(np.array(results[0]), numbers // part)
+            assert np.array_equal(np.array(results[1]), numbers % part)

@@ -8,6 +8,7 @@ bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import halide as hl
@@ -16,7 +17,7 @@ from halide_backend.kernel_library.arguments import Input
 from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.cuda.operations import load, stored
 from halide_backend.kernel_library.element_types import STORAGE, logical_bits
-from halide_backend.kernel_library.memory import quotient, remainder, size, target
+from halide_backend.kernel_library.memory import by_multiplication, size, target
 
 __all__ = [
     "STORAGE",
@@ -38,6 +39,30 @@ __all__ = [
     "word",
     "words",
 ]
+
+
+def quotient(whole: hl.Expr, *parts: hl.Expr | int) -> hl.Expr:
+    """`whole`, an int32 in [0, 2**31), divided by one after another of the positive `parts`, which are the same for all
+    of a call: the factor of a product each thread would compute, by a division.
+
+    As the CPU's, but by the high word of a product of 32-bit numbers, one instruction in place of four.
+    """
+    for part in parts:
+        if isinstance(part, int):
+            whole = whole // part
+            continue
+        shift, factor = by_multiplication(part)
+        twice = hl.cast(hl.UInt(32), whole) << hl.u32(1)
+        product = hl.cast(hl.UInt(64), twice) * hl.cast(hl.UInt(64), hl.cast(hl.UInt(32), factor))
+        high = hl.cast(hl.UInt(32), product >> hl.u64(32)) >> hl.cast(hl.UInt(32), shift - hl.u64(31))
+        whole = hl.unsafe_promise_clamped(hl.cast(hl.Int(32), high), 0, whole // part)
+    return whole
+
+
+def remainder(whole: hl.Expr, *parts: hl.Expr | int) -> hl.Expr:
+    """The remainder of the `quotient`."""
+    part = math.prod(parts[1:], start=parts[0])
+    return hl.unsafe_promise_clamped(whole - quotient(whole, *parts) * part, 0, part - 1)
 
 
 def source(argument: Input) -> hl.ImageParam:

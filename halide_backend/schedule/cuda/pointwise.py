@@ -35,8 +35,7 @@ VECTOR = VECTOR_BITS // 8
 #: Elements from one that a thread reads to the next up to which it reads the vectors that hold them.
 _MOST_STEPS = 4
 
-#: The same from which on elements are loaded on their own: of fewer there are vectors that hold them, as of windows that
-#: overlap.
+#: The same from which on elements are loaded on their own: of fewer there are vectors that hold them.
 _APART = 3
 
 #: Rows of a stencil that a thread may compute, the most that divide their number: six of 3 x 3 points load 24
