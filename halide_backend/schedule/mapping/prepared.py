@@ -13,6 +13,7 @@ from halide_backend.program.halves import with_joined_halves
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
+from halide_backend.program.narrow_places import with_narrow_places
 from halide_backend.program.rare_masks import with_rare_masks
 from halide_backend.program.silu import with_shared_sigmoids
 from halide_backend.program.softmax import with_masked_rows
@@ -28,9 +29,10 @@ _FEW, _FEW_TOGETHER = 64, 256
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
     are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
-    one operation, rows that are masked as a whole are found by their maximum, and where threads reduce across memory,
-    the two sums of a variance take one walk. On a CPU gathers along computed rows become functions of a row, a SiLU
-    beside a sigmoid shares its exponential, and transposes are stored in whole lines of memory.
+    one operation, places that are rounded from coordinates are int32, rows that are masked as a whole are found by
+    their maximum, and where threads reduce across memory, the two sums of a variance take one walk. On a CPU gathers
+    along computed rows become functions of a row, a SiLU beside a sigmoid shares its exponential, and transposes are
+    stored in whole lines of memory.
 
     Raises:
         Unsupported: it has no such form.
@@ -40,6 +42,7 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
         along = contiguous_axis(taken)
         return with_rare_masks(with_main_pieces(with_wrapped_coordinates(taken), along), along)
     taken = composed(with_masked_rows(with_joined_halves(flattened(without_applications(program)))))
+    taken = with_narrow_places(taken)
     return with_moments(taken) if _reduces_across_memory(taken) and not _is_short(taken) else taken
 
 
