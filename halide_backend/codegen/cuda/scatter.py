@@ -58,7 +58,7 @@ def write_scatter(
         # A thread adds an element to several places: it loads it once.
         within = f"{region}[2]*{tiling.unroll} + {region}[1]"
         again = tiling.lines if tiling.unroll > tiling.lines else 0
-    elif store.mode == "atomic_add" and layout.variables[:1] != tuple(names[-1:]) and tiling.unroll > 1:
+    elif store.mode == "atomic_add" and operands and layout.variables[:1] != tuple(names[-1:]) and tiling.unroll > 1:
         # Neighbours often add to one place: two of them are one thread's, so that a warp's places are more.
         within = f"({region}[1] // 2*{tiling.threads} + {region}[2])*2 + {region}[1] % 2"
         again = 1

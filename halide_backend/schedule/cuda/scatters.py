@@ -71,7 +71,7 @@ def _parts(facts: Facts, store: Store, elements: int, lines: int) -> tuple[int, 
         if not known and lines <= _FEW and facts.layouts[store.buffer].variables[0] not in facts.outer:
             return 2 * lines, "two elements, since neighbours often add to one place, and all that is done to them"
         return lines, "all that is done to an element"
-    if known and adds:
+    if known and adds and not axes_of(store.index).issuperset(facts.outer):
         return 1, "to LLVM two additions to one known place are stores, of which the first has no effect"
     points = _points(facts) // elements
     stored = elements * ELEMENT[buffer.dtype][1] // 8

@@ -96,6 +96,10 @@ def test_a_thread_has_all_of_what_is_added_from_an_element(needs_intrinsics: Non
         plan_kernel(program, device_of(TARGET), {"scatters.steps": 2})
 
 
+def fold(x: Tensor) -> Tensor:
+    return torch.nn.functional.fold(x, (128, 128), 3, padding=1)
+
+
 def add_neighbours(into: Tensor, index: Tensor, x: Tensor) -> Tensor:
     """Each element to two places, which mostly are those of a neighbour."""
     places = index[:, None] + torch.arange(2) * 5
@@ -136,6 +140,17 @@ def test_neighbours_are_added_as_their_sum(needs_intrinsics: None) -> None:
     found = into.clone()
     kernel.on_tensors(index, x, found)
     assert torch.equal(found, add_by_index(into, index, x))
+
+
+def test_additions_to_places_along_all_axes_take_several_steps(needs_intrinsics: None) -> None:
+    """The gradient of patches: each element of one goes to a known place, but two never provably to one."""
+    x = torch.randint(-9, 10, (2, 27, 1024)).float()
+    kernels = check_values(lambda x: torch.nn.functional.fold(x, (32, 32), 3, padding=1), x)
+    (kernel,) = (each for each in kernels if "memory.added(" in each.text)
+    assert "@!same" not in kernel.code
+    (program,) = (p for p in programs_of(fold, (torch.zeros(64, 27, 16384),)) if any(s.mode for s in p.stores))
+    tiling = plan_kernel(program, device_of(TARGET)).plan.mapping.tiling
+    assert tiling is not None and tiling.unroll > 1
 
 
 @pytest.mark.parametrize(("rows", "threads"), [(999, 128), (9999, 512)])
