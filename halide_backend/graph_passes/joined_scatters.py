@@ -24,6 +24,11 @@ _aten = torch.ops.aten
 _ADD = _aten.add.Tensor
 _CHECKED, _UNCHECKED = _aten.index_put.default, _aten._unsafe_index_put.default
 
+#: What the values of an interpolation's gradient are made of.
+_ARITHMETIC = frozenset(
+    {_ADD, _aten.sub.Tensor, _aten.mul.Tensor, _aten.neg.default, torch.ops.prims.convert_element_type.default}
+)
+
 #: Scatters that become one; an interpolation reads sixteen places at most.
 _MOST = 16
 
@@ -70,12 +75,29 @@ def _form(scatter: Any) -> tuple[object, ...]:
 
 
 def _rewrite(node: Node, scatters: list[Any]) -> None:
-    into, values = scatters[0].args[0], [each.args[2] for each in scatters]
+    into = scatters[0].args[0]
     indices = [index for each in scatters for index in each.args[1]]
     with node.graph.inserting_before(node):
+        values = [_computed_anew(each.args[2]) for each in scatters]
         joined = node.graph.call_function(SCATTERS, (into, values, indices, scatters[0].target is _CHECKED))
     joined.meta["val"] = node.meta["val"]
     node.replace_all_uses_with(joined)
+
+
+def _computed_anew(node: Any) -> Any:
+    """`node`, computed by operations of its own from what has fewer elements, or is no such operation: of what several
+    values need Inductor would store what takes many operations, and the scatter would read it (the gradient of a
+    bilinear upsampling of 24 x 96 x 40 x 44 bfloat16 to 75 x 91 spent 105 of 248 us on an H200 on that)."""
+    if not isinstance(node, Node) or node.target not in _ARITHMETIC:
+        return node
+    size = node.meta["val"].shape
+
+    def anew(operand: Node) -> Node:
+        value = operand.meta.get("val")
+        whole = isinstance(value, torch.Tensor) and list(map(str, value.shape)) == list(map(str, size))
+        return _computed_anew(operand) if whole else operand
+
+    return node.graph.node_copy(node, anew)
 
 
 def _install_lowering() -> None:

@@ -35,6 +35,13 @@ def one_used_twice(x: Tensor) -> Tensor:
     return first.relu() + (put(x, 2) + put(x, 3)) + first
 
 
+def of_one_product(x: Tensor) -> Tensor:
+    y = x * 3
+    index = torch.arange(x.shape[1]) % 7
+    zeros = torch.full((x.shape[0], 7), 0.0)
+    return INTO(zeros, [None, index], y - y * 2, True) + INTO(zeros, [None, (index + 1) % 7], y * 2, True)
+
+
 def unequal(x: Tensor) -> tuple[Tensor, ...]:
     return put(x, 2) + put(x.relu()[:, 1:], 3), put(x, 2) + x[:, :7]
 
@@ -77,7 +84,9 @@ def joined(graph: GraphModule) -> list[int]:
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize(("function", "counts"), [(two, [2]), (five, [5]), (one_used_twice, [2])])
+@pytest.mark.parametrize(
+    ("function", "counts"), [(two, [2]), (five, [5]), (one_used_twice, [2]), (of_one_product, [2])]
+)
 def test_sums_of_scatters(function: Callable[[Tensor], Tensor], counts: list[int], symbolic: bool) -> None:
     graph = traced(function, symbolic)
     join_scatters(graph)
@@ -85,6 +94,14 @@ def test_sums_of_scatters(function: Callable[[Tensor], Tensor], counts: list[int
     assert joined(graph) == counts
     x = torch.randint(-9, 10, (5, 12)).float()
     assert torch.equal(graph(x), function(x))
+
+
+def test_each_value_is_computed_on_its_own() -> None:
+    """What several need would be stored before, and read again by the scatter."""
+    graph = traced(of_one_product)
+    join_scatters(graph)
+    products = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor)
+    assert len(products) == 5 and all(len(node.users) == 1 for node in products)
 
 
 @pytest.mark.parametrize("function", [unequal, at_one_place, into_ones, stored, scaled])
