@@ -14,7 +14,7 @@ from torch._inductor.dtype_propagation import DtypePropagationOpsHandler, promot
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
 
-from halide_backend.capture import bucketize, conditions, float_index, scans
+from halide_backend.capture import bucketize, conditions, float_index, index_checks, scans
 from halide_backend.capture.alignment import simplify
 from halide_backend.capture.conditions import Bound
 from halide_backend.capture.coordinates import beside_a_mask, coordinates
@@ -157,11 +157,7 @@ class Recorder(DefaultHandler):
         size = extent(size)
         signed = index.dtype not in (torch.bool, torch.uint8, torch.uint16, torch.uint32)
         if check:
-            bad = self.ge(index, self._size(size))
-            if signed:
-                below = self.lt(index, self._size(-size) if wrap_neg else 0)
-                known = any(self.builder.number(each.position) is not None for each in (bad, below))
-                bad = self.logical_or(bad, below) if known else self._outside(index, size, wrap_neg)
+            bad = index_checks.record(self, index, size, signed, wrap_neg)
             self.check(bad, "IndexError", f"index out of range: a dimension of size {size}")
         clamped = self.value("indirect", torch.int32, index, attribute=Indirect(size, wrap_neg and signed))
         symbol = ValueSymbol.of(clamped.position)
@@ -169,17 +165,7 @@ class Recorder(DefaultHandler):
         self.extents[symbol] = size
         return symbol
 
-    def _outside(self, index: Recorded, size: Extent, wrap_neg: bool) -> Recorded:
-        """Whether `index` is not in [0, size), or [-size, size): one comparison of what has no sign."""
-        narrow = index.dtype is not torch.int64 and isinstance(size, int) and size < 2**31
-        unsigned = torch.uint32 if narrow else torch.uint64
-        place, limit = self.cast(index, unsigned), self.cast(self.number(self._size(size), torch.int64), unsigned)
-        if wrap_neg:
-            place, limit = self.add(place, limit), self.add(limit, limit)
-        outside: Recorded = self.ge(place, limit)
-        return outside
-
-    def _size(self, size: Extent) -> Any:
+    def size_value(self, size: Extent) -> Any:
         return size if isinstance(size, int) else self.index_expr(size, torch.int64)
 
     def check_bounds(self, expr: sympy.Expr, size: sympy.Expr, lower: bool, upper: bool) -> None:
@@ -194,7 +180,7 @@ class Recorder(DefaultHandler):
         if lower:
             bad = self.logical_or(bad, self.lt(value, 0))
         if upper:
-            bad = self.logical_or(bad, self.ge(value, self._size(size)))
+            bad = self.logical_or(bad, self.ge(value, self.size_value(size)))
         self.check(bad, "IndexError", f"index out of range: {index} in a dimension of size {size}")
 
     def device_assert_async(self, cond: Recorded, msg: str) -> None:
