@@ -121,7 +121,9 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         # A constant is computed once, on the host.
         library = "ops.portable" if position in self.constants else "ops"
         variables, cases = [loop.name for loop in loops], not self.tiling.exchanges
-        return value_text(self.program, value, variables, library=library, cases=cases)
+        # Of a tile that Halide would compute in part, where a condition leaves some of it out, threads have no number.
+        whole = Role.SHARED_TILE in self.roles.values()
+        return value_text(self.program, value, variables, library=library, cases=cases, whole=whole)
 
     def _chosen(self, value: Value) -> str:
         """A choice, of which Halide does not know that it leaves out what threads reduce together: where it chooses

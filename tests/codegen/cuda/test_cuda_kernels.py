@@ -227,6 +227,16 @@ def test_a_transpose_goes_through_shared_memory(compiled_ptx: Compile) -> None:
     assert code.count(r"bar\.sync") == 1
 
 
+@pytest.mark.parametrize("size", [100, 1000, 1024])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_tile_is_loaded_as_a_whole_under_a_condition(compiled_ptx: Compile, dtype: torch.dtype, size: int) -> None:
+    """Of a part, Halide computed the shared memory when the kernel was launched, or a loop that it could not unroll."""
+    for function in (lambda x: x.tril().t().contiguous(), lambda x: x.triu() + x.tril(-1).t()):
+        code = compiled_ptx(function, rand(size, size, dtype=dtype))
+        assert code.count(r"st\.shared") > 0
+        assert code.count(r"bar\.sync") == 1
+
+
 @pytest.mark.parametrize("shape", [(320, 512), (301, 501), (7, 64, 100), (2001, 4099)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_transpose_with_several_outputs(compiled_ptx: Compile, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
