@@ -174,6 +174,13 @@ def selection(g: Generator) -> None:
         g.add(g.choose(texts), [mask, x, y], keeps=True)
 
 
+def triangle(g: Generator) -> None:
+    x = g.pick(min_dim=2, nonempty=True)
+    if x:
+        side, end = g.choose(("tril", "triu")), g.choose(("", "", ".mT", ".mT.contiguous()"))
+        g.add(f"{{0}}.{side}({g.draw.integer(-9, 9)}){end}", [x], keeps=True)
+
+
 def mixed(g: Generator) -> None:
     x = g.pick()
     y = g.partner(x, same_dtype=False) if x else None
@@ -545,5 +552,5 @@ TABLE: tuple[Callable[[Generator], None], ...] = (
     *[comparison] * 2, test, *[selection] * 3, *[mixed] * 2, *[cast] * 2,
     *[float_reduction] * 5, *[integer_reduction] * 2, *[position] * 2, product, *[normalisation] * 3, masked_softmax,
     *[permutation] * 3, *[section] * 3, *[reshape] * 2, expansion, *[arrangement] * 2, *[joined] * 2, padding,
-    *[gathered] * 2, scattered, *[inplace] * 3, overwritten,
+    *[gathered] * 2, scattered, *[inplace] * 3, overwritten, *[triangle] * 2,
 )  # fmt: skip

@@ -21,9 +21,9 @@ NOUN = re.compile(
 #: Nouns and adjectives of docs/design/system.md that need no entry: English, and the words of every programmer and of
 #: torch, Inductor and Halide in their usual sense. A word that is new on the page goes here or into the glossary.
 ORDINARY = """
-    answer aotinductor backend both buffers cache caller child class clock code compile compiler configured
-    cores cost cpu cuda data design divisions each edited element end equal error example exception few file
-    first folder for fork forms function generated gil gpu graph handler index inductor its kill kind last layer
+    answer aotinductor attention backend both buffers cache caller child class clock code compile compiler configured
+    convolutions cores cost cpu cuda data design divisions each edited element end equal error example exception few
+    file first folder for fork forms function generated gil gpu graph handler index inductor its kill kind last layer
     layers limit lower machine memory message messages more name next numbers object older one operation
     operators opinfo option order other others own package path place points process python questions random
     reasons registers result same separate signal small standard subclass sums takes tensors terms test tests this time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import sympy
@@ -36,7 +37,9 @@ def test_products_stay_numbers_where_they_are() -> None:
 
 
 def test_numbers_are_divided_by_whole_extents() -> None:
-    memory = SimpleNamespace(quotient=lambda a, b: a // b, remainder=lambda a, b: a % b)
+    memory = SimpleNamespace(
+        quotient=lambda a, *parts: a // math.prod(parts), remainder=lambda a, *parts: a % math.prod(parts)
+    )
     for extent in (20, N, N * M, N + 1):
         value = extent if isinstance(extent, int) else int(extent.subs({N: 5, M: 4}))
         found = [eval(text, {"n0": 5, "n1": 4, "memory": memory, "k": 103}) for text in divided_texts("k", extent)]

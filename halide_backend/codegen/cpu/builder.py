@@ -107,7 +107,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
                 return
             case Reduction():
                 (operand,) = value.operands
-                text = write_reduction(self, position, f"t{operand}", [operand])
+                text = self._within(write_reduction(self, position, f"t{operand}", [operand]))
             case Scan():
                 raise Unsupported("scan-on-cpu", "a scan on a CPU, for which Inductor asks no backend")
             case Apply():
@@ -131,12 +131,27 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
             name, loops = self.unique_name(stem), self.axes.loops(value.axes)
             read = self.func(name, role, loops, f"t{position}", [position], bits=self._bits(position))
             self.calls[position] = name
-            self.lines.append(f"t{position} = {read}")
+            self.lines.append(f"t{position} = {self._within(read)}")
 
     def _bits(self, position: int) -> int:
         """Bits of the value as a Func holds it: the low precisions are computed in float32."""
         dtype = self.program.values[position].dtype
         return 32 if dtype in NARROW_FLOATS else ELEMENT[dtype][1]
+
+    def _within(self, text: str) -> str:
+        """The text of a call of a Func, of which turned results need no point beyond the end of their lines.
+
+        Halide sees the condition of a tile's last line, but not where 16 bits are rounded to before it is stored: for
+        the bounds of what is called it takes a whole tile, and a reduction read beyond the end of memory.
+        """
+        turned = self.transposition
+        if turned is None or not turned.results or is_multiple(self.axes.extents[turned.across], turned.side):
+            return text
+        if not any(buffer.dtype in NARROW_FLOATS for buffer in self.program.outputs):
+            return text
+        last = index_text(expanded(sympy.sympify(self.axes.extents[turned.across]) - 1))
+        inside = f"hl.unsafe_promise_clamped({turned.across}, 0, {last})"
+        return re.sub(rf"\b{turned.across}\b", inside, text)
 
     def _in_rows(self, text: str) -> str:
         """The text of a load, which reads what lies at the end of an axis where tiles or vectors reach beyond it."""

@@ -230,7 +230,7 @@ def _rows_beside(kernel: CpuKernel, along: Loop, rows: list[str], lanes: int) ->
     common = max((each.overlaps.get(axis, 0) for each in kernel.graph.stages), default=0)
     looked_up = along.extent < lanes and any(along.axis in each.gathered for each in kernel.graph.stages)
     fixed = bool(rows) and loop_along(kernel.parent, axis).fixed
-    most = 1 << max(1, 2 * _FEW_WORK // work).bit_length() - 1
+    most = 1 << max(1, 2 * _FEW_WORK // max(1, work)).bit_length() - 1
     return min(_BESIDE, most) if looked_up or (common >= _COMMON and fixed) else 1
 
 
