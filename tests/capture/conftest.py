@@ -86,16 +86,27 @@ def check() -> Callable[..., dict[str, object]]:
     return compare
 
 
-@pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """The plans of kernels that are scheduled from now on."""
-    found: list[Plan] = []
+def _scheduled(monkeypatch: pytest.MonkeyPatch, part: str) -> list[Any]:
+    """The `part`, "plan" or "text", of each kernel that is scheduled from now on."""
+    found: list[Any] = []
     schedule = pipeline.schedule_kernel
 
     def watched(*arguments: Any) -> Any:
         scheduled = schedule(*arguments)
-        found.append(scheduled.kernel.plan)
+        found.append(getattr(scheduled.kernel, part))
         return scheduled
 
     monkeypatch.setattr(pipeline, "schedule_kernel", watched)
     return found
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans of kernels that are scheduled from now on."""
+    return _scheduled(monkeypatch, "plan")
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of kernels that are scheduled from now on."""
+    return _scheduled(monkeypatch, "text")

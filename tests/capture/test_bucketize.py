@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -12,9 +11,7 @@ from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.exc import InductorError
 from torch.utils._ordered_set import OrderedSet
 
-from halide_backend import pipeline
 from halide_backend.capture.scheduling import HalideScheduling
-from halide_backend.schedules.choice import ScheduledKernel
 
 Check = Callable[..., dict[str, object]]
 NAN, INF = float("nan"), float("inf")
@@ -29,20 +26,6 @@ def searched_here(monkeypatch: pytest.MonkeyPatch) -> None:
         return features(self, device) | OrderedSet([BackendFeature.BUCKETIZE])
 
     monkeypatch.setattr(HalideScheduling, "get_backend_features", with_bucketize)
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
-    schedule = pipeline.schedule_kernel
-
-    def kept(*arguments: Any) -> ScheduledKernel:
-        scheduled = schedule(*arguments)
-        found.append(scheduled.kernel.text)
-        return scheduled
-
-    monkeypatch.setattr(pipeline, "schedule_kernel", kept)
-    return found
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 100])

@@ -56,7 +56,7 @@ _FEW_RESULTS = 20
 
 #: Rows that are computed together where they read the same rows, or where each, of less than a vector that is looked
 #: up, takes few instructions beside those of a loop; and loads that a row has in common with the next one, at least.
-_BESIDE, _COMMON = 4, 2
+_TOGETHER, _COMMON = 4, 2
 
 #: Most steps of a loop over the taps of a filter.
 _TAPS = 7
@@ -104,7 +104,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     # Outputs with other loops than each other's could not be computed together.
     few = [_few(kernel, stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
     few_vectors, few_rows = map(min, zip(*few))
-    few_rows = max(few_rows, _rows_beside(kernel, along, others[-1:], lanes))
+    few_rows = max(few_rows, _rows_in_common(kernel, along, others[-1:], lanes))
     turned = [stage for stage in kernel.outputs if is_turned_result(kernel, stage)]
     for stage in kernel.outputs:
         if stage in turned:
@@ -223,15 +223,16 @@ def _few(kernel: CpuKernel, stage: Stage, column: Loop, block: int, lanes: int, 
     return vectors, row.extent if vectors * row.extent <= most else 1
 
 
-def _rows_beside(kernel: CpuKernel, along: Loop, rows: list[str], lanes: int) -> int:
-    """Rows, of which there are more, that are computed together, a vector of each."""
+def _rows_in_common(kernel: CpuKernel, along: Loop, rows: list[str], lanes: int) -> int:
+    """How many of many rows are computed together, a vector of each: more than one if they share loads, or have little
+    to do each."""
     work = max(kernel.inlined_work(stage) for stage in kernel.outputs)
     axis = "".join(rows)
     common = max((each.overlaps.get(axis, 0) for each in kernel.graph.stages), default=0)
     looked_up = along.extent < lanes and any(along.axis in each.gathered for each in kernel.graph.stages)
     fixed = bool(rows) and loop_along(kernel.parent, axis).fixed
     most = 1 << max(1, 2 * _FEW_WORK // max(1, work)).bit_length() - 1
-    return min(_BESIDE, most) if looked_up or (common >= _COMMON and fixed) else 1
+    return min(_TOGETHER, most) if looked_up or (common >= _COMMON and fixed) else 1
 
 
 def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str, whole: int) -> list[Step]:
@@ -250,7 +251,9 @@ def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks, who
         return []
     if axis == inside:
         whole = loop_along(stage, axis).extent
-    count = kernel.choices.number(ROWS, whole, "all of a few short ones; most rows share nothing")
+    count = kernel.choices.number(
+        ROWS, whole, "all of a few short ones, some that share loads or are looked up; others share nothing"
+    )
     if count == 1:
         return []
     name = tasks.inner if axis == tasks.axis else axis
@@ -305,7 +308,7 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         wanted = max(kernel.task_work // each, extent // 64)
     if kernel.reduces and not streamed:
         alone = kernel.parallel and not _shared_axis(kernel, others, [])
-        least = 1 if alone and not _beside(kernel) else _held(kernel, along, lanes) * lanes
+        least = 1 if alone and not _side_by_side(kernel) else _held(kernel, along, lanes) * lanes
         most_kept = _most_kept(kernel, column, lanes)
         wanted = _block_with_accumulators(kernel, column, wanted, least, most_kept)
         wanted = _even(kernel, along, wanted, max(least, HELD * lanes))
@@ -313,7 +316,7 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
     return max(lanes, -(-min(wanted, most) // lanes) * lanes)
 
 
-def _beside(kernel: CpuKernel) -> bool:
+def _side_by_side(kernel: CpuKernel) -> bool:
     """Whether a reduction has the columns of several rows side by side, which a block with some of them would part."""
     inside = [kernel.graph[name] for name in kernel.inside]
     return any(each.role is Role.REDUCTION and rows_side_by_side(kernel, each) > 1 for each in inside)
