@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("halide_backend")
 
 #: How far two results may be apart, in units of the last place of the value and of the mean absolute value: float32
-#: and wider numbers may be sums in another order, each right to 4 units or so (docs/design/schedules.md), of terms that
-#: cancel each other; narrower ones are rounded once more.
+#: and wider numbers may be sums in another order, each right to 4 units or so (docs/design/schedules/reductions.md),
+#: of terms that cancel each other; narrower ones are rounded once more.
 _UNITS, _UNITS_NARROW = 1024, 4
 
 #: Elements that are compared at a time, as float64: 128 MB.

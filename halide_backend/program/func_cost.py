@@ -13,7 +13,7 @@ from halide_backend.program.index import AxisSymbol, ValueSymbol, expanded
 from halide_backend.program.loop_program import Axis, Load, LoopProgram, Value
 from halide_backend.program.operation_names import MATHEMATICS
 
-#: Rough cost of one operation next to an addition; only ratios matter (see docs/design/schedules.md).
+#: Rough cost of one operation next to an addition; only ratios matter (see docs/design/schedules/constants.md).
 _WORK = dict.fromkeys(MATHEMATICS, 20) | dict.fromkeys(("truediv", "sqrt", "rsqrt", "reciprocal"), 4)
 
 #: Bytes of half a line of a cache: of steps that are as long, each takes a line, or nearly.

@@ -67,7 +67,7 @@ def test_an_entry_is_short_and_leads_on(heading: str) -> None:
 
 @pytest.mark.parametrize("heading", ENTRIES)
 def test_the_design_pages_use_what_is_defined(heading: str) -> None:
-    pages = "\n".join(page.read_text() for page in DESIGN.glob("*.md"))
+    pages = "\n".join(page.read_text() for page in DESIGN.rglob("*.md"))
     assert [term for term in terms(heading) if not spoken(term, pages)] == []
 
 

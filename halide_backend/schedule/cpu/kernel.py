@@ -29,7 +29,8 @@ MOST_COMPUTED = 1 << 16
 COPY_WORK = 2
 
 #: Operations for each element of dense rows from which on the last vector of a row is shifted inwards: with 27 that was
-#: faster than a guard, with 3 slower (docs/design/schedules.md); of strided ones of known length, vectors at most.
+#: faster than a guard, with 3 slower (docs/design/schedules/constants.md); of strided ones of known length, vectors at
+#: most.
 SHIFTED_WORK, SHIFTED_ROW = 16, 4
 
 #: Operations for each element from which on a processor has too little else to do while they wait for each other, and

@@ -25,7 +25,7 @@ MOST_LANES = 16
 _WORTH_SHARING = 8
 
 #: Operations that take as long as eight additions or more: a softmax of quotients took 1.3 times as long with three
-#: divisions of each element as with one (docs/design/schedules.md, `stored.stores`).
+#: divisions of each element as with one (docs/design/schedules/constants.md, `stored.stores`).
 _DIVISIONS = frozenset({"fmod", "reciprocal", "remainder", "rsqrt", "sqrt", "truediv"})
 
 #: What takes much longer than a load: a value of columns that contains it is computed once for all rows, and rows from
