@@ -89,7 +89,7 @@ KERNEL_CODES: dict[str, Code] = {
     ),
     "bucketize-boundaries-by-data": Code("A search whose boundaries begin at an index that the kernel computes."),
     # Scans.
-    "scan-on-cpu": Code("A scan in a kernel for a CPU, where Inductor calls ATen instead."),
+    "fusion-with-scan": Code("One of the nodes is a scan, which has a kernel of its own on a CPU."),
     "split-scan": Code(
         "A scan of few long rows, which Inductor splits over the blocks of a GPU.",
         "Scan more rows at a time: Inductor splits fewer than 264 rows of more than 8,192 elements.",

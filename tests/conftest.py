@@ -133,7 +133,7 @@ def captured_scans(function: Callable[..., Any], *arguments: Any) -> list[Any]:
 
     from halide_backend.build.artifacts import Build
     from halide_backend.build.target import Target
-    from halide_backend.capture import scheduling
+    from halide_backend.capture import fusion, scheduling
     from halide_backend.pipeline import Compilation
     from halide_backend.schedule.mapping.mapping import Mapping
     from halide_backend.schedule.plan import Plan
@@ -155,6 +155,7 @@ def captured_scans(function: Callable[..., Any], *arguments: Any) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
         claimed = (BackendFeature.SCAN, BackendFeature.TUPLE_REDUCTION)
         patch.setattr(scheduling, "compile_program", captured)
+        patch.setattr(fusion, "scan_among", lambda nodes: "")
         patch.setattr(
             scheduling.HalideScheduling, "get_backend_features", lambda self, device: features(self, device) | claimed
         )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.scheduler import FusedSchedulerNode, SchedulerNode
 
 from halide_backend import pipeline
@@ -53,6 +53,8 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
         return Refusal("fusion-of-too-many-nodes", f"{len(nodes)} nodes, more than {MAX_NODES}")
     device = device_for(nodes[0])
     on_cuda = isinstance(device, Gpu)
+    if not on_cuda and (scan := scan_among(nodes)):
+        return Refusal("fusion-with-scan", f"{scan} is a scan")
     try:
         recording = recordings.of(nodes)
         updates = bool(recording.reads.keys() & recording.stores.keys())
@@ -97,6 +99,12 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
             "a reduction would be computed for all outer points at once, and by one core",
         )
     return None
+
+
+def scan_among(nodes: Sequence[SchedulerNode]) -> str:
+    """The name of the first of `nodes` that is a scan, "" if none is."""
+    scans = (node.get_name() for node in nodes if isinstance(getattr(node.node, "data", None), ir.Scan))
+    return next(scans, "")
 
 
 def is_left(node: BaseSchedulerNode, recordings: Recordings) -> bool:

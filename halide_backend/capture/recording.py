@@ -138,7 +138,8 @@ def node_loops(node: Any) -> NodeLoops:
     """
     if not isinstance(node, SchedulerNode) or node._body is None:
         raise Unsupported("not-a-loop-node", f"a {type(node).__name__} is no loop")
-    if node.is_split_scan() and _runs_along_memory(node._body):
+    on_host = device_type(node.get_device()).on_host
+    if node.is_split_scan() and not on_host and _runs_along_memory(node._body):
         raise Unsupported("split-scan", "a scan of few long rows, which Inductor splits")
     if _is_positional(node._body) and node.node is not None:
         sizes, body, _ = node.node.get_default_sizes_body()

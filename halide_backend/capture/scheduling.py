@@ -69,7 +69,9 @@ class HalideScheduling(BaseScheduling):
             start_workers()
 
     def get_backend_features(self, device: torch.device) -> OrderedSet[BackendFeature]:
-        return OrderedSet([BackendFeature.INPLACE_BUFFERS, BackendFeature.REDUCE_TO_SINGLE_ELEMENT])
+        # Without TUPLE_REDUCTION ATen computes maxima so far with their places, faster than rows of them would be here.
+        features = [BackendFeature.INPLACE_BUFFERS, BackendFeature.REDUCE_TO_SINGLE_ELEMENT, BackendFeature.SCAN]
+        return OrderedSet(features)
 
     # -- fusion ------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from halide_backend.codegen.algorithm import CPU_LIBRARY, Algorithm
+from halide_backend.schedule.stage import Role
 from halide_backend.schedule.steps import Step
 from halide_backend.schedule.tiling import Tiling
 
@@ -70,11 +71,12 @@ def render(algorithm: Algorithm, steps: Sequence[Step], tiling: Tiling | None = 
     on_cpu = algorithm.library == CPU_LIBRARY
     order = [argument.name for argument in algorithm.outputs]
     outputs = sorted((stage.name for stage in algorithm.stages.outputs), key=order.index)
+    scans = any(stage.role is Role.SCAN for stage in algorithm.stages.stages)
     ends = {"clamped": algorithm.stages.clamped, "narrow": algorithm.stages.narrow}
     return _TEMPLATE.format(
         arguments=_lines((*algorithm.inputs, *algorithm.outputs)),
         library=algorithm.library,
-        functions="memory, operations as ops, reductions" + ("" if on_cpu else ", scans"),
+        functions="memory, operations as ops, reductions" + (", scans" if not on_cpu or scans else ""),
         release_gil=on_cpu and algorithm.stages.work >= _RELEASE_GIL_WORK,
         gpu="" if on_cpu else _GPU.format(**vars(algorithm)),
         algorithm=textwrap.indent("\n".join(algorithm.lines), "    "),

@@ -43,7 +43,7 @@ STRUCTURE = {
     "randint64": "int64, the bits of Inductor's C++ backend",
     "randn": "float32, the bits of Inductor's C++ backend",
     "reduction": "sum, prod, max, min, any, xor_sum, argmax, argmin, welford_reduce, welford_combine",
-    "scan": "any combination, on CUDA: on a CPU Inductor falls back to ATen",
+    "scan": "any combination; on a CPU ATen computes those of several components, as cummax",
     "store": "also atomic_add",
     "store_reduction": "",
     "to_dtype": "",

@@ -11,11 +11,9 @@ import torch
 from torch._inductor.scheduler import SchedulerNode
 
 from halide_backend.capture.recording import node_loops
-from halide_backend.codegen.cpu.builder import CpuKernelBuilder
 from halide_backend.errors import Unsupported
 from halide_backend.program.loop_program import LoopProgram, Scan
 from halide_backend.program.uses import sinks_of
-from halide_backend.schedule.mapping.mapping import Mapping
 
 Programs = Callable[..., list[LoopProgram]]
 
@@ -66,18 +64,13 @@ def test_different_combinations_are_different_programs(scan_programs: Programs) 
     assert added != multiplied
 
 
-def test_a_cpu_has_no_scans(scan_programs: Programs) -> None:
-    (program,) = scan_programs(lambda x: x.cumsum(-1), torch.rand(6, 40))
-    with pytest.raises(Unsupported, match="scan on a CPU"):
-        CpuKernelBuilder(program, Mapping()).write()
-
-
 def test_split_scans_are_left_alone_unless_they_run_across_memory(scan_programs: Programs) -> None:
     """Inductor splits few lines, or columns, of many elements."""
     row, column = sympy.symbols("row column")
     node = SchedulerNode.__new__(SchedulerNode)
     node._body = SimpleNamespace(get_write_exprs=lambda: [40 * row + column], reduce_vars=[column])  # type: ignore[assignment]
     node.is_split_scan = lambda: True  # type: ignore[method-assign]
+    node.get_device = lambda: torch.device("cuda")  # type: ignore[method-assign]
     with pytest.raises(Unsupported, match="few long rows"):
         node_loops(node)
     (program,) = scan_programs(lambda x: x.cumsum(0), torch.rand(300, 64))

@@ -16,13 +16,13 @@ from halide_backend.codegen.call_text import call_text
 from halide_backend.codegen.cpu.bfloat16_text import exact_text, stored_text
 from halide_backend.codegen.cpu.checks import write_status
 from halide_backend.codegen.cpu.quotient_text import division_text, product_text
+from halide_backend.codegen.cpu.scan import write_scan
 from halide_backend.codegen.cpu.scatter import read_what_is_stored, write_scatter
 from halide_backend.codegen.cpu.turned_tiles import turned_tiles
 from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.codegen.reductions import reduce_alone, reduce_together_alone, write_reduction, write_tuple
 from halide_backend.codegen.value_text import converted, element_text, value_text
-from halide_backend.errors import Unsupported
 from halide_backend.kernel_library.arguments import Output, Status, known
 from halide_backend.program.aliasing import replaces_operand
 from halide_backend.program.bfloat16_values import bfloat16_values
@@ -109,7 +109,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
                 (operand,) = value.operands
                 text = self._within(write_reduction(self, position, f"t{operand}", [operand]))
             case Scan():
-                raise Unsupported("scan-on-cpu", "a scan on a CPU, for which Inductor asks no backend")
+                text = write_scan(self, position, value, value.attribute)
             case Apply():
                 text = self._applied(value, value.attribute)
             case Load():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halide_backend.codegen.call_text import call_text, tuple_text
+from halide_backend.codegen.call_text import tuple_text
 from halide_backend.codegen.cuda.axes import CHUNK, WARP_NUMBER, TiledAxes
 from halide_backend.codegen.cuda.column_scan import ColumnScan
 from halide_backend.codegen.cuda.scan_funcs import ScanFuncs
 from halide_backend.codegen.kernel_builder import KernelBuilder
+from halide_backend.codegen.scan_text import component_text
 from halide_backend.program.loop_program import Scan, Value
 from halide_backend.schedule.stage import Loop
 from halide_backend.schedule.tiling import STEP, THREAD, TilingKind
@@ -23,8 +24,7 @@ def write_scan(builder: KernelBuilder[TiledAxes], position: int, value: Value) -
         columns = builder.axes.tiling.kind is TilingKind.SCANNED_COLUMNS
         builder.known[made_of] = (ColumnScan if columns else LineScan)(builder, value, scan).write()
     builder.calls[position] = name = builder.known[made_of]
-    call = call_text(name, [loop.name for loop in builder.axes.loops(value.axes)])
-    return f"hl.Expr({call})" if len(value.operands) == 1 else f"hl.Expr({call}[{scan.result}])"
+    return component_text(name, builder.axes.loops(value.axes), value, scan)
 
 
 class LineScan(ScanFuncs):

@@ -8,8 +8,8 @@ from dataclasses import replace
 from halide_backend.codegen.call_text import call_text, tuple_text
 from halide_backend.codegen.cuda.axes import TiledAxes
 from halide_backend.codegen.kernel_builder import KernelBuilder
-from halide_backend.codegen.value_text import value_text
-from halide_backend.program.loop_program import Combination, LoopProgram, Scan, Value
+from halide_backend.codegen.scan_text import combination_lines
+from halide_backend.program.loop_program import LoopProgram, Scan, Value
 from halide_backend.schedule.stage import Loop, Role, rvar
 
 
@@ -46,7 +46,7 @@ class ScanFuncs:
     def combined_elements(self) -> list[str]:
         """Write the function that combines two elements; the texts of the components of one."""
         texts = [beside_scans(self.builder.program, operand) for operand in self.operands]
-        self.builder.lines += _function(self.combine, self.scan.combination)
+        self.builder.lines += combination_lines(self.combine, self.scan.combination)
         return texts
 
     def func(
@@ -81,14 +81,3 @@ class ScanFuncs:
     def update(self, func: str, arguments: Sequence[str], text: str) -> None:
         """Update `func` at `arguments`: its components become `text`."""
         self.builder.lines.append(f"{call_text(func, arguments)} = scans.defined({text})")
-
-
-def _function(name: str, combination: Combination) -> list[str]:
-    """The Python function of an earlier and a later element that a scan combines with."""
-    program = combination.program
-    lines = [f"def {name}(earlier, later):"]
-    for position, value in enumerate(program.values):
-        operand = value.operation in ("earlier", "later")
-        text = f"{value.operation}[{value.attribute}]" if operand else value_text(program, value)
-        lines.append(f"    t{position} = {text}")
-    return [*lines, f"    return {tuple_text([f't{position}' for position in combination.results])}"]

@@ -7,13 +7,11 @@ rather than combined with something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
-
 import halide as hl
 
 from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.cuda.intrinsics import beside
+from halide_backend.kernel_library.scans import Combine, Element, defined, element
 
 __all__ = [
     "beside",
@@ -31,21 +29,6 @@ __all__ = [
     "over_lanes",
     "shared",
 ]
-
-#: The components of one element.
-Element: TypeAlias = tuple[hl.Expr, ...]
-Combine: TypeAlias = Callable[[Element, Element], Element]
-
-
-def element(func: hl.Func, count: int, place: Sequence[hl.Expr | hl.Var | int]) -> Element:
-    """The `count` components of Func `func` at `place`."""
-    found = func[tuple(place)]
-    return (hl.Expr(found),) if count == 1 else tuple(hl.Expr(found[number]) for number in range(count))
-
-
-def defined(values: Element) -> hl.Expr | Element:
-    """`values` as the definition of a Func."""
-    return values[0] if len(values) == 1 else values
 
 
 def over_lanes(combine: Combine, values: Element, lane: hl.Var, distance: hl.Expr) -> Element:

@@ -18,6 +18,7 @@ from halide_backend.schedule.cpu.grouped_columns import groups, reduce_groups
 from halide_backend.schedule.cpu.kernel import CpuKernel, Nest
 from halide_backend.schedule.cpu.narrow_columns import reduce_rows_side_by_side, rows_side_by_side
 from halide_backend.schedule.cpu.rows import is_short, rows
+from halide_backend.schedule.cpu.scans import scan, scanned
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
 from halide_backend.schedule.cpu.specialized import specialized
@@ -31,7 +32,7 @@ from halide_backend.schedule.stage import Role, Stage, StageGraph
 from halide_backend.schedule.steps import ComputeRoot, RFactor, Step
 
 #: The loop nest of the outputs is the first rule's that applies; the last one always does.
-_RULES: tuple[Callable[[CpuKernel], Nest | None], ...] = (separate_nests, transposes, column_blocks, rows)
+_RULES: tuple[Callable[[CpuKernel], Nest | None], ...] = (scanned, separate_nests, transposes, column_blocks, rows)
 
 
 def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices) -> tuple[Step, ...]:
@@ -65,6 +66,8 @@ def _stage(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     level = nest.level
     if stage.role in (Role.SERIAL, Role.SNAPSHOT):
         return [ComputeRoot(stage.name), *own_nest(kernel, stage)]
+    if stage.role is Role.SCAN:
+        return scan(kernel, stage, nest)
     if stage.role is Role.REDUCTION:
         return _reduction(kernel, stage, nest)
     if rows_of(kernel, stage):

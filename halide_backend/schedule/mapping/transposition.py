@@ -87,8 +87,10 @@ def transposition(
 
     Of reductions either all operands lie along one axis, and what is stored is turned, or those few that do not are.
     Rows need a shuffle for each step of a sum of their vectors, so results are turned first, if no operand is adjacent
-    along them. Values in `taken` have another role already.
+    along them. Values in `taken` have another role already. What is scanned is turned nowhere.
     """
+    if any(isinstance(value.attribute, Scan) for value in program.values):
+        return None, frozenset()
     if (found := _of_outputs(program, taken, device, choices, alone=True))[0] is not None:
         return found
     if (found := _of_reductions(program, taken, device, choices))[0] is not None:
