@@ -42,6 +42,7 @@ from halide_backend.build.llvm.riscv import halide_target
 from halide_backend.build.llvm.scaled_products import with_scaled_products
 from halide_backend.build.llvm.single_lane_stores import without_single_lane_stores
 from halide_backend.build.llvm.transposed_tiles import with_direct_transpositions
+from halide_backend.build.llvm.unused_lanes import without_unused_lanes
 from halide_backend.build.llvm.variants import variant_entry, with_variant
 from halide_backend.build.llvm.vector_parts import with_parts_as_shuffles
 from halide_backend.build.ptx import ptxas
@@ -217,7 +218,8 @@ def _llvm_ir(kernel: ExecutedText, inputs: list[Any], outputs: list[Any], target
     finally:
         os.close(file)
     # What a load promises of its address, LLVM's passes take for granted afterwards.
-    ir, whole = with_whole_stores(with_element_alignment(with_contraction(for_processor(ir, target))))
+    ir = without_unused_lanes(with_element_alignment(with_contraction(for_processor(ir, target))))
+    ir, whole = with_whole_stores(ir)
     if whole:
         ir = with_parts_as_shuffles(promoted(ir, target, entry))
     if whole or "@llvm.masked.store." in ir:

@@ -6,8 +6,11 @@ kernel runs; where it holds for all lanes, elements are loaded that would be loa
 
 from __future__ import annotations
 
+import re
+
 from halide_backend.build.llvm.gathers import Gather, widened
 
+_DECLARED = re.compile(r"^declare [^\n]*@llvm\.masked\.load\.v[^\n]*", re.MULTILINE)
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
 
 
@@ -66,4 +69,5 @@ def declaration(gather: Gather, form: str) -> str:
 
 def form_of(ir: str) -> str:
     """The first arguments of masked loads: Halide's LLVM gives their alignment as one."""
-    return "ptr, i32, " if "@llvm.masked.load.v" in ir and ", i32 immarg" in ir else "ptr, "
+    declared = _DECLARED.search(ir)
+    return "ptr, i32, " if declared and ", i32 immarg" in declared[0] else "ptr, "

@@ -12,6 +12,7 @@ from llvmlite import binding as llvm
 
 from halide_backend.build.llvm.code_generation import emit_object
 from halide_backend.build.llvm.near_gathers import with_near_gathers
+from halide_backend.build.llvm.two_runs import form_of
 from halide_backend.build.loader import load_object
 from halide_backend.build.target import Target
 from halide_backend.inspection.compiled import compile_for
@@ -290,3 +291,11 @@ def test_an_enlarged_image_is_eagers(dynamic: bool) -> None:
 
     compiled = compile_for("halide_backend", f, dynamic=dynamic)
     torch.testing.assert_close(compiled(x), f(x.double()).float())
+
+
+@pytest.mark.parametrize("alignment", ["", "i32 immarg, "])
+def test_masked_loads_are_called_as_they_are_declared(alignment: str) -> None:
+    """Rounding has a number as an argument as well, which said that the alignment was one (random program 1120163)."""
+    rounding = "declare <8 x float> @llvm.x86.avx.round.ps.256(<8 x float>, i32 immarg)"
+    load = f"declare <8 x float> @llvm.masked.load.v8f32.p0(ptr captures(none), {alignment}<8 x i1>, <8 x float>)"
+    assert form_of(f"{rounding}\n{load}\n") == ("ptr, i32, " if alignment else "ptr, ")
