@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -11,6 +12,7 @@ import torch
 import halide_backend
 from halide_backend.inspection.compiled import compile_for
 
+from . import guarded_memory
 from .comparison import compare
 from .execution import outputs
 from .program import Program
@@ -113,7 +115,12 @@ def _cpp_has(program: Program, got: list[torch.Tensor], options: dict[str, objec
 def _compiled(program: Program, backend: str, options: dict[str, object] | None = None) -> list[torch.Tensor]:
     torch._dynamo.reset()
     compiled = compile_for(backend, program.function(), dynamic=program.dynamic, fullgraph=True, options=options)
-    results = outputs(compiled.call, [t.make() for t in program.inputs], program.gradients)
+    guarded = backend == "halide_backend"
+    with guarded_memory.of_buffers() if guarded else nullcontext():
+        for at_end in (False, True) if guarded else (True,):
+            made = [t.make() for t in program.inputs]
+            arguments = [guarded_memory.copied(each, at_end=at_end) for each in made] if guarded else made
+            results = outputs(compiled.call, arguments, program.gradients)
     if compiled.codes:
         compiled.check_code()
     return results
