@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 import torch
 import torch.nn.functional as F
 
-from . import operations
+from . import vocabulary
 from .program import Line, Program
 from .tensors import Tensor
 
@@ -31,6 +31,8 @@ LIMIT = 64.0
 
 FLOATS = (torch.float32, torch.float32, torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+_LAYOUTS = ("contiguous",) * 5 + ("permuted", "permuted", "channels_last", "sliced", "stepped", "offset", "expanded", "repeated", "overlapping")  # fmt: skip
 
 Item = TypeVar("Item")
 
@@ -88,7 +90,7 @@ class Variable:
 
 
 class Generator:
-    """Draws one program; `operations` holds the vocabulary."""
+    """Draws one program; `vocabulary` holds what it draws."""
 
     def __init__(self, draw: Draw, gradients: bool) -> None:
         self.draw = draw
@@ -134,8 +136,8 @@ class Generator:
         if not content:
             content = self._content(dtype)
         if not layout:
-            layout = self.choose(("contiguous",) * 5 + ("permuted", "permuted", "sliced", "offset", "expanded"))
-        if self.gradients and layout == "expanded":
+            layout = self.choose(_LAYOUTS)
+        if self.gradients and layout in ("expanded", "repeated", "overlapping"):
             layout = "permuted"
         tensor = Tensor(name, shape, dtype, content, layout, self.draw.integer(0, 2**31))
         self.inputs.append(tensor)
@@ -156,7 +158,7 @@ class Generator:
 
     def shape(self) -> tuple[int, ...]:
         """The program's extents, some dropped from the front or replaced by 1."""
-        kept = self.extents[self.draw.integer(0, min(1, len(self.extents) - 1)) :]
+        kept = self.extents[self.draw.integer(0, min(1, len(self.extents) - 1)) :] if not self.chance(30) else []
         return tuple(1 if self.chance(6) else extent for extent in kept)
 
     # -- lines -------------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ def generate(draw: Draw) -> Program:
     for _ in range(4 * wanted):
         if len(generator.lines) >= wanted:
             break
-        generator.choose(operations.TABLE)(generator)
+        generator.choose(vocabulary.TABLE)(generator)
     return Program(
         tuple(generator.inputs),
         tuple(generator.lines),

@@ -62,7 +62,7 @@ SIGNED_DIVISION = (
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
-def _whole(variable: Variable) -> bool:
+def is_whole(variable: Variable) -> bool:
     """Whether sums and products of the values are exact: small whole numbers."""
     value = variable.value
     if not value.is_floating_point():
@@ -77,7 +77,11 @@ def _has_signs(variable: Variable) -> bool:
 
     Eager's own minimum of bfloat16 gives NaN a sign in its vectors and none in their tail (seed 38445).
     """
-    return variable.exact and not bool(variable.value.isnan().any())
+    return variable.exact and not has_nan(variable)
+
+
+def has_nan(variable: Variable) -> bool:
+    return bool(variable.value.isnan().any())
 
 
 # -- pointwise -----------------------------------------------------------------------------------------------------
@@ -102,7 +106,7 @@ def binary_float(g: Generator) -> None:
     y = g.partner(x) if x else None
     if x and y:
         text = g.choose(BINARY_FLOAT)
-        g.add(text, [x, y], keeps=_whole(x) and _whole(y) and text in BINARY_FLOAT[:3])
+        g.add(text, [x, y], keeps=is_whole(x) and is_whole(y) and text in BINARY_FLOAT[:3])
 
 
 def exact_binary(g: Generator) -> None:
@@ -466,7 +470,7 @@ def scattered(g: Generator) -> None:
             1: "{0}.index_put(({1},), {2}, accumulate=True)" if dim == 0 else f"{{0}}.index_add({dim}, {{1}}, {{2}})",
             3: f"{{0}}.index_add({dim}, {{1}}, {{2}}, alpha=2)",
         }[kind]
-    g.add(text, [x, index, values], keeps=_whole(x))
+    g.add(text, [x, index, values], keeps=is_whole(x))
 
 
 # -- in place ------------------------------------------------------------------------------------------------------
@@ -512,7 +516,7 @@ def inplace(g: Generator) -> None:
     keeps = (
         not x.value.is_floating_point()
         or any(w in text for w in ("copy_", "relu_", "clamp_", "fill_", "neg_"))
-        or (_whole(x) and _whole(y) and "add_" in text)
+        or (is_whole(x) and is_whole(y) and "add_" in text)
     )
     if x.dim >= 1 and x.shape[0] > 2 and g.chance(3):
         text = text.replace("{0}", "{0}[1:-1]", 1)

@@ -21,8 +21,9 @@ class Tensor:
     `content` is "normal", "special" (normal with NaN, infinities, zeros of both signs and denormals), "whole" (small
     whole numbers), "wide" (the whole range of an integer type) or "index:N" (valid indices of a dimension of size N),
     "permutation:N" (distinct ones). `layout` is "contiguous", "permuted" (dimensions reversed in memory), "sliced"
-    (every second element of a larger tensor), "offset" (starts inside its storage) or "expanded" (stride 0 in its first
-    dimension).
+    (every second element of a larger tensor), "stepped" (every second of its rows), "channels_last" (the second dimension
+    innermost), "offset" (starts inside its storage), "expanded" (stride 0 in its first dimension), "repeated" (in its
+    last one) or "overlapping" (each row begins one element after the one before).
     """
 
     name: str
@@ -95,10 +96,40 @@ def _expanded(values: torch.Tensor) -> torch.Tensor:
     return values[:1].clone().expand(values.shape)
 
 
+def _stepped(values: torch.Tensor) -> torch.Tensor:
+    if values.dim() == 0:
+        return values
+    storage = torch.zeros((2 * values.shape[0] + 1, *values.shape[1:]), dtype=values.dtype)
+    view = storage[1::2]
+    view.copy_(values)
+    return view
+
+
+def _channels_last(values: torch.Tensor) -> torch.Tensor:
+    return values if values.dim() < 2 else values.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+def _repeated(values: torch.Tensor) -> torch.Tensor:
+    if values.dim() == 0 or values.shape[-1] == 0:
+        return values
+    return values[..., :1].clone().expand(values.shape)
+
+
+def _overlapping(values: torch.Tensor) -> torch.Tensor:
+    if values.dim() < 2 or 0 in values.shape:
+        return values
+    lines = torch.cat([values[..., 0, :], values[..., 1:, -1]], -1)
+    return lines.unfold(-1, values.shape[-1], 1)
+
+
 _LAYOUTS = {
     "contiguous": lambda values: values,
     "permuted": _permuted,
     "sliced": _sliced,
     "offset": _offset,
     "expanded": _expanded,
+    "stepped": _stepped,
+    "channels_last": _channels_last,
+    "repeated": _repeated,
+    "overlapping": _overlapping,
 }
