@@ -22,7 +22,7 @@ from halide_backend.schedule.steps import (
     Unroll,
 )
 
-COLUMNS = Knob("scans.columns", (16, 32, 64, 128, 256, 512), "columns that are scanned side by side")
+COLUMNS = Knob("scans.columns", (16, 32, 64, 128, 256, 512, 1024), "columns that are scanned side by side")
 
 ROWS = Knob("scans.rows", (1, 2, 4, 8, 16), "rows of memory that are scanned side by side")
 
@@ -117,12 +117,12 @@ def _vectors(kernel: CpuKernel, stage: Stage, axis: str) -> Cut:
 
 
 def _columns(kernel: CpuKernel, stage: Stage, axis: str, along: Loop) -> int:
-    """Columns of a block of which a quarter of the second-level cache holds what is scanned."""
+    """Columns of a block of which half of the second-level cache holds what is scanned."""
     rows, least = loop_along(stage, axis).extent, int(COLUMNS.values[0])
-    most = kernel.device.l2_bytes // 4 // max(1, rows * stage.bits // 8 * stage.values)
+    most = kernel.device.l2_bytes // 2 // max(1, rows * stage.bits // 8 * stage.values)
     whole = 1 << max(along.extent - 1, 0).bit_length()
     fitting = [int(count) for count in COLUMNS.values if int(count) <= min(most, whole)]
-    return kernel.choices.number(COLUMNS, max(fitting, default=least), f"a quarter of L2 holds {rows} rows of them")
+    return kernel.choices.number(COLUMNS, max(fitting, default=least), f"half of L2 holds {rows} rows of them")
 
 
 def _rows(kernel: CpuKernel, stage: Stage, along: Loop) -> int:
