@@ -36,7 +36,7 @@ def pooling(g: Generator) -> None:
     elif kind == 2:
         g.add(f"F.max_pool1d({{0}}, {size[0]}, {stride[0]}, 0, 2)", [x], keeps=True)
     else:
-        # A window all of whose elements are padding has the position -1, which no backend takes back.
+        # A window all of whose elements are padding has a position of -1: with Inductor its gradient is an error, with C++, too.
         dilation = 1 if any(pad) else g.choose((1, 2, (1, 3)))
         indices = x.exact and g.chance(3)
         text = f"F.max_pool2d({plain}, dilation={dilation}, return_indices={indices})"
