@@ -8,7 +8,9 @@
 #   tests      the tests marked gpu, with the shared C++ library first (docs/how-to/ship-a-model.md, of packages that crash)
 #   bench      the benchmark suite against Triton, nothing compiled before; what 500 s are too short for runs in parts,
 #              by --only GROUP and --sizes                                         -> bench.json, bench.svg
-#   autotune   the same against Triton with max-autotune                           -> autotune.json
+#   suite, dynamic, recorded   the large size, the same with every size dynamic, the kernels of models: compiled by many
+#              processes and timed in three rounds, some two minutes each         -> suite-1.json to suite-3.json, ...
+#   autotune   the suite against Triton with max-autotune                           -> autotune.json
 #   check      the whole suite compared with eager, nothing timed                  -> check.log
 #   launch     what a launch costs the host                                        -> launch.json
 #   models     twelve architectures, training and inference; parts by --only      -> models.json
@@ -46,6 +48,9 @@ subprocess.check_call([*cpp, "-o", str(cuda / f"_intrinsics{suffix}")])
 PY
   tests) LD_PRELOAD=${LD_PRELOAD:-$(g++ -print-file-name=libstdc++.so.6)} $python -m pytest -m gpu "${@:-tests}" 2>&1 | tee "$out/tests.log" | tail -15 ;;
   bench) cold; $command bench --device cuda --against triton --seconds 500 --json "$out/bench.json" --plot "$out/bench.svg" "$@" ;;
+  suite) cold; $python benchmarks/gpu_suite.py --out "$out/suite" "$@" ;;
+  dynamic) cold; $python benchmarks/gpu_suite.py --dynamic --out "$out/dynamic" "$@" ;;
+  recorded) cold; $python benchmarks/gpu_suite.py --recorded benchmarks/kernels_of_models.json.gz --out "$out/recorded" "$@" ;;
   autotune) $command bench --device cuda --against triton-max-autotune --seconds 500 --json "$out/autotune.json" "$@" ;;
   check) $command bench --device cuda --no-timing --seconds 500 "$@" 2>&1 | tee "$out/check.log" | tail -15 ;;
   launch) $python benchmarks/gpu_launch.py --out "$out/launch.json" "$@" ;;

@@ -7,6 +7,7 @@ import statistics
 import time
 import traceback
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,6 +55,10 @@ class Result:
     operations: int = 0
     roofline_s: float = 0.0
 
+    def fail(self) -> None:
+        """Keep the exception that is being handled as what is wrong."""
+        self.right, self.error = False, traceback.format_exc()[-2000:]
+
     def median(self, contestant: str) -> float:
         """Microseconds, NaN where nothing was measured."""
         return statistics.median(self.samples[contestant]) if contestant in self.samples else math.nan
@@ -95,27 +100,53 @@ def evaluate(
     """
     result = Result(case.name, case.group, case.held_back)
     try:
-        _evaluate(case, contestants if timed else replace(contestants, against=()), roofline, result, ours_first)
+        arguments = arguments_of(case)
+        asked = contestants if timed else replace(contestants, against=())
+        compiled, made = compile_case(case, asked, arguments, result, ours_first=ours_first)
+        if compiled and roofline:
+            result.roofline_s = roofline.seconds(result.bytes_moved, result.operations)
+        if compiled and case.device == "cuda":
+            result.samples = replayed(case, compiled, arguments)
+        elif compiled:
+            samplers = {name: calls(each.call, arguments) for name, each in compiled.items()}
+            samples = alternate({**samplers, "": allocations(made)}, seconds=SAMPLED_S)
+            result.allocation = samples.pop("")
+            result.samples = samples
     except Exception:
-        result.right, result.error = False, traceback.format_exc()[-2000:]
+        result.fail()
     return result
 
 
-def _evaluate(
+def arguments_of(case: Case) -> tuple[Tensor, ...]:
+    """New operands, the same numbers whenever they are asked for."""
+    torch.manual_seed(zlib.crc32(case.name.encode()))
+    return case.arguments()
+
+
+def compile_case(
     case: Case,
     contestants: Contestants,
-    roofline: Roofline | CopyBandwidth | None,
+    arguments: tuple[Tensor, ...],
     result: Result,
-    ours_first: bool,
-) -> None:
+    *,
+    ours_first: bool = True,
+) -> tuple[dict[str, Compiled], list[Tensor]]:
+    """Compile a case for each contestant and compare this backend's results with eager's; what is found is in `result`.
+
+    Returns:
+        By contestant what is to be timed, nothing if the results are wrong or a time would mean nothing; and the
+        tensors that this backend made.
+
+    Raises:
+        Exception: whatever goes wrong while the case is compiled and called.
+    """
     halide_backend.reset_stats()
-    torch.manual_seed(zlib.crc32(case.name.encode()))
-    arguments = case.arguments()
     wide = widened(arguments)
     with Operations() as counted:
         wanted = case.kernel.function(*wide)
     result.operations = counted.count
-    compiled = {}
+    compiled: dict[str, Compiled] = {}
+    made: list[Tensor] = []
     for name in contestants.names(ours_first=ours_first):
         compiled[name] = contestants.compile(name, case.kernel.function)
         begin = time.perf_counter()
@@ -129,32 +160,19 @@ def _evaluate(
             result.delegated = dict(stats["delegation_reasons"])
             result.error = disagreement(got, wanted) if case.kernel.compared else ""
             result.bytes_moved = bytes_moved(arguments, got, gathers=case.kernel.gathers)
-            results = tensors(got)
+            made = tensors(got)
     result.right = not result.error
-    if contestants.against and case.kernel.timed and result.right:
-        for name, each in compiled.items():
-            result.ran[name] = dict(each.check_run(lambda each=each: each.call(*arguments)))  # type: ignore[misc]
-        if roofline:
-            result.roofline_s = roofline.seconds(result.bytes_moved, result.operations)
-        _time(case, compiled, arguments, results, result)
+    if not (contestants.against and case.kernel.timed and result.right):
+        return {}, made
+    for name, each in compiled.items():
+        result.ran[name] = dict(each.check_run(lambda each=each: each.call(*arguments)))  # type: ignore[misc]
+    return compiled, made
 
 
-def _time(
-    case: Case,
-    compiled: dict[str, Compiled],
-    arguments: tuple[Tensor, ...],
-    results: list[Tensor],
-    result: Result,
-) -> None:
-    if case.device == "cuda":
-        operands = copies(arguments, case.arguments)
-        samplers = {name: replays(each.call, operands) for name, each in compiled.items()}
-        result.samples = alternate(samplers)
-        return
-    samplers = {name: calls(each.call, arguments) for name, each in compiled.items()}
-    samples = alternate({**samplers, "": allocations(results)}, seconds=SAMPLED_S)
-    result.allocation = samples.pop("")
-    result.samples = samples
+def replayed(case: Case, compiled: Mapping[str, Compiled], arguments: tuple[Tensor, ...]) -> dict[str, list[float]]:
+    """Samples on a GPU of what `compile_case` returned, by contestant, in microseconds."""
+    operands = copies(arguments, case.arguments)
+    return alternate({name: replays(each.call, operands) for name, each in compiled.items()})
 
 
 def _wait(case: Case) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -52,7 +54,7 @@ class Request:
 
 def show(request: Request) -> int:
     """Print the cases of a request, with their groups."""
-    chosen = _chosen(request)
+    chosen = chosen_cases(request)
     rows = [(case.group, case.name, "held back" if case.held_back else "") for case in chosen]
     print(terminal.table(("group", "case", ""), rows, "lll"))
     kernels = {case.kernel.name for case in chosen}
@@ -68,7 +70,7 @@ def run(request: Request) -> int:
         WrongBackendError: a backend that was deliberately slowed is as fast as without: the figures would mean nothing.
     """
     _check(request)
-    chosen = _chosen(request)
+    chosen = chosen_cases(request)
     if request.threads:
         torch.set_num_threads(request.threads)
     begin = time.perf_counter()
@@ -93,24 +95,36 @@ def run(request: Request) -> int:
         names = ", ".join(f"{result.name} {result.share():.3f}" for result in slow)
         print(f"below {SLOW} of the bandwidth of a copy: {names}")
     if request.json_file:
-        document = {
-            "machine": provenance(request.device, request.contestants.target),
-            "against": list(against),
-            "controls": [each.to_json() for each in controls],
-            "roofline": roofline.to_json() if roofline else {},
-            "figures": summary.to_json(seen, against),
-            "held_back_figures": summary.to_json(held_back, against),
-            "results": list(map(asdict, seen)),
-            "held_back_results": list(map(asdict, held_back)),
-        }
+        document = to_document(request, results, [each.to_json() for each in controls], roofline)
         Path(request.json_file).write_text(json.dumps(document, indent=1) + "\n")
     if request.plot_file:
         plot(results if request.held_back else seen, against[0], request.plot_file)
     return 0 if all(result.right for result in results) else 1
 
 
-def _chosen(request: Request) -> list[Case]:
-    """The cases of a request.
+def to_document(
+    request: Request,
+    results: Sequence[Result],
+    controls: Sequence[dict[str, Any]],
+    roofline: Roofline | CopyBandwidth | None,
+) -> dict[str, Any]:
+    """What a file says of a run, as benchmarks/results/README.md explains it."""
+    seen, held_back = ([r for r in results if r.held_back == hidden] for hidden in (False, True))
+    against = request.contestants.against
+    return {
+        "machine": provenance(request.device, request.contestants.target),
+        "against": list(against),
+        "controls": list(controls),
+        "roofline": roofline.to_json() if roofline else {},
+        "figures": summary.to_json(seen, against),
+        "held_back_figures": summary.to_json(held_back, against),
+        "results": list(map(asdict, seen)),
+        "held_back_results": list(map(asdict, held_back)),
+    }
+
+
+def chosen_cases(request: Request) -> list[Case]:
+    """The cases of a request, in the order in which they run.
 
     Raises:
         HalideBackendError: there are none, or the file of recorded kernels cannot be read.

@@ -165,7 +165,7 @@ def test_kernels_far_below_the_bandwidth_are_told_of(
     monkeypatch.setattr(suite, "_controls", lambda request: [])
     monkeypatch.setattr(suite, "evaluate", evaluated)
     chosen = [case for case in cases(GROUPS, "cuda", Selection()) if not case.held_back][:2]
-    monkeypatch.setattr(suite, "_chosen", lambda request: chosen)
+    monkeypatch.setattr(suite, "chosen_cases", lambda request: chosen)
     assert suite.run(suite.Request("cuda", Contestants(("eager",)), Selection())) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("below 0.1"))
     assert line == f"below 0.1 of the bandwidth of a copy: {chosen[0].name} 0.050"
