@@ -185,7 +185,9 @@ def _threads(threads: int, lanes: int, along: int, following: int, across: int) 
     further = min(lanes // width, _power(following))
     height = _power(across)
     if width * further * height < WARP:
-        # What is read along ends before a warp has its threads: of 4,194,304 rows of 8 a block of 128 had four.
+        # What is read along ends before a warp has its threads: of 4,194,304 rows of 8 a block of 128 had four. Of rows
+        # of several vectors a warp reads all, so that it leaves no half of a sector to another one.
+        threads = threads if height == 1 or further > 1 else WARP
         return min(threads // (further * height), _power(along)), further, height
     return width, further, min(threads // (width * further), height) if further > 1 else threads // width
 

@@ -136,11 +136,12 @@ def test_neighbours_swap_a_line(shape: tuple[int, ...], swapped: bool, threads: 
     assert torch.equal(found, function(x))
 
 
-@pytest.mark.parametrize(("shape", "factors"), [((2048, 8), [128, 1]), ((512, 24), [32, 4])], ids=str)
+@pytest.mark.parametrize(("shape", "factors"), [((2048, 8), [128, 1]), ((512, 24), [8, 4])], ids=str)
 def test_no_thread_is_idle_where_rows_are_short(
     shape: tuple[int, int], factors: list[int], needs_intrinsics: None
 ) -> None:
-    """Of rows of 8 four threads of 128 had a tile: 4,194,304 rows of bfloat16 85 us, Triton's 36 us."""
+    """Of rows of 8 four threads of 128 had a tile: 4,194,304 rows of bfloat16 85 us, Triton's 36 us. Of longer ones a
+    warp reads all: the channels of 381 x 32 x 52 x 52 bfloat16 to the front 38.9 us, 36.5 us so, Triton's 35.2 us."""
     x = numbered(shape, torch.bfloat16)
     (program,) = programs_of(lambda x: x.t().contiguous(), (x,))
     kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
