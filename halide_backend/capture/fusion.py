@@ -66,8 +66,14 @@ def refusal_to_fuse(first: BaseSchedulerNode, second: BaseSchedulerNode, recordi
             if isinstance(device, Gpu):
                 from halide_backend.schedule.cuda import choose
 
-                choose.one_tiling(program, device)
                 # What nothing else reads is not stored in the end.
+                try:
+                    choose.one_tiling(program, device)
+                except Unsupported as error:
+                    if error.refusal.code != "dynamic-store-not-contiguous":
+                        raise
+                    program = capture(tuple(nodes), recordings).program
+                    choose.one_tiling(program, device)
                 stored = choose.stored_by_few(program, device)
                 if stored and choose.stored_by_few(capture(tuple(nodes), recordings).program, device):
                     return Refusal("fusion-stored-by-few-threads", f"{stored} is stored along what few threads reduce")

@@ -37,7 +37,7 @@ from halide_backend.program.loop_program import (
 )
 from halide_backend.program.operation_names import RECURRENCES
 from halide_backend.program.store_layout import output_layout
-from halide_backend.program.strided_loads import transposed_axes
+from halide_backend.program.strided_loads import rows_as_columns, transposed_axes
 
 #: Elements along the stored axis of a transpose that are whole tiles of any kind, and so many that what the last tile
 #: is short of does not matter (permute_3102 of 7 heads: a tile of 32 elements would be empty to three quarters).
@@ -235,7 +235,7 @@ def _outer_as_one(program: LoopProgram) -> LoopProgram:
 
     The innermost axis of a kernel without reductions stays what it is where its extent is known: vectors lie along it.
     A program with one output that is not one line of memory along them stays as it is, and so does a transpose with
-    one: tiles lie along two of its axes.
+    one: tiles lie along two of its axes; and what stores short rows as columns, of which a thread has all.
 
     Raises:
         Unsupported: of several outputs one is not one line of memory along them, or one of the axes is scanned.
@@ -249,12 +249,20 @@ def _outer_as_one(program: LoopProgram) -> LoopProgram:
     flattening = _Flattening(outer)
     if len(program.stores) == 1:
         (store,) = program.stores
-        if not flattening.is_line(store) or transposed_axes(program):
+        if not flattening.is_line(store) and not reduces:
+            flattening = _Flattening(_as_stored(outer, store, program))
+        if not flattening.is_line(store) or transposed_axes(program) or rows_as_columns(program):
             return program
     scans = [value.attribute.axes for value in program.values if isinstance(value.attribute, Scan)]
     if not set(outer).isdisjoint(itertools.chain(*scans)):
         raise Unsupported("scan-of-dynamic-length", f"a scan over {', '.join(map(str, program.outer))}")
     return flattening.program(program)
+
+
+def _as_stored(axes: Sequence[Axis], store: Store, program: LoopProgram) -> list[Axis]:
+    """`axes` in the order in which memory is written along them, as far as it is, outermost first."""
+    order = [*output_layout(store, program).variables]
+    return sorted(axes, key=lambda axis: -order.index(axis.name) if axis.name in order else -len(order))
 
 
 class _Flattening:

@@ -56,6 +56,28 @@ def transposed_axes(program: LoopProgram) -> tuple[str, str] | None:
     return (across.pop(), inner.pop()) if len(inner) == len(across) == 1 else None
 
 
+def rows_as_columns(program: LoopProgram) -> tuple[str, str] | None:
+    """The axis along which rows of a few elements are read, as the channels of a pixel, and the one along which each
+    of their elements is stored, if that is all that is read along either."""
+    if len(program.stores) != 1 or program.checks:
+        return None
+    (store,) = program.stores
+    along = [axis.name for axis in program.axes if is_contiguous(store.index, axis.name)]
+    if store.mode is not None or len(along) != 1:
+        return None
+    (column,) = along
+    loads = [value.attribute for value in program.values if isinstance(value.attribute, Load) and column in value.axes]
+    for axis in program.axes:
+        few = isinstance(axis.extent, int) and 1 < axis.extent < _TILE
+        if not few or axis.symbol not in store.index.free_symbols:
+            continue
+        steps = [expanded(load.index).coeff(AxisSymbol(column)) for load in loads if not load.coordinates]
+        near = all(step.is_Integer and axis.extent <= step < _TILE for step in steps)
+        if loads and len(steps) == len(loads) and near and all(is_contiguous(load.index, axis.name) for load in loads):
+            return axis.name, column
+    return None
+
+
 def lies_across(load: Load, row: str, across: str) -> bool:
     """Whether `load` steps by one element along the axis `across`, and by more of them along `row`."""
     index = expanded(load.index)

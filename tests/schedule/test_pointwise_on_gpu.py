@@ -59,6 +59,29 @@ def test_what_is_stored_with_steps_has_few_elements() -> None:
     assert tiling(lambda x: F.pixel_shuffle(x, 2), empty(64, 64, 64, 64)).elements == 2
 
 
+def test_what_is_stored_with_steps_is_soon_done() -> None:
+    """Others store what lies between. 340 x 32 x 52 x 52 bfloat16: 37.6 us with 32 bytes of a thread, 34.5 with 16."""
+    assert per_block(planned(lambda x: F.pixel_shuffle(x, 2), empty(340, 32, 52, 52))) == [4 * 128, 128]
+    assert per_block(planned(lambda x: x[:, ::3] * 2, empty(7936, 4224))) == [8 * 128, 128]
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "sides"),
+    [
+        ((61, 13, 37, 11, 93), (0, 2, 4, 1, 3), (32, 32)),
+        ((577, 61, 7, 131), (2, 0, 3, 1), (64, 32)),
+        ((4099, 2001), (1, 0), (64, 64)),
+    ],
+    ids=str,
+)
+def test_large_tiles_end_near_the_ends_of_axes(
+    shape: tuple[int, ...], order: tuple[int, ...], sides: tuple[int, int]
+) -> None:
+    """Of 143 elements by 93 large tiles have 192 x 128, small ones 160 x 96: 66.9 and 45.7 us."""
+    found = tiling(lambda x: x.permute(order).contiguous(), empty(*shape))
+    assert (found.side, found.lines) == sides
+
+
 def test_a_copy_takes_two_steps() -> None:
     def heads(x: Tensor) -> Tensor:
         return x.transpose(1, 2).contiguous()
