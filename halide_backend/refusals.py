@@ -89,7 +89,6 @@ KERNEL_CODES: dict[str, Code] = {
     ),
     "bucketize-boundaries-by-data": Code("A search whose boundaries begin at an index that the kernel computes."),
     # Scans.
-    "fusion-with-scan": Code("One of the nodes is a scan, which has a kernel of its own on a CPU."),
     "split-scan": Code(
         "A scan of few long rows, which Inductor splits over the blocks of a GPU.",
         "Scan more rows at a time: Inductor splits fewer than 264 rows of more than 8,192 elements.",
@@ -214,6 +213,7 @@ FUSION_CODES: dict[str, Code] = {
     "fusion-of-several-sizes-with-template": Code(
         "Nodes that were fused over loops of several sizes are not fused into a template.", _APART
     ),
+    "fusion-with-scan": Code("One of the two is a scan, which has a kernel of its own on a CPU.", _APART),
     "fusion-of-too-many-nodes": Code("The kernel would have so many nodes that compiling it takes too long.", _APART),
     "fusion-side-by-side-limit": Code(
         "Too many nodes that share nothing but inputs.",

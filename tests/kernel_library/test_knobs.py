@@ -402,6 +402,9 @@ def test_the_kernels_here_ask_for_every_knob_of_a_cpu() -> None:
     functions: tuple[tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]], ...] = (
         (lambda x, i: x.gather(1, i), (torch.empty(40, 60), torch.zeros(40, 50, dtype=torch.int64))),
         (lambda x: x.flip(1).clone(memory_format=torch.contiguous_format), (picture,)),
+        (lambda x: torch.log_softmax(x, -1), (torch.empty(4096, 6),)),
+        (lambda x: x.cumsum(0), (torch.empty(40, 60),)),
+        (lambda x: x.cumsum(1), (torch.empty(40, 60),)),
     )
     for function, operands in functions:
         for kernel in captured_kernels(function, operands, Target.host()):
