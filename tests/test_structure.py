@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("halide_backend", "kernels_cache")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-MODULE_IDS = [path.relative_to(ROOT).as_posix() for path in MODULES]
 
 #: The way of a kernel, and below it what its stages are made of; a folder may import those that come after it, never
 #: one before it.
@@ -62,7 +62,7 @@ def name_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[str]:
     """Dotted names that a module imports anywhere, but for the type checker alone."""
-    yield from imports_of(ast.parse(path.read_text()), name_of(path), path.name == "__init__.py")
+    yield from imports_of(tree_of(path), name_of(path), path.name == "__init__.py")
 
 
 def imports_of(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
@@ -128,7 +128,30 @@ def test_there_is_something_to_look_at() -> None:
     assert {f"halide_backend/{stage}" for stage in STAGES} | {"kernels_cache"} <= folders
 
 
-each_module = pytest.mark.parametrize("path", MODULES, ids=MODULE_IDS)
+def each_module(rule: Callable[[Path], None]) -> Callable[[], None]:
+    """One test that `rule` holds for every module, which names those that break it: a test for each module and rule,
+    3,300 of them, took minutes of a slow machine."""
+
+    def test() -> None:
+        broken = [text for path in MODULES if (text := broken_by(rule, path))]
+        assert not broken, "\n".join(broken)
+
+    test.__name__ = rule.__name__
+    return test
+
+
+def broken_by(rule: Callable[[Path], None], path: Path) -> str:
+    """What `rule` says of the module if it breaks it, else ""."""
+    try:
+        rule(path)
+    except AssertionError as error:
+        return f"{relative(path)}: {error}"
+    return ""
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 @each_module
@@ -143,8 +166,7 @@ def test_imports_point_down_the_way_of_a_kernel(path: Path) -> None:
 def test_no_import_leads_back_to_its_module() -> None:
     names = {name_of(path): path for path in MODULES}
     needed = {
-        name: modules_needed(ast.parse(path.read_text()), name, path.name == "__init__.py", names)
-        for name, path in names.items()
+        name: modules_needed(tree_of(path), name, path.name == "__init__.py", names) for name, path in names.items()
     }
     try:
         graphlib.TopologicalSorter(needed).prepare()
@@ -213,7 +235,7 @@ def test_annotations_are_postponed(path: Path) -> None:
 
 @each_module
 def test_a_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    assert ast.get_docstring(tree_of(path))
 
 
 @each_module
@@ -235,7 +257,7 @@ def called(path: Path) -> set[str]:
     """Plain names that a module calls."""
     return {
         node.func.id
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import sympy
-
 from halide_backend.program.access import VECTOR as VECTOR_BITS
-from halide_backend.program.access import WORD, first_word, is_contiguous
+from halide_backend.program.access import WORD, is_contiguous
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import AxisSymbol, FloorDiv, Mod, axes_of, expanded, sizes_of
 from halide_backend.program.loop_program import Load, LoopProgram
 from halide_backend.program.strided_loads import rows_as_columns
 from halide_backend.schedule.cuda.alone import PART, POINT, THREAD, compute_together, give_to_threads
 from halide_backend.schedule.cuda.facts import Facts
+from halide_backend.schedule.cuda.line_ends import may_be_short
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, is_element, load_words, unroll_chunk
 from halide_backend.schedule.device import Gpu
@@ -107,8 +106,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     if whole < vector and (short_rows := _short_rows(facts, choices, along, whole)) is not None:
         return short_rows
     long = facts.is_dynamic(along) or facts.hints[along] > vector
-    may_be_short = long and _may_be_short(program, along, vector)
-    if vector > whole and may_be_short:
+    ends_within = long and may_be_short(program, along, vector)
+    if vector > whole and ends_within:
         elements = choices.number(ELEMENTS, vector, "one vector of the widest numbers; the last one may be short")
     elif whole > 1:
         elements, why = _coalesced(facts, along, whole)
@@ -120,7 +119,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     else:
         elements = choices.number(ELEMENTS, 1, "no more divide the axis along which memory is adjacent")
     short = not facts.divides(elements, along)
-    possible = not short or (may_be_short and elements == vector)
+    possible = not short or (ends_within and elements == vector)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
     return replace(tiling, chunk=along, elements=elements, short=short) if elements > 1 else tiling
 
@@ -280,38 +279,6 @@ def _row_bytes(facts: Facts, across: str) -> int:
             step = expanded(load.index).coeff(AxisSymbol(across))
             found.append(int(step) * facts.element_bytes(load) if step.is_Integer else 0)
     return max(found)
-
-
-def _may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
-    """Whether the axis `along` may end within a chunk, of no more than one vector of any number: all memory is moved in
-    words along it, or, beside such, at the remainder by a size, and nothing else depends on what is read beyond the
-    end, inside the vector that the tensor ends in.
-    """
-    if program.checks or any(value.operation == "indirect" for value in program.values):
-        return False
-    for value in program.values:
-        if isinstance(value.attribute, Load) and along in value.axes and value.operands:
-            return False
-    buffers = {buffer.name: buffer for buffer in (*program.inputs, *program.outputs)}
-    loads = [v.attribute for v in program.values if isinstance(v.attribute, Load) and along in v.axes]
-    accesses = [(load.buffer, load.index) for load in loads if not _wraps(load.index, along)]
-    if loads and not accesses:
-        return False
-    accesses += [(store.buffer, store.index) for store in program.stores]
-    return all(
-        buffers[name].aligned
-        and ELEMENT[buffers[name].dtype][1] < 64
-        and first_word(index, along, buffers[name].dtype, elements) is not None
-        for name, index in accesses
-    )
-
-
-def _wraps(index: sympy.Expr, along: str) -> bool:
-    """Whether the coordinate along the axis is in `index` by its remainder alone, which is in range also beyond the
-    axis' end: a column of a matrix whose rows are one axis with it."""
-    symbol = AxisSymbol(along)
-    remainders = [each for each in index.atoms(Mod) if each.args[0] == symbol and not each.args[1].has(symbol)]
-    return bool(remainders) and not index.xreplace({each: sympy.Integer(0) for each in remainders}).has(symbol)
 
 
 def stored_crosswise(facts: Facts) -> str:
