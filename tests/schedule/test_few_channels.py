@@ -47,7 +47,8 @@ def test_sums_of_all_sizes(channels: int) -> None:
         x = pictures(count, channels, height, width)
         torch.testing.assert_close(compiled(x), sums(x.double()).float(), rtol=1e-5, atol=1e-3)
     assert set(compiled.kernels()) == {"halide_backend"} and not compiled.delegated
-    assert "_several" in compiled.codes[0]
+    lanes = device_of(Target.host()).vector_bytes // 4
+    assert ("_several" in compiled.codes[0]) is (channels % lanes != 0)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -313,7 +313,17 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
         wanted = _block_with_accumulators(kernel, column, wanted, least, most_kept)
         wanted = _even(kernel, along, wanted, max(least, HELD * lanes))
     most = extent if along.fixed else min(extent, MOST_COMPUTED)
-    return max(lanes, -(-min(wanted, most) // lanes) * lanes)
+    return _whole_tiles(kernel, along, max(lanes, -(-min(wanted, most) // lanes) * lanes))
+
+
+def _whole_tiles(kernel: CpuKernel, along: Loop, block: int) -> int:
+    """Columns of a block of at most `block`, or of all: tiles of an axis that is whole tiles are read without a guard,
+    so that no block may go beyond its end."""
+    turned = kernel.transposition
+    if turned is None or not turned_in_blocks(kernel) or not along.fixed or along.extent % turned.side:
+        return block
+    fitting = (count for count in range(block, 0, -1) if along.extent % count == 0 and count % turned.side == 0)
+    return next(fitting, along.extent)
 
 
 def _side_by_side(kernel: CpuKernel) -> bool:
