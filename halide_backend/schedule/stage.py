@@ -20,7 +20,7 @@ class Role(Enum):
     SERIAL = "serial"  # a loop of as many steps as its data say: never part of a vector
     REDUCTION = "reduction"  # an initial value and one update over an RDom
     GROUP_REDUCTION = "group_reduction"  # of the partial results of a group's threads, or of a warp's (CUDA)
-    SCAN = "scan"  # what a scan's threads have in registers: an update, if any, has serial or lockstep steps (CUDA)
+    SCAN = "scan"  # of a scan: an update, if any, whose steps need those before them; on CUDA in threads' registers
     PACKED = "packed"  # the words of an output, gathered in registers (CUDA)
     OUTPUT = "output"
     SCATTER = "scatter"  # an output whose update writes at computed positions
