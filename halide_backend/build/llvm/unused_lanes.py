@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from halide_backend.build.llvm.ir_syntax import FUNCTION, NAME
 
@@ -46,15 +46,9 @@ def without_unused_lanes(ir: str) -> str:
             return text
         lines = text.split("\n")
         loads = {place: found for place, line in enumerate(lines) if (found := _LOAD.match(line))}
-        users: dict[str, list[str]] = {found["result"]: [] for found in loads.values()}
-        if not users:
-            return text
-        for line in lines:
-            for name in set(_NAMES.findall(line.partition(" = ")[2] or line)):
-                users.setdefault(name, []).append(line)
+        used_of = _used_lanes(lines) if loads else {}
         for place, load in loads.items():
-            lanes = int(load["lanes"])
-            used = sorted(_used(load["result"], lanes, users))
+            used = sorted(used_of.get(load["result"], range(int(load["lanes"]))))
             if used and used[0] >= max(1, math.gcd(*(lane - used[0] for lane in used))):
                 lines[place] = "\n".join(_from(used[0], load, f"%used{number}"))
                 number += 1
@@ -63,23 +57,36 @@ def without_unused_lanes(ir: str) -> str:
     return FUNCTION.sub(in_function, ir)
 
 
-def _used(name: str, lanes: int, users: Mapping[str, list[str]]) -> set[int]:
-    """The lanes of the vector `name` that are used, as far as that is known: all otherwise."""
-    found: set[int] = set()
-    for line in users.get(name, ()):
+def _used_lanes(lines: Sequence[str]) -> dict[str, set[int]]:
+    """For each vector of a function, its lanes that are used; without those of which all may be.
+
+    From the last line to the first, since an instruction uses of its operands what is used of its result.
+    """
+    found: dict[str, set[int]] = {}
+    whole = _read_before(lines)
+    for line in reversed(lines):
+        result, _, rest = line.partition(" = ")
+        name = result.strip()
+        kept = None if name in whole else found.get(name, set())
         if shuffle := _SHUFFLE.match(line):
-            for end, less in (("first", 0), ("second", int(shuffle["lanes"]))):
-                if shuffle[end] == name:
-                    sources = _mask(shuffle["mask"], line)
-                    kept = _used(shuffle["result"], len(sources), users)
-                    found.update(sources[lane] - less for lane in kept if 0 <= sources[lane] - less < lanes)
-        elif (each := _EACH_LANE.match(line)) and all(int(count) == lanes for count in _LANES.findall(line)):
-            found |= _used(each["result"], lanes, users)
+            sources, lanes = _mask(shuffle["mask"], line), int(shuffle["lanes"])
+            for end, less in (("first", 0), ("second", lanes)):
+                of_end = {source - less for lane, source in enumerate(sources) if kept is None or lane in kept}
+                found.setdefault(shuffle[end], set()).update(of_end.intersection(range(lanes)))
+        elif kept is not None and _EACH_LANE.match(line) and len(set(_LANES.findall(line))) == 1:
+            for operand in _NAMES.findall(rest):
+                found.setdefault(operand, set()).update(kept)
         else:
-            return set(range(lanes))
-        if len(found) == lanes:
-            break
-    return found
+            whole.update(_NAMES.findall(rest or line))
+    return {name: lanes for name, lanes in found.items() if name not in whole}
+
+
+def _read_before(lines: Sequence[str]) -> set[str]:
+    """The names that a line reads which comes before the one that defines them: of another iteration of a loop, or of
+    a block that LLVM has put behind one that it goes to."""
+    places = {line.partition(" = ")[0].strip(): place for place, line in enumerate(lines) if " = " in line}
+    uses = ((place, name) for place, line in enumerate(lines) for name in _NAMES.findall(line.partition(" = ")[2]))
+    return {name for place, name in uses if places.get(name, -1) > place}
 
 
 def _mask(text: str, line: str) -> list[int]:

@@ -76,10 +76,10 @@ class Accumulation:
 
     def cascade(self) -> None:
         """Add up long columns in chunks of rows, and many chunks in blocks: a further accumulator for what one would
-        round away."""
+        round away. Of a computed number of rows there are chunks as well: they may be many in another call."""
         func, rows = self.funcs[-1].func, self._rows
-        others = self._others(rows)
-        if ROUNDS.isdisjoint(self._stage.operators) or rows.extent * others < 2 * RUNNING_TERMS:
+        short = rows.fixed and rows.extent * self._others(rows) < 2 * RUNNING_TERMS
+        if ROUNDS.isdisjoint(self._stage.operators) or short:
             return
         chunk, row = f"{rows.name}_c", f"{rows.name}_i"
         size = self._running(rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.stage import Loop, Stage
@@ -213,7 +214,7 @@ class _Lanes:
         grouped = self._close and bool(self._row) and width > _LEAST and lies_close(loop, self._bits) and not horizontal
         if not grouped:
             self._place(lanes)
-        steps = Loop(outer, -(-loop.extent // width), loop.axis)
+        steps = Loop(outer, -(-loop.extent // width), loop.axis, loop.fixed)
         self._cascade(lanes, width, [steps, *others])
         serial = [each for each in (steps, *others) if each.extent > 1]
         count = math.prod(each.extent for each in serial)
@@ -229,11 +230,14 @@ class _Lanes:
 
     def _cascade(self, func: str, width: int, serial: list[Loop]) -> None:
         """`width` accumulators run along the loops `serial`, innermost first; long ones get further accumulators, which
-        take what those add up."""
+        take what those add up. A loop of computed length is cut as a long one, which it may be in another call."""
         terms = math.prod(loop.extent for loop in serial)
         longest = max(serial, key=lambda loop: loop.extent)
-        if not ROUNDS.isdisjoint(self.operators) and terms >= 2 * RUNNING_TERMS:
-            pieces, piece = self._split(func, longest, _even(longest, max(1, RUNNING_TERMS * longest.extent // terms)))
+        long = terms >= 2 * RUNNING_TERMS or not longest.fixed
+        if long and not ROUNDS.isdisjoint(self.operators):
+            pieces, piece = self._split(func, longest, max(1, RUNNING_TERMS * longest.extent // terms))
+            # However long the loop is, a piece of it has so many steps.
+            piece = replace(piece, fixed=True)
             parts = f"{func}_parts"
             self.steps += [
                 self._factor(func, pieces.name, f"part{parts.count('_parts')}", parts),

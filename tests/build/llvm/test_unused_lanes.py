@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 
 import numpy as np
@@ -71,3 +72,24 @@ def test_lanes_between_strided_elements_stay(order: list[int]) -> None:
 def test_a_vector_with_other_uses_is_loaded_whole() -> None:
     ir = module("float", [2, 1, 2, 3], 8, "  store <8 x float> %v, ptr %out, align 2")
     assert without_unused_lanes(ir) == ir
+
+
+def test_what_is_read_before_its_line_is_loaded_whole() -> None:
+    """As LLVM prints a block that it has put before the one that comes to it."""
+    text = module("float", [2, 1, 2, 3], 8)
+    early = """  br label %begin
+early:
+  store <8 x float> %v, ptr %out, align 2
+  ret void
+begin:"""
+    ir = text.replace("{\n", "{\n" + early + "\n", 1)
+    assert without_unused_lanes(text) != text
+    assert without_unused_lanes(ir) == ir
+
+
+def test_a_value_that_is_used_twice_at_every_step_takes_no_longer_than_its_lines() -> None:
+    """Each of 60 squares was followed along 2^60 ways: kernels of `log_ndtr` were never compiled."""
+    names = ["%v", *(f"%w{step}" for step in range(60))]
+    between = "\n".join(f"  {new} = fmul <8 x float> {old}, {old}" for old, new in itertools.pairwise(names))
+    ir = without_unused_lanes(module("float", [2, 1, 2, 3], 8, between, names[-1]))
+    assert "load <8 x" not in ir
