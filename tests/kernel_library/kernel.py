@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -102,17 +103,9 @@ class Builder:
     ) -> list[torch.Tensor]:
         """Compile and call with inputs, and sizes after them; `schedule` maps the stages to steps (default: the rules
         for this machine), `level` is the name of a target that runs here."""
-        text = self.text(schedule, knobs)
-        name = f"kernel_{next(_numbers)}"
-        compiled = compile_kernel(text, Target.named(level), name)
-        code = load_object(compiled.object, f"{name}_argv", native().symbols())
-        manifest = compiled.manifest
         results = [torch.empty_like(result) for result in self.results]
-        arity = len(arguments) + len(results)
-        pipeline = Pipeline(
-            code.address, manifest["arguments"], range(arity), manifest["checks"], manifest["release_gil"], code
-        )
-        make_launcher(name, [pipeline], arity)(*arguments, *results)
+        launch = _launcher(self.text(schedule, knobs), level, len(arguments) + len(results))
+        launch(*arguments, *results)
         return results
 
     def text(self, schedule: Any = None, knobs: Any = None) -> str:
@@ -121,3 +114,16 @@ class Builder:
         if schedule is None:
             return kernel.text
         return plan_kernel(self.program(), device, plan=Plan(kernel.plan.mapping, schedule(kernel.stages))).text
+
+
+@lru_cache(64)
+def _launcher(text: str, level: str, arity: int) -> Callable[..., None]:
+    """What launches the kernel of this text: many settings of a knob give the same one."""
+    name = f"kernel_{next(_numbers)}"
+    compiled = compile_kernel(text, Target.named(level), name)
+    code = load_object(compiled.object, f"{name}_argv", native().symbols())
+    manifest = compiled.manifest
+    pipeline = Pipeline(
+        code.address, manifest["arguments"], range(arity), manifest["checks"], manifest["release_gil"], code
+    )
+    return make_launcher(name, [pipeline], arity)

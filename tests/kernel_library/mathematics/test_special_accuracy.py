@@ -19,9 +19,9 @@ from halide_backend.build.target import Target
 TARGETS = {"host": HOST, "without_fma": WITHOUT_FMA}
 #: Where torch has NaN.
 AT_INFINITY: dict[str, Callable[[Floats], Floats]] = {"i0": np.abs, "i1": lambda x: x}
-#: Milliseconds that one function may take to compile, eight or sixteen lanes wide, by processor time: twice what the
-#: longest takes where other work shares the cores.
-COMPILE_LIMIT = 1000.0
+#: Bytes that the object of one function may have, eight or sixteen lanes wide, since compiling takes as long as it is
+#: large: a quarter more than the largest, `gammaincc` of AVX2.
+LARGEST = 96 << 10
 
 
 @cache
@@ -129,7 +129,7 @@ def test_nan_and_infinity_are_eager(name: str, bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("name", SPECIALS)
-def test_nothing_is_called_and_compilation_is_quick(name: str, bits: int) -> None:
+def test_nothing_is_called_and_little_is_compiled(name: str, bits: int) -> None:
     for target in TARGETS.values():
         assert kernel(name, bits, target).imports <= {"memset", "memcpy"}
-    assert kernel(name, bits, HOST).seconds * 1e3 < COMPILE_LIMIT
+    assert kernel(name, bits, HOST).size <= LARGEST

@@ -71,10 +71,11 @@ class _Buffer(ctypes.Structure):
 
 @dataclass(frozen=True)
 class VectorKernel:
-    """seconds: processor time of Halide and LLVM. imports: undefined symbols of the object."""
+    """seconds: processor time of Halide and LLVM. size: bytes of the object. imports: its undefined symbols."""
 
     bits: int
     seconds: float
+    size: int
     imports: frozenset[str]
     loaded: LoadedKernel
 
@@ -118,6 +119,7 @@ def vector_kernel(
     return VectorKernel(
         bits,
         seconds,
+        len(compiled.object),
         frozenset(elf.symbols(compiled.object).undefined - {RUN}),
         load_object(compiled.object, f"kernel_{function}", native().symbols()),
     )
