@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -14,6 +16,25 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the files of tests/golden anew")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that is `sampled(n)`, one case of n is run by default, and the others are long."""
+    cases = Counter[str]()
+    for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            function = item.nodeid.partition("[")[0]
+            if cases[function] % sampled.args[0]:
+                item.add_marker(pytest.mark.long)
+            cases[function] += 1
+
+
+def pytest_collection_finish() -> None:
+    """What collection has imported stays: the collector went over it again and again, a seventh of all time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @dataclass(frozen=True)

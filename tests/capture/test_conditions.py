@@ -183,6 +183,7 @@ FILTERS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("channels_last", [False, True], ids=["contiguous", "channels last"])
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters_of_dynamic_pictures(name: str, channels_last: bool) -> None:

@@ -39,6 +39,7 @@ def swapped(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> Tensor:
 FUNCTIONS = {each.__name__: each for each in (adam, part_of_rows, swapped)}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("first", [(300, 131), (2, 4)], ids=["long", "short"])
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)

@@ -30,6 +30,7 @@ def _with_specials(rows: int, columns: int) -> Tensor:
     return values
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("columns", [3, 8, 33, 800])
 @pytest.mark.parametrize("predicate", PREDICATES.values(), ids=PREDICATES)
 def test_any_and_all(check: Check, predicate: Callable[[Tensor], Tensor], columns: int) -> None:

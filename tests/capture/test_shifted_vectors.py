@@ -36,6 +36,7 @@ STRIDED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("function", STRIDED.values(), ids=STRIDED)
 def test_all_widths(plans: list[Plan], function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:

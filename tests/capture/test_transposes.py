@@ -27,6 +27,7 @@ def numbered(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return ((count * 7 + count // 13) % (2 if dtype is torch.bool else 120)).to(dtype)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -129,6 +130,7 @@ def test_rows_that_gather_much_are_not_unrolled(check: Check, transpositions: li
 IMAGES = ((2, 8, 4, 4), (3, 40, 5, 9), (2, 32, 8, 8), (1, 17, 33, 30), (4, 64, 7, 7))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("shape", IMAGES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])

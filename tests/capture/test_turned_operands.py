@@ -46,6 +46,7 @@ def check_reduction(check: Check, shape: tuple[int, int], name: str, dim: int, d
     check(lambda x, y, z: REDUCTIONS[name](x.t() + y * z, dim), *operands, dynamic=dynamic, tolerance=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -56,6 +57,7 @@ def test_rows(
     assert "rows" in reduced(transpositions)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", ["sum", "amax", "any", "sums"])
 @pytest.mark.parametrize("shape", (*SHAPES, (1500, 40), (700, 130)), ids=str)

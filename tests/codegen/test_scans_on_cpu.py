@@ -36,6 +36,7 @@ def test_long_sums_do_not_lose_bits(check: Check, shape: tuple[int, ...], dimens
     assert torch.equal(found, x.double().cumsum(dimension).float())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", [(5, 9, 31), (4, 16, 32), (2, 1, 40), (1, 3, 1)], ids=str)
 @pytest.mark.parametrize("dimension", [0, 1, 2])
 def test_every_dimension(check: Check, shape: tuple[int, ...], dimension: int) -> None:

@@ -1,4 +1,4 @@
-"""120 random programs against eager, a quarter of them with dynamic shapes, and each of their kernels between inaccessible pages.
+"""90 random programs against eager, a quarter with dynamic shapes, and each of their kernels between inaccessible pages.
 
 A failure names its seed; `python -m tests.differential --programs 1 --seed N --show --shrink` repeats it and makes it
 small. The long run is `python -m tests.differential --programs 20000 --jobs 2 --record FILE --resume`.
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 #: Programs of one test: enough to share the start of a process that guards their kernels.
 CHUNK = 15
 FIRST_SEED = 100_000
-PROGRAMS = 120
+PROGRAMS = 90
 
 
 @pytest.fixture(autouse=True)

@@ -71,6 +71,7 @@ FILTERS: dict[str, dict[str, Any]] = {
 ACTIVATIONS: dict[str, Any] = {"none": None, "relu": nn.ReLU(), "swish": nn.SiLU()}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("after", ACTIVATIONS)
 @pytest.mark.parametrize("case", FILTERS)
 def test_a_filter_and_its_activation_are_one_kernel(case: str, after: str) -> None:

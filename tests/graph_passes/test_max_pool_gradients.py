@@ -49,6 +49,7 @@ def random(*sizes: int, layout: torch.memory_format = LAST, dtype: torch.dtype =
     return values.to(dtype).contiguous(memory_format=layout)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layout", [LAST, FIRST])
 @pytest.mark.parametrize(
     ("sizes", "kernel", "stride", "padding", "ceil"),

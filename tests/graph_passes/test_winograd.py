@@ -72,6 +72,7 @@ GEOMETRIES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("size", "padding"), GEOMETRIES)
 def test_sizes_and_padding(size: tuple[int, int], padding: tuple[int, int]) -> None:
     """Where a side of the result is odd, the last tiles reach beyond it."""

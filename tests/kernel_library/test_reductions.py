@@ -107,6 +107,7 @@ def assert_right(kind: str, got: torch.Tensor, x: torch.Tensor, over: tuple[int,
         assert torch.equal(got, truth), (kind, got, truth)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("extent", EXTENTS)
 def test_float32(extent: int, form: str) -> None:
@@ -118,6 +119,7 @@ def test_float32(extent: int, form: str) -> None:
             assert_right(kind, got[kind], x, over)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["row", "column", "full"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_other_dtypes(dtype: torch.dtype, form: str) -> None:
@@ -132,6 +134,7 @@ def test_other_dtypes(dtype: torch.dtype, form: str) -> None:
             assert_right(kind, got[kind], x, over)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=name_of)
 def test_several_in_one_loop(dtype: torch.dtype, form: str) -> None:

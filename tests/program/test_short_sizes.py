@@ -51,6 +51,7 @@ def rows(count: int, length: int) -> Tensor:
     return x
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("length", [3, 7, 12, 37, 64, 100, 197])
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_values_for_all_sizes(

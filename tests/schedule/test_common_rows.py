@@ -74,6 +74,7 @@ def test_rows_of_computed_number_are_computed_one_by_one() -> None:
     assert together(box, torch.randn(130, 200), dynamic=True) == 1
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("shape", [(3, 40), (4, 33), (7, 17), (9, 100), (2, 30, 70), (5, 131, 64)])
 @pytest.mark.parametrize("function", [box, causal])

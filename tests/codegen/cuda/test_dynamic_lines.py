@@ -44,6 +44,7 @@ def integers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randint(-8, 9, shape).to(dtype)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 @pytest.mark.parametrize("form", TRANSPOSES)
 def test_a_transpose_of_any_size_goes_through_shared_memory(form: str, dtype: torch.dtype) -> None:
@@ -156,6 +157,7 @@ def test_few_rows_are_not_loaded_one_by_one(kernel: Compile, rows: int, factor: 
     assert f"'r_0$xi', {factor}," in code.text
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [37, 100, 300])
 @pytest.mark.parametrize("form", LINES)

@@ -25,6 +25,7 @@ def several(dtype: torch.dtype, points: int) -> Tensor:
     return x
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.bool])
 @pytest.mark.parametrize("points", [9, 150])
 @pytest.mark.parametrize("dynamic", [False, True])
