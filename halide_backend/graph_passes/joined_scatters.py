@@ -32,6 +32,9 @@ _ARITHMETIC = frozenset(
 #: Scatters that become one; an interpolation reads sixteen places at most.
 _MOST = 16
 
+#: Operations that a value may be made of anew, several times those of an interpolation.
+_MOST_OPERATIONS = 64
+
 
 def join_scatters(graph: GraphModule) -> None:
     """Rewrite such sums of a CUDA graph."""
@@ -40,24 +43,34 @@ def join_scatters(graph: GraphModule) -> None:
         return
     for node in reversed(graph.graph.find_nodes(op="call_function", target=_ADD)):
         # The last sum comes first, and takes those that are part of it along.
-        if node.users and len(scatters := _summed(node, whole=True)) > 1 and _differ_in_places(scatters):
+        if node.users and len(scatters := _summed(node)) > 1 and _differ_in_places(scatters):
             _install_lowering()
             _rewrite(node, scatters)
             graph.graph.eliminate_dead_code()
 
 
-def _summed(node: Any, *, whole: bool = False) -> list[Node]:
+def _summed(node: Node) -> list[Node]:
     """The scatters into zeros whose sum `node` is; none if it is anything else, or part of it is used elsewhere."""
-    if not isinstance(node, Node) or not (whole or len(node.users) == 1):
-        return []
-    if node.target in (_CHECKED, _UNCHECKED):
-        into, _, _, *accumulate = node.args
-        zeros = isinstance(into, Node) and into.target is _aten.full.default and into.args[1] == 0
-        return [node] if zeros and accumulate == [True] else []
-    if node.target is not _ADD or node.kwargs:
-        return []
-    first, second = map(_summed, node.args)
-    return [*first, *second] if first and second and len(first) + len(second) <= _MOST else []
+    found, left = list[Node](), list[Any]([node])
+    while left:
+        each = left.pop()
+        if not isinstance(each, Node) or (each is not node and len(each.users) > 1):
+            return []
+        if each.target is _ADD and not each.kwargs:
+            left += reversed(each.args)
+        elif each.target in (_CHECKED, _UNCHECKED) and _adds_to_zeros(each):
+            found.append(each)
+        else:
+            return []
+        if len(found) + len(left) > _MOST:
+            return []
+    return found
+
+
+def _adds_to_zeros(scatter: Node) -> bool:
+    into, _, _, *accumulate = scatter.args
+    zeros = isinstance(into, Node) and into.target is _aten.full.default and into.args[1] == 0
+    return zeros and accumulate == [True]
 
 
 def _differ_in_places(scatters: list[Any]) -> bool:
@@ -85,19 +98,30 @@ def _rewrite(node: Node, scatters: list[Any]) -> None:
 
 
 def _computed_anew(node: Any) -> Any:
-    """`node`, computed by operations of its own from what has fewer elements, or is no such operation: of what several
-    values need Inductor would store what takes many operations, and the scatter would read it (the gradient of a
-    bilinear upsampling of 24 x 96 x 40 x 44 bfloat16 to 75 x 91 spent 105 of 248 us on an H200 on that)."""
-    if not isinstance(node, Node) or node.target not in _ARITHMETIC:
+    """`node`, computed by a few operations of its own from what has fewer elements, or is no such operation: of what
+    several values need Inductor would store what takes many operations, and the scatter would read it (the gradient of
+    a bilinear upsampling of 24 x 96 x 40 x 44 bfloat16 to 75 x 91 spent 105 of 248 us on an H200 on that)."""
+    size = list(map(str, node.meta["val"].shape))
+
+    def is_one(operand: Any) -> bool:
+        if not isinstance(operand, Node) or operand.target not in _ARITHMETIC:
+            return False
+        return list(map(str, operand.meta["val"].shape)) == size
+
+    # A square of a square is computed twice, and what that is made of four times.
+    left, operations = [node], 0
+    while left and operations <= _MOST_OPERATIONS:
+        each = left.pop()
+        if is_one(each):
+            operations += 1
+            left += each.args
+    if operations > _MOST_OPERATIONS:
         return node
-    size = node.meta["val"].shape
 
-    def anew(operand: Node) -> Node:
-        value = operand.meta.get("val")
-        whole = isinstance(value, torch.Tensor) and list(map(str, value.shape)) == list(map(str, size))
-        return _computed_anew(operand) if whole else operand
+    def anew(operand: Any) -> Any:
+        return operand.graph.node_copy(operand, anew) if is_one(operand) else operand
 
-    return node.graph.node_copy(node, anew)
+    return anew(node)
 
 
 def _install_lowering() -> None:

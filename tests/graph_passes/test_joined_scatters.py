@@ -42,6 +42,19 @@ def of_one_product(x: Tensor) -> Tensor:
     return INTO(zeros, [None, index], y - y * 2, True) + INTO(zeros, [None, (index + 1) % 7], y * 2, True)
 
 
+def of_squares(x: Tensor) -> Tensor:
+    for _ in range(40):
+        x = x * x
+    return put(x, 2) + put(x, 3)
+
+
+def of_a_thousand(x: Tensor) -> Tensor:
+    total = put(x, 2) + put(x, 3)
+    for _ in range(1500):
+        total = total + x[:, :7]
+    return total + put(x, 4)
+
+
 def unequal(x: Tensor) -> tuple[Tensor, ...]:
     return put(x, 2) + put(x.relu()[:, 1:], 3), put(x, 2) + x[:, :7]
 
@@ -115,3 +128,21 @@ def test_graphs_of_a_cpu_are_left_alone() -> None:
     graph = traced(two, device="cpu")
     join_scatters(graph)
     assert joined(graph) == []
+
+
+def test_a_value_of_many_operations_is_not_computed_anew() -> None:
+    """A square of a square of ... would be 2^40 operations."""
+    graph = traced(of_squares)
+    join_scatters(graph)
+    assert len(joined(graph)) == 1 and len(graph.graph.nodes) < 100
+    x = torch.randint(0, 2, (5, 12)).float()
+    assert torch.equal(graph(x), of_squares(x))
+
+
+def test_long_sums_are_not_followed_to_their_end() -> None:
+    """A function that called itself for each term ended in a RecursionError."""
+    graph = traced(of_a_thousand)
+    join_scatters(graph)
+    assert len(joined(graph)) == 1
+    x = torch.randint(-9, 10, (5, 12)).float()
+    assert torch.equal(graph(x), of_a_thousand(x))
