@@ -65,7 +65,6 @@ def check(name: str, bits: int, count: int, target: Target) -> None:
     assert found[worst] <= bound, f"{found[worst]:.4g} at {[a[worst] for a in x]}: {values[worst]!r}"
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("name", SPECIALS)
