@@ -273,7 +273,6 @@ def choices_of(builder: Builder, target: Target | None = None) -> tuple[Choice, 
     return plan_kernel(builder.program(), device_of(target or Target.host())).plan.choices
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("extents", EXTENTS, ids=str)
 @pytest.mark.parametrize("made", MADE, ids=lambda made: made.__name__)
 def test_every_setting_of_every_knob_is_right(made: Callable[..., Made], extents: tuple[int, int]) -> None:

@@ -310,7 +310,7 @@ class _Lanes:
         self.steps += [ComputeAt(part, last, single) for part in before]
 
 
-def _even(loop: Loop, size: int, unit: int = 1) -> int:
+def _even(loop: Loop, size: int, unit: int) -> int:
     """The size of the pieces, at most `size`, that a loop is cut into. Of a computed length they are multiples of
     `unit`, the last one about as long as the others: a piece runs all of its steps, those behind the end masked."""
     if loop.fixed:

@@ -148,7 +148,6 @@ def check(case: Case, call: Call, settings: list[tuple[str, Setting]]) -> tuple[
     return right, refused
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[str(case) for case in CASES])
 def test_settings_are_right_or_refused(number: int, scan_programs: Any, needs_intrinsics: None) -> None:
     """The three kernels of a rule share the settings among themselves."""
