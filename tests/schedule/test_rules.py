@@ -296,6 +296,18 @@ def test_tiles_of_one_line_of_the_operand_follow_each_other() -> None:
     assert (found["x0"], found["x1"]) == (16, 8)
 
 
+@pytest.mark.parametrize(("apart", "tiles"), [(4096, 2), (16384, 2), (2048, 1), (4352, 1), (0, 2)])
+def test_with_few_registers_a_line_is_read_in_parts_unless_it_shares_its_place(apart: int, tiles: int) -> None:
+    """Lines that lie pages apart have gone from the cache before the tiles of their second half are turned."""
+    tile = (Loop("i", 8, "i"), Loop("j", 8, "j"), Loop("x1", 1, "x1"), Loop("x0", 1, "x0"))
+    out = Stage("out", Role.OUTPUT, loops(("x1", 2048), ("x0", 64)), calls=("staged",))
+    mapping = Mapping(transposition=Transposition("x1", "x0", 8, apart=apart))
+    graph = StageGraph((Stage("staged", Role.STAGED_LOAD, tile), out), ("x0", "x1"))
+    steps = cpu_steps(graph, mapping, Cpu(32), Choices())
+    assert [s.factor for s in steps if isinstance(s, Split) and s.outer == "x0_o"] == [8 * tiles]
+    assert not any(isinstance(s, Split) and s.inner == "x1_p" for s in steps)
+
+
 @pytest.mark.parametrize(
     ("stride", "vendor", "tiles"),
     [(1024, "amd", 1), (512, "amd", 1), (256, "amd", 2), (1008, "amd", 2), (32, "amd", 2), (1024, "intel", 2)],

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from halide_backend.schedule.cpu.accumulators import HELD
-from halide_backend.schedule.cpu.kernel import CpuKernel, Level, Nest, has, loop_along, vectors
+from halide_backend.schedule.cpu.kernel import MANY_REGISTERS, CpuKernel, Level, Nest, has, loop_along, vectors
 from halide_backend.schedule.cpu.turned_operands import TASK_TILES, TASKS, tile_in_vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.mapping.transposition import PAGE, Transposition
@@ -132,11 +132,18 @@ def _loops(kernel: CpuKernel, turned: Transposition, bits: int) -> _Loops:
         tiles = min(count, kernel.choices.number(TILES, HELD, "columns whose accumulators stay in registers"))
     elif whole:
         line, pair = min(4, _LINE * 8 // (side * bits)), 2
-        # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.
-        if pair * side * math.gcd(_stride(kernel, across, bits), PAGE) > _WAYS * PAGE:
-            pair = kernel.device.lines_fetched
-        why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
-        tiles = kernel.choices.number(TILES, max(line, pair), why)
+        if kernel.device.vector_registers < MANY_REGISTERS:
+            # Of 8192 x 128 float32 one tile at a time was 2.4 times as fast as C++, two 2.0 times; of 1200 x 2048 1.7
+            # and 2.0 times (Zen 3, in turns by a script).
+            tiles = line if turned.apart % PAGE == 0 else 1
+            why = "tiles that are parts of a line, all of it where the operand's lines share places of a cache"
+        else:
+            # Rows that lie large powers of two apart share few places of a cache, which hold 8 or 12 lines each.
+            if pair * side * math.gcd(_stride(kernel, across, bits), PAGE) > _WAYS * PAGE:
+                pair = kernel.device.lines_fetched
+            tiles = max(line, pair)
+            why = "adjacent lines of the operand, unless the rows that are written share places of a cache"
+        tiles = kernel.choices.number(TILES, tiles, why)
     else:
         # Halide makes a copy without guards of the steps of a serial loop that need none: of a loop that threads share
         # there is one within its iterations. Inside it lie the longer rows of tiles, whose addresses are computed once.
@@ -161,7 +168,8 @@ def _beside(kernel: CpuKernel, turned: Transposition, along: Loop, bits: int) ->
     whole = along.fixed and along.extent % (turned.side * line) == 0
     if line == 1 or not whole or turned.results or not turned.unrolled:
         return 1
-    room = line * turned.side * len(kernel.outputs) <= kernel.device.vector_registers
+    # Two tiles of 8 x 8 float32 take all of 16 registers: 64 x 16384 of them took 2.5 times as long as one at a time.
+    room = MANY_REGISTERS <= kernel.device.vector_registers >= line * turned.side * len(kernel.outputs)
     copied = room and all(kernel.inlined_work(stage) <= 1 for stage in kernel.outputs)
     # Of many lines that are read and share a place, too, a part would be gone before the next tile reads it.
     read = turned.apart % PAGE != 0 or along.extent == turned.side * line
