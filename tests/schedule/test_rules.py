@@ -185,7 +185,7 @@ def test_vectors_run_across_rows_that_are_short_and_much_is_computed_for(
     [
         (64, 64, "sum", True),
         (37, 64, "sum", True),
-        (64, 32, "sum", True),
+        (64, 32, "sum", False),  # a tree of 8 lanes has as few instructions
         (65, 64, "sum", False),  # few steps of four rows are a page
         (15, 64, "sum", False),  # a row is no vector
         (32, 64, "max", False),  # one instruction makes a value of a vector
