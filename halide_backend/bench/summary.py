@@ -97,7 +97,9 @@ def _roofline(results: Sequence[Result]) -> list[str]:
     ]
     if not shares:
         return []
-    whole, computing = (statistics.median(each) for each in zip(*shares, strict=True))
+    whole = statistics.median(share for share, _ in shares)
+    # NaN where the memory of results took longer than a call.
+    computing = statistics.median([share for _, share in shares if not math.isnan(share)] or [math.nan])
     low = sum(share < LOW_SHARE for share, _ in shares)
     return [
         f"share of the roofline: median {whole:.2f}, {computing:.2f} without the allocation of results; "

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from halide_backend.launch.launcher import native
+
 #: Microseconds of one call, measured once.
 Sampler = Callable[[], float]
 
@@ -111,14 +113,16 @@ def replays(function: Callable[..., Any], operands: Sequence[tuple[Tensor, ...]]
 
 
 def allocations(results: Sequence[Tensor]) -> Sampler:
-    """Memory for `results` on a CPU: asked for, and touched once a page where it is fresh from the system each time."""
-    pages = 4096
+    """Memory for `results` on a CPU: asked for, and touched once a page where it is fresh from the system each time, in
+    the pages that this backend asks for."""
+    pages, huge_pages = 4096, native().huge_pages
 
     def allocated() -> None:
         for result in results:
             fresh = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
             storage = fresh.untyped_storage()
             if storage.nbytes() >= _MAPPED:
+                huge_pages(storage.data_ptr(), storage.nbytes())
                 torch.empty(0, dtype=torch.uint8).set_(storage)[::pages].fill_(0)
 
     return calls(allocated, ())

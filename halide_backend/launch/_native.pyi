@@ -16,6 +16,9 @@ class _Runtime(TypedDict):
 def symbols() -> dict[str, int]:
     """Addresses of every halide_* function that an object compiled with no_runtime may call."""
 
+def huge_pages(address: int, bytes: int, /) -> None:
+    """Prepares memory that is about to be written as the launcher does an output of so many bytes."""
+
 def configure(
     *,
     tensor_type: type,

@@ -1,5 +1,6 @@
 /* halide_backend.launch._native: the launcher, and the Halide runtime that all kernels share. */
 #include "attempt.h"
+#include "huge_pages.h"
 #include "launcher.h"
 #include "memory.h"
 #include "parallel.h"
@@ -36,6 +37,15 @@ static PyObject *symbols(PyObject *module, PyObject *ignored) {
     PyObject *table = PyDict_New();
     if (table && (add_symbols(table, runtime_symbols) || add_symbols(table, cuda_symbols))) Py_CLEAR(table);
     return table;
+}
+
+static PyObject *huge_pages(PyObject *module, PyObject *arguments) {
+    (void)module;
+    unsigned long long address;
+    Py_ssize_t bytes;
+    if (!PyArg_ParseTuple(arguments, "Kn:huge_pages", &address, &bytes)) return NULL;
+    if (bytes >= (Py_ssize_t)LARGE_OUTPUT) ask_for_huge_pages((void *)(uintptr_t)address, (size_t)bytes);
+    Py_RETURN_NONE;
 }
 
 static void hold(PyObject **hook, PyObject *value) {
@@ -79,6 +89,7 @@ static PyObject *configure(PyObject *module, PyObject *arguments, PyObject *keyw
 
 static PyMethodDef functions[] = {
     {"symbols", symbols, METH_NOARGS, "Addresses of the runtime functions that kernels may call."},
+    {"huge_pages", huge_pages, METH_VARARGS, "Prepare memory that is about to be written as the launcher does."},
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
      "Connect the launcher to torch; see launcher.py."},
     {NULL, NULL, 0, NULL},

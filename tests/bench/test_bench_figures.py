@@ -37,6 +37,10 @@ def test_a_share_of_the_roofline_counts_the_memory_of_results_or_does_not() -> N
     one = Result("k", samples={NAME: [10.0]}, allocation=[5.0], roofline_s=4e-6)
     assert one.share() == pytest.approx(0.4)
     assert one.share(with_allocation=False) == pytest.approx(0.8)
+    # Memory that took longer than the call says nothing of what is computed.
+    slow = Result("s", samples={NAME: [10.0]}, allocation=[12.0], roofline_s=4e-6)
+    assert math.isnan(slow.share(with_allocation=False))
+    assert "median 0.40, 0.80 without the allocation" in "\n".join(summary._roofline([slow, one, slow]))
     assert math.isnan(Result("k", samples={NAME: [10.0]}).share())
 
 

@@ -14,7 +14,7 @@ from launch_manifests import buffer
 from torch import Tensor
 
 from halide_backend.inspection.compiled import compile_for
-from halide_backend.launch.launcher import Pipeline, make_launcher
+from halide_backend.launch.launcher import Pipeline, make_launcher, native
 
 HUGE_PAGE, LARGE = 2 << 20, 32 << 20
 
@@ -77,6 +77,14 @@ def test_whole_pages_of_large_outputs(
     begin, end = -(-out.data_ptr() // HUGE_PAGE), (out.data_ptr() + size) // HUGE_PAGE
     assert advised(out) == ((end - begin) * HUGE_PAGE if expected else 0)
     assert torch.equal(out, (torch.arange(size // 4) % 1000).float())
+
+
+def test_memory_is_prepared_for_who_measures_it(fresh: Callable[[int], Tensor]) -> None:
+    large, small = fresh(LARGE + 4), fresh(LARGE - 4)
+    for each in (large, small):
+        native().huge_pages(each.data_ptr(), each.nbytes)
+    assert LARGE - 2 * HUGE_PAGE < advised(large) <= LARGE
+    assert advised(small) == 0
 
 
 def test_an_output_that_is_less_than_its_dims_span(
