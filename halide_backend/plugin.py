@@ -46,7 +46,7 @@ def register() -> None:
             common.register_backend_for_device(
                 kind.name,
                 _scheduling(kind) if kind.registered else SchedulingChoice(kind, present.scheduling),
-                present.wrapper_codegen,
+                _python_wrapper(kind, present.wrapper_codegen),
                 _cpp_wrapper(kind, present.cpp_wrapper_codegen),
                 _fx_wrapper(kind, present.fx_wrapper_codegen),
                 _graph_pass(kind, common.get_custom_backend_pass_for_device(kind.name)),
@@ -63,6 +63,13 @@ def _is_offered(present: Any) -> bool:
     scheduling = getattr(present, "scheduling", None)
     ours = isinstance(scheduling, type) and issubclass(scheduling, RegisteredScheduling)
     return ours or isinstance(scheduling, SchedulingChoice)
+
+
+def _python_wrapper(kind: DeviceType, present: Any) -> Any:
+    """What makes Python wrappers of graphs of `kind`: `present`, which asks for huge pages on a CPU."""
+    from halide_backend.capture.large_allocations import with_huge_pages
+
+    return present if kind.registered or not kind.on_host else with_huge_pages(present, kind)
 
 
 def _cpp_wrapper(kind: DeviceType, present: Any) -> Any:

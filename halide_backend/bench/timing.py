@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from halide_backend.launch.freed_memory import in_huge_pages
 from halide_backend.launch.launcher import native
 
 #: Microseconds of one call, measured once.
@@ -25,9 +26,6 @@ _SAMPLE_S, SAMPLED_S = 0.001, 0.1
 
 #: Calls whose quickest says how many make a sample: one alone may have been disturbed.
 _TRIED = 3
-
-#: Bytes from which the C library asks the system for an allocation, and gives it back when it is freed.
-_MAPPED = 32 << 20
 
 #: Bytes that the calls of one CUDA graph touch together: several times the 60 MB second-level cache of an H200.
 _FOOTPRINT, _MOST_CALLS = 400 << 20, 24
@@ -114,15 +112,15 @@ def replays(function: Callable[..., Any], operands: Sequence[tuple[Tensor, ...]]
 
 def allocations(results: Sequence[Tensor]) -> Sampler:
     """Memory for `results` on a CPU: asked for, and touched once a page where it is fresh from the system each time, in
-    the pages that this backend asks for."""
-    pages, huge_pages = 4096, native().huge_pages
+    the pages that a graph of this backend asks for."""
+    pages = 4096
 
     def allocated() -> None:
         for result in results:
             fresh = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
             storage = fresh.untyped_storage()
-            if storage.nbytes() >= _MAPPED:
-                huge_pages(storage.data_ptr(), storage.nbytes())
+            if storage.nbytes() >= native().LARGE_BLOCK:
+                in_huge_pages(fresh)
                 torch.empty(0, dtype=torch.uint8).set_(storage)[::pages].fill_(0)
 
     return calls(allocated, ())

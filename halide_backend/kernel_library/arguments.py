@@ -64,7 +64,7 @@ class Output:
 
     def to_json(self) -> dict[str, object]:
         """The manifest entry."""
-        entry = {**_buffer(self.name, self.dtype, self.offset, self.dims), "output": True}
+        entry = _buffer(self.name, self.dtype, self.offset, self.dims)
         return {**entry, "extent": self.extent} if self.extent else entry
 
 

@@ -1,8 +1,6 @@
 /* From Python arguments to Halide arguments. */
 #include "launcher.h"
 
-#include "huge_pages.h"
-
 #include <string.h>
 
 /* What the buffers of empty tensors point to: Halide takes a NULL host for a bounds query. */
@@ -48,7 +46,6 @@ static int bind_buffer(PyObject *name, const struct program *program, const stru
         buffer->device = (uint64_t)(uintptr_t)pointer + (uint64_t)binding->offset;
     } else {
         buffer->host = pointer ? pointer + binding->offset : nowhere;
-        if (binding->large) ask_for_huge_pages(buffer->host, binding->large);
     }
     return 0;
 }

@@ -1,4 +1,5 @@
-"""How much of what was freed the C library keeps in this process, so that the next call does not get fresh pages.
+"""How much of what was freed the C library keeps in this process, so that the next call does not get fresh pages, and
+larger pages for what it does not keep.
 
 A model's call frees its intermediate results, and glibc gives the free end of its heap back to the system, above a
 threshold that follows from the largest block freed so far: the next call gets the same memory as fresh pages, one page
@@ -9,6 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import TYPE_CHECKING
+
+from halide_backend.launch.launcher import native
+
+if TYPE_CHECKING:
+    import torch
 
 #: Parameters of mallopt (malloc.h).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -55,3 +62,10 @@ def keep_freed_memory(megabytes: int) -> None:
     mallopt(_TRIM_THRESHOLD, kept)
     if not mallopt(_MMAP_THRESHOLD, kept // _BLOCKS):
         mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK_ACCEPTED)
+
+
+def in_huge_pages(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, whose memory was just allocated on a CPU: of 32 MB and more the first touch brings pages of 2 MB."""
+    storage = tensor.untyped_storage()
+    native().huge_pages(storage.data_ptr(), storage.nbytes())
+    return tensor

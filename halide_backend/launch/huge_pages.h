@@ -1,4 +1,4 @@
-/* Huge pages for large outputs: docs/how-to/keep-freed-memory.md. */
+/* Huge pages for what a graph allocates: docs/how-to/keep-freed-memory.md. */
 #ifndef HALIDE_BACKEND_HUGE_PAGES_H
 #define HALIDE_BACKEND_HUGE_PAGES_H
 
@@ -6,7 +6,7 @@
 
 /* Bytes from which on glibc maps each block anew, and gives it back when it is freed: the most that its threshold
  * becomes by itself (DEFAULT_MMAP_THRESHOLD_MAX of its malloc.c). */
-#define LARGE_OUTPUT ((size_t)32 << 20)
+#define LARGE_BLOCK ((size_t)32 << 20)
 
 /* Lets the first touch of `bytes` at `start` bring pages of 2 MB instead of 4 KB, where the system has them. */
 void ask_for_huge_pages(void *start, size_t bytes);

@@ -1,7 +1,5 @@
 #include "program.h"
 
-#include "huge_pages.h"
-
 #include <string.h>
 
 static long long integer(PyObject *value, long long low, long long high, const char *what) {
@@ -79,21 +77,6 @@ static int parse_buffer(PyObject *argument, struct binding *binding, halide_dime
         if (dims[k].extent == 0) binding->empty = 1;
     }
     return 0;
-}
-
-/* Bytes from the first element of an output to its last one, if they are many. */
-static size_t large_output(PyObject *argument, const halide_buffer_t *buffer) {
-    if (PyDict_GetItemString(argument, "output") != Py_True) return 0;
-    size_t elements = 1;
-    for (int32_t k = 0; k < buffer->dimensions; k++) {
-        if (buffer->dim[k].extent == 0 || buffer->dim[k].stride < 0) return 0;
-        elements += (size_t)(buffer->dim[k].extent - 1) * (size_t)buffer->dim[k].stride;
-    }
-    PyObject *extent = PyDict_GetItemString(argument, "extent"); /* where it is less than what the dims span */
-    if (extent) elements = PyLong_AsSize_t(extent);
-    if (PyErr_Occurred()) return 0;
-    size_t bytes = elements * (buffer->bits / 8u);
-    return bytes >= LARGE_OUTPUT ? bytes : 0;
 }
 
 /* The four parts of one pipeline, as lists or tuples; `code` and whatever follows is only kept. */
@@ -177,12 +160,7 @@ static int fill_binding(struct program *program, struct stage *stage, struct bin
     switch (binding->kind) {
     case BUFFER:
         if (parse_buffer(argument, binding, *dims)) return -1;
-        if (stage->module) {
-            binding->buffer.device_interface = halide_cuda_device_interface();
-        } else {
-            binding->large = large_output(argument, &binding->buffer);
-            if (PyErr_Occurred()) return -1;
-        }
+        if (stage->module) binding->buffer.device_interface = halide_cuda_device_interface();
         *dims += binding->buffer.dimensions;
         break;
     case STATUS:

@@ -18,7 +18,6 @@ struct binding {
     uint32_t slot;          /* bytes */
     int64_t offset;         /* BUFFER: bytes between data_ptr and `host` or `device` */
     uintptr_t misaligned;   /* BUFFER: bits of the address that have to be 0 */
-    size_t large;           /* BUFFER: bytes of an output on the CPU that is worth huge pages, or 0 */
     halide_buffer_t buffer; /* BUFFER and STATUS: all but `host` or `device` */
 };
 

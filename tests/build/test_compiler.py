@@ -152,7 +152,6 @@ def test_manifest_describes_arguments_checks_and_gil() -> None:
                 "bits": 32,
                 "offset": 0,
                 "dims": [[16, 1]],
-                "output": True,
             },
             {"kind": "status", "name": "status"},
         ],

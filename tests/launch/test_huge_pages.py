@@ -1,20 +1,18 @@
-"""Large outputs of kernels ask for huge pages, before their first touch."""
+"""Large blocks of memory that a graph allocates ask for huge pages, before their first touch."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import halide as hl
 import pytest
 import torch
-from launch_manifests import buffer
 from torch import Tensor
 
 from halide_backend.inspection.compiled import compile_for
-from halide_backend.launch.launcher import Pipeline, make_launcher, native
+from halide_backend.launch.freed_memory import in_huge_pages
+from halide_backend.launch.launcher import native
 
 HUGE_PAGE, LARGE = 2 << 20, 32 << 20
 
@@ -50,59 +48,52 @@ def advised(tensor: Tensor) -> int:
     return found
 
 
-@pytest.fixture
-def counting(compile_halide: Callable[..., Any]) -> Callable[[int, bool], Any]:
-    """Makes a kernel that writes as many numbers, said to be its output or not."""
-
-    def make(count: int, output: bool) -> Any:
-        x, out = hl.Var("x"), hl.Func("o")
-        out[x] = hl.f32(x % 1000)
-        address, code, _ = compile_halide([], [out])
-        argument = {**buffer("o", count), **({"output": True} if output else {})}
-        return make_launcher("count", [Pipeline(address, [argument], (0,), (), False, code)], 1)
-
-    return make
+@pytest.mark.parametrize(("size", "large"), [(LARGE, True), (3 * LARGE + 4, True), (LARGE - 4, False)])
+def test_whole_pages_of_large_blocks(size: int, large: bool, fresh: Callable[[int], Tensor]) -> None:
+    block = fresh(size)
+    assert advised(block) == 0
+    native().huge_pages(block.data_ptr(), block.nbytes)
+    begin, end = -(-block.data_ptr() // HUGE_PAGE), (block.data_ptr() + size) // HUGE_PAGE
+    assert advised(block) == ((end - begin) * HUGE_PAGE if large else 0)
 
 
-@pytest.mark.parametrize(
-    ("size", "output", "expected"),
-    [(LARGE, True, True), (3 * LARGE, True, True), (LARGE - 4, True, False), (LARGE, False, False)],
-)
-def test_whole_pages_of_large_outputs(
-    size: int, output: bool, expected: bool, fresh: Callable[[int], Tensor], counting: Callable[[int, bool], Any]
-) -> None:
-    out = fresh(size)
-    assert advised(out) == 0
-    counting(size // 4, output)(out)
-    begin, end = -(-out.data_ptr() // HUGE_PAGE), (out.data_ptr() + size) // HUGE_PAGE
-    assert advised(out) == ((end - begin) * HUGE_PAGE if expected else 0)
-    assert torch.equal(out, (torch.arange(size // 4) % 1000).float())
+def test_a_block_that_is_no_memory_is_nobodys_trouble() -> None:
+    native().huge_pages(1 << 46, 2 * LARGE)  # madvise says ENOMEM
+    with pytest.raises(TypeError):
+        native().huge_pages("block", LARGE)
 
 
-def test_memory_is_prepared_for_who_measures_it(fresh: Callable[[int], Tensor]) -> None:
-    large, small = fresh(LARGE + 4), fresh(LARGE - 4)
-    for each in (large, small):
-        native().huge_pages(each.data_ptr(), each.nbytes)
-    assert LARGE - 2 * HUGE_PAGE < advised(large) <= LARGE
-    assert advised(small) == 0
+ROWS = LARGE // 4 // 1024 + 5
 
 
-def test_an_output_that_is_less_than_its_dims_span(
-    fresh: Callable[[int], Tensor], compile_halide: Callable[..., Any]
-) -> None:
-    """Every other line of a tensor, but for the rest of the last pair: nothing beyond the end is asked for."""
-    x, y, out, count = hl.Var("x"), hl.Var("y"), hl.Func("o"), LARGE // 4
-    out[x, y] = hl.f32(x + y)
-    out.output_buffer().dim(1).set_stride(2 * HUGE_PAGE)
-    address, code, _ = compile_halide([], [out])
-    argument = {**buffer("o", 8, (count // HUGE_PAGE, 2 * HUGE_PAGE)), "output": True, "extent": count}
-    tensor = fresh(4 * LARGE)
-    make_launcher("lines", [Pipeline(address, [argument], (0,), (), False, code)], 1)(tensor)
-    assert LARGE - 2 * HUGE_PAGE <= advised(tensor) <= LARGE
+def added(x: Tensor) -> Tensor:
+    return x + 1
 
 
-def test_kernels_of_the_backend_say_what_is_written() -> None:
-    x = torch.randn(LARGE // 4 + 5)
-    out = compile_for("halide_backend", lambda x: x + 1)(x)
+def multiplied(x: Tensor) -> Tensor:
+    return x @ x[:1024]
+
+
+@pytest.mark.parametrize("function", [added, multiplied])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_a_graph_allocates(function: Callable[[Tensor], Tensor], dynamic: bool) -> None:
+    """For kernels of this backend, and for those of libraries."""
+    x = torch.randn(ROWS, 1024)
+    compiled = compile_for("halide_backend", function, dynamic=dynamic)
+    out = compiled(x)
     assert advised(out) >= LARGE - 2 * HUGE_PAGE
-    assert torch.equal(out, x + 1)
+    torch.testing.assert_close(out, function(x))
+    small = compiled(x[:1500])
+    torch.testing.assert_close(small, function(x[:1500]))
+
+
+def test_what_is_small_is_allocated_as_before() -> None:
+    compiled = compile_for("halide_backend", added)
+    compiled(torch.randn(ROWS // 2, 1024))
+    assert in_huge_pages.__name__ not in "".join(compiled.codes)
+
+
+def test_graphs_of_other_backends_are_left_alone() -> None:
+    compiled = compile_for("cpp", added)
+    compiled(torch.randn(ROWS, 1024))
+    assert in_huge_pages.__name__ not in "".join(compiled.codes)
