@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from halide_backend.launch.freed_memory import in_huge_pages
-from halide_backend.launch.launcher import native
+from halide_backend.launch.freed_memory import LARGE_BLOCK, in_huge_pages
 
 #: Microseconds of one call, measured once.
 Sampler = Callable[[], float]
@@ -119,7 +118,7 @@ def allocations(results: Sequence[Tensor]) -> Sampler:
         for result in results:
             fresh = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
             storage = fresh.untyped_storage()
-            if storage.nbytes() >= native().LARGE_BLOCK:
+            if storage.nbytes() >= LARGE_BLOCK:
                 in_huge_pages(fresh)
                 torch.empty(0, dtype=torch.uint8).set_(storage)[::pages].fill_(0)
 

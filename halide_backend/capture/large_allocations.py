@@ -9,8 +9,7 @@ import torch
 
 from halide_backend.capture.sizes import hint
 from halide_backend.device_type import CPU, DeviceType
-from halide_backend.launch.freed_memory import in_huge_pages
-from halide_backend.launch.launcher import native
+from halide_backend.launch.freed_memory import LARGE_BLOCK, in_huge_pages
 from halide_backend.selection import is_selected
 
 
@@ -31,7 +30,7 @@ def with_huge_pages(wrapper: Any, kind: DeviceType) -> Any:
         ) -> str:
             line: str = super().make_allocation(name, device, dtype, shape, *others, **named)
             bytes_ = math.prod(map(hint, shape)) * dtype.itemsize
-            if device.type != CPU.name or bytes_ < native().LARGE_BLOCK:
+            if device.type != CPU.name or bytes_ < LARGE_BLOCK:
                 return line
             module, function = in_huge_pages.__module__, in_huge_pages.__name__
             self.add_import_once(f"from {module} import {function}")

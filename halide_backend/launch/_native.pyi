@@ -16,11 +16,8 @@ class _Runtime(TypedDict):
 def symbols() -> dict[str, int]:
     """Addresses of every halide_* function that an object compiled with no_runtime may call."""
 
-LARGE_BLOCK: int
-"""Bytes from which on the C library maps a block of memory anew each time."""
-
 def huge_pages(address: int, bytes: int, /) -> None:
-    """Asks for huge pages for a block of memory that nobody has written, if it is a large one."""
+    """Asks for huge pages for a block of memory that nobody has written; a system without them changes nothing."""
 
 def configure(
     *,

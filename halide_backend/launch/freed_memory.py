@@ -26,6 +26,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _BLOCKS = 8
 _LARGEST_BLOCK_ACCEPTED = 32 << 20
 
+#: Bytes from which on a block is fresh in each call: glibc maps it anew, and gives it back when it is freed.
+LARGE_BLOCK = _LARGEST_BLOCK_ACCEPTED
+
 #: Megabytes that can be kept at most: mallopt takes an int.
 MOST_MB = 2047
 
@@ -67,5 +70,6 @@ def keep_freed_memory(megabytes: int) -> None:
 def in_huge_pages(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor`, whose memory was just allocated on a CPU: of 32 MB and more the first touch brings pages of 2 MB."""
     storage = tensor.untyped_storage()
-    native().huge_pages(storage.data_ptr(), storage.nbytes())
+    if storage.nbytes() >= LARGE_BLOCK:
+        native().huge_pages(storage.data_ptr(), storage.nbytes())
     return tensor

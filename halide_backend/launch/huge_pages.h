@@ -4,10 +4,6 @@
 
 #include <stddef.h>
 
-/* Bytes from which on glibc maps each block anew, and gives it back when it is freed: the most that its threshold
- * becomes by itself (DEFAULT_MMAP_THRESHOLD_MAX of its malloc.c). */
-#define LARGE_BLOCK ((size_t)32 << 20)
-
 /* Lets the first touch of `bytes` at `start` bring pages of 2 MB instead of 4 KB, where the system has them. */
 void ask_for_huge_pages(void *start, size_t bytes);
 

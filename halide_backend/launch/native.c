@@ -44,7 +44,7 @@ static PyObject *huge_pages(PyObject *module, PyObject *arguments) {
     unsigned long long address;
     Py_ssize_t bytes;
     if (!PyArg_ParseTuple(arguments, "Kn:huge_pages", &address, &bytes)) return NULL;
-    if (bytes >= (Py_ssize_t)LARGE_BLOCK) ask_for_huge_pages((void *)(uintptr_t)address, (size_t)bytes);
+    ask_for_huge_pages((void *)(uintptr_t)address, (size_t)bytes);
     Py_RETURN_NONE;
 }
 
@@ -89,7 +89,7 @@ static PyObject *configure(PyObject *module, PyObject *arguments, PyObject *keyw
 
 static PyMethodDef functions[] = {
     {"symbols", symbols, METH_NOARGS, "Addresses of the runtime functions that kernels may call."},
-    {"huge_pages", huge_pages, METH_VARARGS, "Ask for huge pages for a block of memory, if it is large."},
+    {"huge_pages", huge_pages, METH_VARARGS, "Ask for huge pages for a block of memory."},
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
      "Connect the launcher to torch; see launcher.py."},
     {NULL, NULL, 0, NULL},
@@ -111,8 +111,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
 #endif
     PyObject *table = Py_BuildValue("(ii)", TABLE_BYTES, TABLE_ENTRIES);
-    if (!table || PyModule_AddIntConstant(module, "ABI", ABI) ||
-        PyModule_AddIntConstant(module, "LARGE_BLOCK", LARGE_BLOCK) || PyModule_AddObjectRef(module, "TABLE", table) ||
+    if (!table || PyModule_AddIntConstant(module, "ABI", ABI) || PyModule_AddObjectRef(module, "TABLE", table) ||
         PyModule_AddObjectRef(module, "Launcher", (PyObject *)&launcher_type) ||
         PyModule_AddObjectRef(module, "CudaModule", (PyObject *)&cuda_module_type)) {
         Py_CLEAR(module);

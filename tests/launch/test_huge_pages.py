@@ -52,7 +52,7 @@ def advised(tensor: Tensor) -> int:
 def test_whole_pages_of_large_blocks(size: int, large: bool, fresh: Callable[[int], Tensor]) -> None:
     block = fresh(size)
     assert advised(block) == 0
-    native().huge_pages(block.data_ptr(), block.nbytes)
+    assert in_huge_pages(block) is block
     begin, end = -(-block.data_ptr() // HUGE_PAGE), (block.data_ptr() + size) // HUGE_PAGE
     assert advised(block) == ((end - begin) * HUGE_PAGE if large else 0)
 

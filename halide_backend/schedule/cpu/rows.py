@@ -143,10 +143,14 @@ def _across(kernel: CpuKernel) -> str:
         return ""
     memory = [(stage, each) for stage in reductions for each in stage.updates if each.axis == kernel.contiguous]
     # Of 8 lanes a tree is as short: sums of rows of 8 to 48 took 1.03 to 1.15 times as long together (Zen 3).
-    together = alone and kernel.device.vector_registers >= MANY_REGISTERS
-    together = together and all(
-        each.extent >= lanes and lies_close(each, stage.bits) and not is_horizontal(stage.operators, each)
-        for stage, each in memory
+    wide = kernel.device.vector_registers >= MANY_REGISTERS
+    together = (
+        alone
+        and wide
+        and all(
+            each.extent >= lanes and lies_close(each, stage.bits) and not is_horizontal(stage.operators, each)
+            for stage, each in memory
+        )
     )
     why = f"{work} operations on what {elements} elements are reduced to{', several rows at a time' * together}"
     return outer[-1] if kernel.choices.flag(ACROSS, together or work >= _RESULT_WORK, why) else ""

@@ -169,7 +169,7 @@ def _beside(kernel: CpuKernel, turned: Transposition, along: Loop, bits: int) ->
     if line == 1 or not whole or turned.results or not turned.unrolled:
         return 1
     # Two tiles of 8 x 8 float32 take all of 16 registers: 64 x 16384 of them took 2.5 times as long as one at a time.
-    room = MANY_REGISTERS <= kernel.device.vector_registers >= line * turned.side * len(kernel.outputs)
+    room = kernel.device.vector_registers >= max(MANY_REGISTERS, line * turned.side * len(kernel.outputs))
     copied = room and all(kernel.inlined_work(stage) <= 1 for stage in kernel.outputs)
     # Of many lines that are read and share a place, too, a part would be gone before the next tile reads it.
     read = turned.apart % PAGE != 0 or along.extent == turned.side * line
