@@ -1,4 +1,4 @@
-"""Short rows with one result each: the last lanes of several rows are added up together."""
+"""Short rows with one result each: the last lanes of several rows are added up together, or row by row."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from halide_backend.schedule.device import device_of
 from halide_backend.schedule.steps import Split
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["sum", "prod"])
 @pytest.mark.parametrize("shape", [(48, 16), (48, 37), (64, 64), (32, 4, 16), (32, 50, 20), (16, 3, 64)])
-def test_values(shape: tuple[int, ...], kind: str, dtype: torch.dtype) -> None:
+def test_values(shape: tuple[int, ...], kind: str, dtype: torch.dtype, together: bool) -> None:
     builder = Builder(shape)
     x = torch.randn(shape).to(dtype) * 0.05 + 1
     operand = builder.value("to_dtype", torch.float32, [builder.load(dtype)])
     over = Reduction(kind, builder.axes[1:])
     builder.store(builder.value("reduction", torch.float32, [operand], over), torch.float32)
-    steps = plan_kernel(builder.program(), device_of(Target.host())).plan.steps
-    assert any(isinstance(step, Split) and step.func.endswith("_0") and step.inner == "x0_v" for step in steps)
-    (found,) = builder.run(x)
+    knobs = {"rows.across": together}
+    steps = plan_kernel(builder.program(), device_of(Target.host()), knobs).plan.steps
+    splits = [step for step in steps if isinstance(step, Split) and step.func.endswith("_0")]
+    assert any(step.inner == "x0_v" for step in splits) is together
+    (found,) = builder.run(x, knobs=knobs)
     rows = x.double().flatten(1)
     wanted = rows.sum(1) if kind == "sum" else rows.prod(1)
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
