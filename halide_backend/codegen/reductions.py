@@ -46,13 +46,26 @@ def _write_numbered(builder: KernelBuilder[Any], position: int, encoded: str, lo
     """Write the Funcs that reduce the keys `encoded`, each with its place, to the place at `position`; its text."""
     value = builder.program.values[position]
     reduction = value.attribute
-    assert isinstance(reduction, Reduction) and reduction.position is not None
-    kind, numbered = reduction.kind, builder.unique_name(f"{reduction.kind}_numbered")
-    key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
-    text = f"reductions.numbered({kind!r}, {key}, {index_text(reduction.position)})"
-    builder.func(numbered, Role.INLINE, loops, text, calls=[encoded])
+    assert isinstance(reduction, Reduction)
+    numbered = _numbered(builder, reduction, encoded, loops)
+    kind = reduction.kind
     total, builder.calls[position] = builder.reduce(kind, _OPERATORS[kind], numbered, loops, reduction, value)
-    return f"ops.to_dtype('int32', {value.dtype!r}, reductions.place({kind!r}, {total}))"
+    return _place(value, reduction, total)
+
+
+def _numbered(builder: KernelBuilder[Any], reduction: Reduction, encoded: str, loops: Sequence[Loop]) -> str:
+    """Write the Func of the keys `encoded` with their places; its name."""
+    assert reduction.position is not None
+    name = builder.unique_name(f"{reduction.kind}_numbered")
+    key = f"hl.Expr({call_text(encoded, [loop.name for loop in loops])})"
+    text = f"reductions.numbered({reduction.kind!r}, {key}, {index_text(reduction.position)})"
+    builder.func(name, Role.INLINE, loops, text, calls=[encoded])
+    return name
+
+
+def _place(value: Value, reduction: Reduction, total: str) -> str:
+    """The text of an arg-reduction's `value`, of the best number among those with places."""
+    return f"ops.to_dtype('int32', {value.dtype!r}, reductions.place({reduction.kind!r}, {total}))"
 
 
 def reduce_alone(
@@ -81,11 +94,19 @@ def write_tuple(builder: KernelBuilder[Any], positions: Sequence[int]) -> None:
     operands = [value.operands[0] for value in values]
     axes = {axis.name for axis in reductions[0].axes} | builder.program.values[operands[0]].axes
     loops = builder.axes.loops(axes)
-    encoded = [builder.encode(kind, o, loops, f"t{o}", [o]) for kind, o in zip(kinds, operands)]
-    totals, whole = builder.reduce_together(kinds, encoded, loops, values[0])
-    for position, kind, operand, total in zip(positions, kinds, operands, totals):
+    funcs = [builder.encode(kind, o, loops, f"t{o}", [o]) for kind, o in zip(kinds, operands)]
+    for number, reduction in enumerate(reductions):
+        if reduction.position is not None:
+            kinds[number] = _OPERATORS[reduction.kind]
+            funcs[number] = _numbered(builder, reduction, funcs[number], loops)
+    totals, whole = builder.reduce_together(kinds, funcs, loops, values[0])
+    for position, value, reduction, operand, total in zip(positions, values, reductions, operands, totals):
         builder.calls[position] = whole
-        builder.lines.append(f"t{position} = reductions.decode({kind!r}, t{operand}.type(), {total})")
+        if reduction.position is None:
+            text = f"reductions.decode({reduction.kind!r}, t{operand}.type(), {total})"
+        else:
+            text = _place(value, reduction, total)
+        builder.lines.append(f"t{position} = {text}")
 
 
 def reduce_together_alone(

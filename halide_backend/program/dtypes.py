@@ -24,5 +24,7 @@ ELEMENT = {
 }
 #: They are stored, loaded and converted; torch has no arithmetic of them.
 FLOAT8 = frozenset(name for name in ELEMENT if name.startswith("float8"))
+#: The dtypes of keys that have 32 bits, with a sign, or fewer: with a place each is a number of 64 bits.
+NUMBERED = frozenset({"bool", "int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32"})
 #: The dtypes whose values are float32 while computing.
 NARROW_FLOATS = frozenset(name for name, (_, bits) in ELEMENT.items() if "float" in name and bits < 32)

@@ -14,10 +14,10 @@ from halide_backend.program.loop_program import Axis, Buffer, Load, LoopProgram,
 from halide_backend.schedule.device import Cpu, device_of
 from halide_backend.schedule.knobs import Choices
 from halide_backend.schedule.mapping.mapping import Mapping
-from halide_backend.schedule.mapping.tuples import column_tuples, is_one_tuple, tuples
+from halide_backend.schedule.mapping.tuples import gpu_tuples, is_one_tuple, tuples
 from halide_backend.schedule.plan import Plan
 from halide_backend.schedule.steps import Atomic, ComputeRoot
-from halide_backend.schedule.tiling import Tiling, TilingKind
+from halide_backend.schedule.tiling import TilingKind
 
 DEVICE = Cpu(64)
 
@@ -136,12 +136,12 @@ def test_kernels_of_one_tuple() -> None:
 def test_columns_of_a_gpu() -> None:
     """Its threads hold nothing of a column: they would load it again, unless their whole loop is unrolled."""
     long, short = program(["sum", "max"], 1024, across=True), program(["sum", "max"], 32, across=True)
-    assert column_tuples(long, Tiling(TilingKind.COLUMNS, ("x0",)), Choices()) == ((1, 2),)
-    assert column_tuples(long, Tiling(TilingKind.THREAD, ("x0",)), Choices()) == ((1, 2),)
-    assert column_tuples(long, Tiling(TilingKind.REGISTERS, ("x0",)), Choices()) == ()
-    assert column_tuples(short, Tiling(TilingKind.THREAD, ("x0",)), Choices()) == ()
-    assert column_tuples(long, Tiling(TilingKind.THREAD, ("x0",)), Choices({"reductions.tuples": False})) == ()
-    assert column_tuples(short, Tiling(TilingKind.THREAD, ("x0",)), Choices({"reductions.tuples": True})) == ((1, 2),)
+    assert gpu_tuples(long, TilingKind.COLUMNS, Choices()) == ((1, 2),)
+    assert gpu_tuples(long, TilingKind.THREAD, Choices()) == ((1, 2),)
+    assert gpu_tuples(long, TilingKind.REGISTERS, Choices()) == ()
+    assert gpu_tuples(short, TilingKind.THREAD, Choices()) == ()
+    assert gpu_tuples(long, TilingKind.THREAD, Choices({"reductions.tuples": False})) == ()
+    assert gpu_tuples(short, TilingKind.THREAD, Choices({"reductions.tuples": True})) == ((1, 2),)
 
 
 def test_a_plan_for_a_gpu_keeps_them() -> None:
@@ -197,4 +197,4 @@ def test_sums_that_share_loads_in_a_chain() -> None:
     )
     assert chosen(made) == (tuple(sums),)
     # A thread of a GPU would have to hold the operands of all of them.
-    assert column_tuples(made, Tiling(TilingKind.COLUMNS, ("x0",)), Choices()) == ((sums[0], sums[1]),)
+    assert gpu_tuples(made, TilingKind.COLUMNS, Choices()) == ((sums[0], sums[1]),)

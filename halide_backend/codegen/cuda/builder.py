@@ -30,7 +30,7 @@ from halide_backend.codegen.value_text import converted, value_text
 from halide_backend.kernel_library.arguments import Output, known
 from halide_backend.program.aliasing import old_values
 from halide_backend.program.checks import Sink, sinks_of_checks
-from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.dtypes import ELEMENT, NUMBERED
 from halide_backend.program.index import expanded, values_of
 from halide_backend.program.loop_program import Buffer, Load, LoopProgram, Number, Reduction, Scan, Store, Value
 from halide_backend.program.moments import MOMENTS
@@ -40,9 +40,6 @@ from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.vector_access import VectorAccess
 from halide_backend.schedule.stage import Loop, LoopKind, Role
 from halide_backend.schedule.tiling import TilingKind
-
-#: Types whose keys have 32 bits, with a sign, or fewer.
-_NUMBERED = frozenset({"bool", "int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32"})
 
 
 class CudaKernelBuilder(KernelBuilder[TiledAxes]):
@@ -74,10 +71,9 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         return "source" if ELEMENT[buffer.dtype][1] == 32 else "words"
 
     def reads_once(self, operand: int) -> bool:
-        """Where threads walk across memory, which none of them holds, and a key and a place are no more than 64 bits:
-        the places of 500 points of 64 x 699 columns took a second walk, which found a part of them in no cache."""
-        kinds = TilingKind.COLUMNS, TilingKind.THREAD
-        return self.tiling.kind in kinds and self.program.values[operand].dtype in _NUMBERED
+        """Where threads walk along what none of them holds, and a key and a place are no more than 64 bits: the places
+        of 500 points of 64 x 699 columns took a second walk, which found a part of them in no cache."""
+        return self.tiling.kind is not TilingKind.REGISTERS and self.program.values[operand].dtype in NUMBERED
 
     # -- values ------------------------------------------------------------------------------------------------
 

@@ -47,17 +47,20 @@ def reduce_together_by_group(
     loops: Sequence[Loop],
     value: Value,
 ) -> tuple[list[str], str]:
-    """`KernelBuilder.reduce_together` by the threads of a column."""
+    """`KernelBuilder.reduce_together` by the threads of a column, or of a block that walks along a line."""
     share = _share(builder, loops)
     kept = [builder.axes.thread, *builder.axes.loops(value.axes)]
     starts, elements = zip(*(share.texts(kind, operand) for kind, operand in zip(kinds, operands)))
     own, name = define_tuple(builder, kinds, operands, kept, share.updates, starts, elements)
     whole, rest = f"{name}_group", tuple_text([loop.name for loop in kept[1:]])
     tiling = builder.axes.tiling
-    parts = [f"reductions.across_lanes({kind!r}, hl.Expr({own}[{k}]), {tiling.side})" for k, kind in enumerate(kinds)]
+    columns = tiling.kind is TilingKind.COLUMNS
+    lanes, threads = ("lanes", "threads") if columns else ("warp", "block")
+    side = f", {tiling.side}" * columns
+    parts = [f"reductions.across_{lanes}({kind!r}, hl.Expr({own}[{k}]){side})" for k, kind in enumerate(kinds)]
     builder.func(whole, Role.GROUP_REDUCTION, kept, f"hl.Tuple([{', '.join(parts)}])", calls=[name])
     return [
-        f"reductions.across_threads({kind!r}, {whole}, {tiling.threads}, {tiling.side}, {rest}, {k})"
+        f"reductions.across_{threads}({kind!r}, {whole}, {tiling.threads}{side}, {rest}, {k})"
         for k, kind in enumerate(kinds)
     ], whole
 

@@ -78,10 +78,12 @@ def across_group(kind: str, value: hl.Expr, threads: int, number: int) -> hl.Exp
     return _folded(kind, intrinsics.of_warps(value, threads // LANES, number))
 
 
-def across_block(kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]) -> hl.Expr:
-    """The reduction of `warps[thread, *rest]`, which all threads of a warp have equal, over a block's warps."""
-    places = [(first, *rest) for first in range(0, threads, LANES)]
-    return _folded(kind, [hl.Expr(warps[place]) for place in places])
+def across_block(
+    kind: str, warps: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var], number: int | None = None
+) -> hl.Expr:
+    """The reduction of `warps[thread, *rest]`, or of the element `number` of its Tuple, which all threads of a warp
+    have equal, over a block's warps."""
+    return across_threads(kind, warps, threads, 1, rest, number)
 
 
 def across_lanes(kind: str, value: hl.Expr, columns: int) -> hl.Expr:

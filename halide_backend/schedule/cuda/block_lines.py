@@ -21,6 +21,7 @@ from halide_backend.schedule.cuda.thread_groups import (
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, fuse, load_words, unroll_chunk
 from halide_backend.schedule.cuda.unrolling import divisor, unroll, waits
 from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.mapping.tuples import gpu_tuples
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import (
     Bound,
@@ -43,7 +44,9 @@ STORES = Knob("block_lines.stores", (1, 2, 4, 8), "the same where it stores, if 
 #: Bytes of shared memory that a line may have: the rest is for the exchange between warps.
 _LINE_BYTES = 40 << 10
 
-#: Threads of a block per line: about 4 vectors each (measured on an H200; one vector each is a cliff).
+#: Threads of a block per line: about 4 vectors each (measured on an H200; one vector each is a cliff); half of them if
+#: all lines have a block at a time then (places of the largest of 684 x 49,000 floats 46.3 us with 512 threads, 41.8 us
+#: with 256; with the largest themselves 47.3 and 42.1 us).
 _THREAD_VECTORS, _FEWEST_THREADS, _MOST_THREADS = 4, 128, 512
 
 #: The most that a block has (measured on an H200: gradients of a softmax of 838 rows of 30,000 floats 272 us with 512
@@ -61,9 +64,10 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if line is None or points_of(facts, line) < WARP:
         return None
     last, computed, points = line.inner[-1], is_computed(facts, line), points_of(facts, line)
-    # An arg-reduction reads its line twice: for the best element, and for the first place that has it.
-    positional = [reduction for reduction in facts.reductions if reduction.position is not None]
-    again = sum(facts.loaded_bytes(line, uses=1 if positional else 2))
+    # An arg-reduction of 64-bit numbers reads its line twice: for the best element, and for its first place.
+    twice = len(facts.searched)
+    together = gpu_tuples(facts.program, line.kind, choices)
+    again = sum(facts.loaded_bytes(line, 1 if twice else 2, together))
     whole, kept = facts.chunk_elements(last), 0
     while whole > 1 and points // whole < WARP:
         whole //= 2  # Halide loses the bounds of outputs that are computed together in fewer steps than threads.
@@ -79,12 +83,15 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     chunks = points // elements
     unrolled = choices.number(UNROLL, 8, "that many loads are in flight; not tuned")
     number, why = _threads(chunks), f"about {_THREAD_VECTORS} vectors for each"
+    lines = math.prod(facts.hints[name] for name in line.outer)
+    if not (computed or again) and number * lines > facts.device.sms * facts.device.threads >= number * lines // 2:
+        number, why = number // 2, "all lines at a time"
     if not computed and not kept and facts.stored_bytes(line) and _overflows(facts, line, points * again, number):
         number, why = _ALL_THREADS, "what as many blocks read again as run at a time is more than the cache holds"
     if computed:
         number, why = _patient_threads(facts, points, again, number, unrolled), "they wait for loads the fewest times"
     threads = choices.number(THREADS, number, why)
-    exchanged = (len(facts.reductions) + len(positional)) * threads * 8
+    exchanged = (len(facts.reductions) + twice) * threads * 8
     fits = kept + exchanged <= SHARED_BYTES
     choices.require(THREADS, fits, f"{kept + exchanged} bytes of shared memory are more than {SHARED_BYTES}")
     chunk = last if elements > 1 else ""

@@ -39,7 +39,7 @@ from halide_backend.schedule.mapping.cuda_funcs import cuda_funcs
 from halide_backend.schedule.mapping.division import division_forms
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.registers import register_limit
-from halide_backend.schedule.mapping.tuples import column_tuples
+from halide_backend.schedule.mapping.tuples import gpu_tuples
 from halide_backend.schedule.stage import StageGraph
 from halide_backend.schedule.steps import Step
 from halide_backend.schedule.tiling import Tiling
@@ -80,7 +80,7 @@ def cuda_mapping(program: LoopProgram, device: Gpu, choices: Choices) -> Mapping
         division_forms(program, tiling, choices),
         register_limit(tiling, choices),
         rule.name,
-        tuples=column_tuples(program, tiling, choices),
+        tuples=gpu_tuples(program, tiling.kind, choices),
     )
 
 

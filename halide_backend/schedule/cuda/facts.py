@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from halide_backend.program.access import is_contiguous
-from halide_backend.program.dtypes import ELEMENT
+from halide_backend.program.dtypes import ELEMENT, NUMBERED
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
 from halide_backend.program.moments import MOMENTS
@@ -50,6 +51,14 @@ class Facts:
     def reductions(self) -> list[Reduction]:
         """Every reduction, an arg-reduction's among them."""
         return [v.attribute for v in self.program.values if isinstance(v.attribute, Reduction)]
+
+    @cached_property
+    def searched(self) -> list[Reduction]:
+        """The arg-reductions of numbers that leave no room for a place beside them."""
+        reduced = [
+            self.program.values[v.operands[0]] for v in self.program.values if isinstance(v.attribute, Reduction)
+        ]
+        return [r for r, of in zip(self.reductions, reduced) if r.position is not None and of.dtype not in NUMBERED]
 
     @cached_property
     def moments(self) -> bool:
@@ -166,10 +175,10 @@ class Facts:
         extent."""
         return chunk_elements(self.program, axis, self.extents[axis], pairs=pairs)
 
-    def loaded_bytes(self, tiling: Tiling, uses: int) -> list[int]:
+    def loaded_bytes(self, tiling: Tiling, uses: int, together: Sequence[Sequence[int]] = ()) -> list[int]:
         """Bytes of an element of each load that runs along the line and flows into `uses` or more
-        reductions and stores."""
-        return [self.element_bytes(load) for load in line_loads(self.program, tiling, uses)]
+        reductions and stores; reductions that are computed `together` are one."""
+        return [self.element_bytes(load) for load in line_loads(self.program, tiling, uses, together)]
 
     def stored_bytes(self, tiling: Tiling) -> list[int]:
         """Bytes of an element of each output that runs along the line."""

@@ -21,6 +21,7 @@ from halide_backend.schedule.cuda.thread_groups import (
 )
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words, unroll_chunk
 from halide_backend.schedule.knobs import Choices, Knob
+from halide_backend.schedule.mapping.tuples import gpu_tuples
 from halide_backend.schedule.stage import LoopKind, Role, Stage
 from halide_backend.schedule.steps import ComputeAt, Step, Unroll
 from halide_backend.schedule.tiling import THREAD, WARP, Tiling, TilingKind
@@ -103,7 +104,11 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if _excess(facts, tiling):
         return None
     applies, why = tiling.threads <= _MOST_THREADS, "the registers of the threads hold the line"
-    if facts.loaded_bytes(line, uses=2):
+    again = facts.loaded_bytes(line, uses=2)
+    if again and not applies:
+        # A block that walks along the line may reduce all of it in one walk.
+        again = facts.loaded_bytes(line, 2, gpu_tuples(facts.program, TilingKind.BLOCK, choices))
+    if again:
         applies, why = True, "what is used several times is loaded once"
     elif not applies:
         why = "long lines whose elements are used once are better looped over"

@@ -82,11 +82,16 @@ def accesses(program: LoopProgram) -> Iterator[tuple[str, sympy.Expr]]:
         yield dtypes[store.buffer], store.index
 
 
-def line_loads(program: LoopProgram, tiling: Tiling, uses: int) -> Iterator[Load]:
-    """Loads that run along the line and flow into `uses` or more reductions and stores."""
+def line_loads(
+    program: LoopProgram, tiling: Tiling, uses: int, together: Sequence[Sequence[int]] = ()
+) -> Iterator[Load]:
+    """Loads that run along the line and flow into `uses` or more reductions and stores; reductions that are computed
+    `together` are one."""
     sinks = sinks_of(program)
+    first = {f"reduction {position}": f"reduction {group[0]}" for group in together for position in group}
     for position, value in enumerate(program.values):
-        if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner) and len(sinks[position]) >= uses:
+        used = len({first.get(sink, sink) for sink in sinks[position]})
+        if isinstance(value.attribute, Load) and value.axes.intersection(tiling.inner) and used >= uses:
             yield value.attribute
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 from halide_backend.program.access import is_contiguous
-from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
+from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS, NUMBERED
 from halide_backend.program.loop_program import Load, LoopProgram, Reduction, Value
 from halide_backend.program.moments import UNROLLED
 from halide_backend.schedule.device import Cpu
 from halide_backend.schedule.knobs import Choices, Knob
-from halide_backend.schedule.tiling import Tiling, TilingKind
+from halide_backend.schedule.tiling import TilingKind
 
 TUPLES = Knob("reductions.tuples", (False, True), "reduce the same elements to several values in one loop")
 
-#: Reductions that need one pass; argmin and argmax have a second one.
+#: Reductions that need one pass on any device; argmin and argmax have a second one on a CPU.
 _KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 #: Registers of a CPU for each value of a Tuple: four vectors of accumulators, and as many operands.
@@ -36,14 +36,14 @@ def tuples(program: LoopProgram, device: Cpu, choices: Choices) -> tuple[tuple[i
     return (long or tuple(groups)) if choices.flag(TUPLES, bool(long), why) else ()
 
 
-def column_tuples(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, ...], ...]:
-    """The same on a GPU, where threads walk along columns and hold nothing of them."""
+def gpu_tuples(program: LoopProgram, kind: TilingKind, choices: Choices) -> tuple[tuple[int, ...], ...]:
+    """The same on a GPU, where threads walk along columns, or lines, and hold nothing of them."""
     # A reduction of its own ends the kernel where a check fails: there is no status as on a CPU.
-    if program.checks or tiling.kind not in (TilingKind.THREAD, TilingKind.COLUMNS):
+    if program.checks or kind not in (TilingKind.THREAD, TilingKind.COLUMNS, TilingKind.BLOCK):
         return ()
-    groups = _candidates(program, _MOST_SUMS)
+    groups = _candidates(program, _MOST_SUMS, places=True)
     long = any(_steps(program, group[0]) > UNROLLED for group in groups)
-    why = f"a second pass over columns of more than {UNROLLED} elements would load them again"
+    why = f"a second pass over more than {UNROLLED} elements would load them again"
     return tuple(groups) if groups and choices.flag(TUPLES, long, why) else ()
 
 
@@ -53,9 +53,11 @@ def is_one_tuple(program: LoopProgram, device: Cpu) -> bool:
     return [set(group) for group in tuples(program, device, Choices())] == [reductions]
 
 
-def _candidates(program: LoopProgram, most: int, *, chained: bool = False) -> list[tuple[int, ...]]:
+def _candidates(
+    program: LoopProgram, most: int, *, chained: bool = False, places: bool = False
+) -> list[tuple[int, ...]]:
     """Groups of two to `most` reductions that could be computed together: each two have a load in common, or
-    `chained`, each one with another."""
+    `chained`, each one with another; arg-reductions as well if keys with their `places` are compared in one pass."""
     values = program.values
     # Those with as many reductions behind them one after another need neither each other nor, as groups, go in circles.
     behind: list[int] = []
@@ -68,9 +70,12 @@ def _candidates(program: LoopProgram, most: int, *, chained: bool = False) -> li
         own = {value.attribute.buffer} if isinstance(value.attribute, Load) else set()
         loads.append(frozenset(own).union(*inherited))
         reduction = value.attribute
-        if not isinstance(reduction, Reduction) or reduction.kind not in _KINDS:
+        if not isinstance(reduction, Reduction):
             continue
         operand = values[value.operands[0]]
+        placed = places and reduction.position is not None and operand.dtype in NUMBERED
+        if not (reduction.kind in _KINDS or placed):
+            continue
         groups = open_groups.setdefault((reduction.axes, value.axes, operand.axes, _bits(operand), behind[-1]), [])
         for group in groups:
             common = (bool(loads[position] & loads[other]) for other in group)
