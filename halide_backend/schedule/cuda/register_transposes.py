@@ -100,7 +100,7 @@ def _alternate(facts: Facts, axes: tuple[str, str], elements: int) -> bool:
 
 def _moves_vectors(facts: Facts, tiling: Tiling, short: bool) -> bool:
     """Whether each thread reads and stores its tile only in vectors, half ones of bytes, or reads it in words if the
-    stored axis is `short`."""
+    stored axis is `short`; what all elements of a line have in common may be a number for each."""
     values = facts.program.values
     loads = [k for k, v in enumerate(values) if isinstance(v.attribute, Load) and not v.axes.isdisjoint(tiling.cuts)]
     moved = [values[position].dtype for position in loads] + [buffer.dtype for buffer in facts.program.outputs]
@@ -108,6 +108,8 @@ def _moves_vectors(facts: Facts, tiling: Tiling, short: bool) -> bool:
     words = min(VECTOR, tiling.elements * min(ELEMENT[dtype][1] for dtype in moved)) // WORD
     for position in loads:
         load = access.loads.get(position)
+        if load is None and tiling.chunk not in values[position].axes:
+            continue
         if load is None or (load.unit < words and not short):
             return False
     stored = [access.of_output(facts.layouts[buffer.name], buffer) for buffer in facts.program.outputs]

