@@ -48,7 +48,8 @@ class Tiling:
     adjacent points. The last outer axis of REGISTERS is padded to a multiple of `side` lines, those of a warp, if that
     is not 0. Moments are reduced `unroll` points at a time. A THREAD has `lines` points along the outer axis `across`,
     if there is one: it computes once where they lie along the others. That of a scatter is the innermost, and has no
-    others. Neighbouring ones are `adjacent` along this outer axis, or, if it is "", along the memory of the output.
+    others. Neighbouring ones, or a block's columns, are `adjacent` along this outer axis, or, if it is "", along the
+    memory of the output.
     Where sizes say how far apart a THREAD's points are along what it reduces, these strides are `computed`. It may have
     all of them in registers, `held`, if it needs them more than once.
     Where neighbouring threads of REGISTER_TRANSPOSE have two lines each, lines `alternate` if they swap one, so that

@@ -11,10 +11,11 @@ from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.grid import blocks, fits_grid, grid, innermost
 from halide_backend.schedule.cuda.lines import is_computed
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.materialise import EXPENSIVE
+from halide_backend.schedule.mapping.tuples import gpu_tuples
 from halide_backend.schedule.stage import Loop, LoopKind, Role, Stage
 from halide_backend.schedule.steps import (
     Bound,
@@ -28,12 +29,13 @@ from halide_backend.schedule.steps import (
     StoreIn,
     Unroll,
 )
-from halide_backend.schedule.tiling import THREAD, Tiling, TilingKind
+from halide_backend.schedule.tiling import THREAD, WARP, Tiling, TilingKind
 
 APPLIES = Knob("column_groups.applies", (False, True), "several threads share a column")
 COLUMNS = Knob("column_groups.columns", (4, 8, 16, 32), "adjacent columns of a block")
-THREADS = Knob("column_groups.threads", (8, 16, 32, 64), "threads of a column")
+THREADS = Knob("column_groups.threads", (8, 16, 32, 64, 128), "threads of a column")
 UNROLL = Knob("column_groups.unroll", (1, 4, 8, 16), "unroll factor of a thread's loop")
+ELEMENTS = Knob("column_groups.elements", (1, 2, 4, 8), "elements that a thread loads along a column at a time")
 
 #: Columns that fill a sector of memory with 32-bit numbers, and the fewest of a block.
 _SECTOR, _FEWEST_COLUMNS = 8, 4
@@ -77,6 +79,9 @@ _UNROLLED = 16
 #: Values of a chunk whose moments are combined: of more of them an outlier costs more digits (program/moments.py).
 _CHUNK = 8
 
+#: Chunks that a thread has at least of columns that are adjacent in one operand and lie along memory in another.
+_MIXED_STEPS = 2
+
 #: CUDA's limit of every block.
 _MOST_THREADS = 1024
 
@@ -87,6 +92,8 @@ _COLUMN = "x"
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
     """Columns that are adjacent in memory, if only their reductions are stored."""
     columns, along = facts.columns, facts.columns_along
+    if facts.mixed_columns is not None and (mixed := _mixed(facts, *facts.mixed_columns, choices)) is not None:
+        return mixed
     if columns is None or not along or facts.hints[along] < _FEWEST_COLUMNS:
         return None
     positions = sum(reduction.position is not None for reduction in facts.reductions)
@@ -140,6 +147,39 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return replace(cut, computed=computed, unroll=unrolled)
 
 
+def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tiling | None:
+    """Columns that lie side by side in one operand, and each along memory in another, of which threads read vectors:
+    threads that each have a line would read a sector of the one for every element."""
+    last, sms = columns.inner[-1], facts.device.sms
+    points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
+    elements = facts.chunk_elements(last)
+    known = not (is_computed(facts, columns) or facts.is_dynamic(along)) and not facts.moments
+    if not (known and elements > 1 and fits_grid([facts.hints[name] for name in columns.outer])):
+        return None
+    side = _SECTOR * 4 // min(size for size in facts.loaded_bytes(columns, 1) if size > 1)
+    while side > _FEWEST_COLUMNS and number // side < sms:
+        side //= 2
+    if not facts.divides(side, along) or points < _STEPS * 8:
+        return None
+    if facts.loaded_bytes(columns, 2, gpu_tuples(facts.program, TilingKind.COLUMNS, choices)):
+        return None  # A vector belongs to one loop.
+    if not choices.flag(APPLIES, True, "a line for each thread group would read a sector for every element"):
+        return None
+    elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the column")
+    choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the column")
+    side = choices.number(COLUMNS, side, "a sector of the narrowest numbers, or less if SMs had no block")
+    choices.require(COLUMNS, facts.divides(side, along), f"{side} columns do not divide their axis")
+    chunks, block = points // elements, _THREADS if number // side < _MANY * sms else _THREADS_OF_MANY
+    rule = max(WARP // side, min(block // side, 1 << (chunks // _MIXED_STEPS).bit_length() - 1))
+    threads = choices.number(THREADS, rule, f"{block} threads of a block, with {_MIXED_STEPS} chunks or more")
+    choices.require(
+        THREADS, WARP <= side * threads <= _MOST_THREADS, "a block has whole warps, of 1,024 threads at most"
+    )
+    unrolled = choices.number(UNROLL, 4, "so many vectors are in flight")
+    cut = replace(columns, kind=TilingKind.COLUMNS, chunk=last, elements=elements, chunks=chunks)
+    return replace(cut, threads=threads, side=side, unroll=unrolled, adjacent=along)
+
+
 def _enough(facts: Facts) -> int:
     """Threads of each SM that are enough if each has a column of its own."""
     if any(reduction.position is not None for reduction in facts.reductions):
@@ -163,7 +203,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     found: list[Step] = []
     parent = kernel.parent
     for stage in kernel.outputs:
-        first, *rest = kernel.outer_loops(stage)
+        first, *rest = _outer(kernel, stage)
         names = tuple(loop.name for loop in rest)
         found += [
             Split(stage.name, first.name, "block", _COLUMN, kernel.tiling.side),
@@ -174,7 +214,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
         if stage is not parent:
             found.append(ComputeWith(stage.name, parent.name, _COLUMN))
     block = innermost(_blocks(kernel, parent)).name
-    along = kernel.outer_loops(parent)[0].axis
+    along = _outer(kernel, parent)[0].axis
     for stage in kernel.graph.stages:
         own = next((loop.name for loop in stage.loops if loop.axis == along), "")
         if stage.role is Role.GROUP_REDUCTION:
@@ -188,6 +228,9 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
                 Reorder(stage.name, (own, THREAD, *(loop.name for loop in rest))),
                 GpuThreads(stage.name, (own, THREAD)),
             ]
+        elif stage.role is Role.STAGED_LOAD:
+            (reduction,) = kernel.reductions_of(stage.name)
+            load_words(found, stage, ComputeAt(stage.name, reduction.name, _round(kernel, reduction)))
         elif stage.role is Role.REDUCTION:
             (whole,) = (
                 other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.GROUP_REDUCTION
@@ -200,9 +243,21 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     return tuple(found)
 
 
+def _round(kernel: TiledKernel, reduction: Stage) -> str:
+    """The loop of a reduction in each of whose iterations a thread has a chunk."""
+    loop = reduction.updates[-1]
+    count = divisor(loop, kernel.tiling.unroll)
+    return loop.name if count == 1 or (loop.fixed and loop.extent == count) else f"{loop.name}i"
+
+
+def _outer(kernel: TiledKernel, stage: Stage) -> list[Loop]:
+    """The outer loops of an output, first that of adjacent columns: where their results lie is not what matters."""
+    return sorted(kernel.outer_loops(stage), key=lambda loop: loop.axis != kernel.tiling.adjacent)
+
+
 def _blocks(kernel: TiledKernel, stage: Stage) -> list[Loop]:
     """The loops over the blocks of an output, innermost first."""
-    first, *rest = kernel.outer_loops(stage)
+    first, *rest = _outer(kernel, stage)
     return [blocks(first, "block", kernel.tiling.side), *rest]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from halide_backend.program.access import is_contiguous
+from halide_backend.program.access import is_contiguous, runs_along
 from halide_backend.program.dtypes import ELEMENT, NUMBERED
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.loop_program import Extent, Load, LoopProgram, Reduction, Scan
@@ -138,6 +138,22 @@ class Facts:
         stored = all(list(layout.variables[:1]) == [along] for layout in self.layouts.values())
         own = all(along in value.axes for value in self.program.values if isinstance(value.attribute, Reduction))
         return along if stored and own else ""
+
+    @cached_property
+    def mixed_columns(self) -> tuple[Tiling, str] | None:
+        """The same of a program that stores nothing but results, and reads some operands of its columns along an outer
+        axis, which comes with it, and some along the columns."""
+        found, nests = self._reduced, [store.nest.iteration for store in self.program.stores]
+        if found is None or any(axis.name in found.inner for nest in nests for axis in nest):
+            return None
+        loads = [(value.attribute, value.axes) for value in self.program.values if isinstance(value.attribute, Load)]
+        last = found.inner[-1]
+        for along in found.outer:
+            whole = [load.index for load, axes in loads if {along, last} <= axes]
+            beside = any(is_contiguous(index, along) for index in whole)
+            if beside and any(runs_along(index, last) for index in whole):
+                return found, along
+        return None
 
     @cached_property
     def _reduced(self) -> Tiling | None:

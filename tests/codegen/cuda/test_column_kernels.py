@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_operands_of_two_layouts(groups: int, rows: int, columns: int) -> None:
     """A warp that read a row of one operand read 32 rows of the other: 287 us, Triton 108 on an H100."""
     x, y = small(groups, rows, columns), small(groups, columns, rows) + 1
     kernels = check_values(lambda x, y: ((x * y.transpose(1, 2)).sum(1), y.sum(2)), x, y)
-    assert any("TilingKind.COLUMNS" in kernel.text and "side=8" in kernel.text for kernel in kernels)
+    assert any("TilingKind.COLUMNS" in kernel.text and re.search("side=[48]", kernel.text) for kernel in kernels)
 
 
 def test_results_across_the_columns() -> None:
