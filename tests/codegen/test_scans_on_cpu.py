@@ -142,3 +142,11 @@ def test_rounded_results_are_read_by_a_kernel_of_its_own(check: Check) -> None:
     torch.manual_seed(0)
     x = torch.randn(30, 100).bfloat16()
     assert check(lambda x: torch.relu(x.cumsum(-1)) * x, x).kernels == 2
+
+
+@pytest.mark.parametrize("shape", [(100, 8), (4, 50, 8), (64,), (7, 33), (3, 5000)], ids=str)
+@pytest.mark.parametrize("dimension", [0, -1])
+def test_rows_of_one_number(check: Check, shape: tuple[int, ...], dimension: int) -> None:
+    """They have no loop over rows that several could share, and went to C++, which raises NotImplementedError."""
+    check(lambda x: (x * 0 + 1).cumprod(dimension), torch.ones(shape))
+    check(lambda x: torch.full_like(x, -1).cumprod(dimension) + x, torch.ones(shape, dtype=torch.int32))

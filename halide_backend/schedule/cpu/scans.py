@@ -65,6 +65,8 @@ def scan(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     rest = [loop.name for loop in stage.loops if loop.axis != stage.updates[0].axis]
     steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name)]
     along, block = next(iter(nest.room.items()), ("", 1))
+    if not has(stage, along):
+        along, block = "", 1  # Rows of one number are all alike.
     if len(stage.updates) > 1:
         return [*steps, *_in_chunks(kernel, stage, along if block > 1 else "", block), *_operand(kernel, stage, nest)]
     if along:
