@@ -270,7 +270,7 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         dtype = self.buffers[store.buffer].dtype
         self.declare(WORD)
         value, packed = f"{store.buffer}_value", f"{store.buffer}_words"
-        axes = {self.tiling.chunk}.union(*(self.program.values[root].axes for root in roots))
+        axes = {self.tiling.chunk, *self.guards.beyond}.union(*(self.program.values[root].axes for root in roots))
         loops = self.axes.loops(axes, group=not self.reduced_by_group.isdisjoint(roots))
         rest = [loop for loop in loops if loop.name != f"{self.tiling.chunk}_e"]
         conditions: Sequence[int] = ()

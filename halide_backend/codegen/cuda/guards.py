@@ -20,11 +20,16 @@ class Guards:
         """Whether some threads store less than others."""
         return bool(self._tiling.short or self._inside(layout))
 
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """The axes beyond whose ends some threads are."""
+        names = (*self._tiling.outer, *self._tiling.inner)
+        return tuple(dict.fromkeys(name for name in names if self._axes.has_tail(name)))
+
     def _inside(self, layout: OutputLayout) -> str:
         """The condition under which a thread has a part of the line, or of the tile, if some have not."""
         tiling = self._tiling
-        beyond = [name for name in (*tiling.outer, *tiling.inner) if self._axes.has_tail(name)]
-        found = [f"({name}_p < {index_text(self._axes.chunks(name))})" for name in dict.fromkeys(beyond)]
+        found = [f"({name}_p < {index_text(self._axes.chunks(name))})" for name in self.beyond]
         if tiling.kind is TilingKind.REGISTERS and tiling.inner[-1] in layout.variables:
             ragged = f"{CHUNK} < {index_text(self._axes.line_chunks)}" if tiling.ragged else ""
             if inside := ragged or self._axes.in_row:

@@ -276,3 +276,9 @@ def test_lines_that_do_not_fill_the_last_warp(lines: int, points: int, lanes: in
     x = torch.randint(-4, 5, (lines, points)).to(torch.bfloat16)
     (kernel,) = check_values(lambda x: x.cumsum(-1), x)
     assert f"threads={lanes}, side={WARP // lanes})" in kernel.text.replace("side=32", "threads=1, side=32")
+
+
+def test_a_scan_of_a_constant_in_lines_that_do_not_fill_the_last_warp(needs_intrinsics: None) -> None:
+    """What is stored depends on no line, but whether it is stored does."""
+    (kernel,) = check_values(lambda x: (x * 0 + 1).cumprod(-1), torch.ones(33, 24, dtype=torch.bfloat16))
+    assert "side=8" in kernel.text
