@@ -156,12 +156,12 @@ def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tilin
     known = not (is_computed(facts, columns) or facts.is_dynamic(along)) and not facts.moments
     if not (known and elements > 1 and fits_grid([facts.hints[name] for name in columns.outer])):
         return None
-    side = _SECTOR * 4 // min(size for size in facts.loaded_bytes(columns, 1) if size > 1)
+    side = _SECTOR * 4 // min((size for size in facts.loaded_bytes(columns, 1) if size > 1), default=1)
     while side > _FEWEST_COLUMNS and number // side < sms:
         side //= 2
     if not facts.divides(side, along) or points < _STEPS * 8:
         return None
-    if facts.loaded_bytes(columns, 2, gpu_tuples(facts.program, TilingKind.COLUMNS, choices)):
+    if facts.searched or facts.loaded_bytes(columns, 2, gpu_tuples(facts.program, TilingKind.COLUMNS, choices)):
         return None  # A vector belongs to one loop.
     if not choices.flag(APPLIES, True, "a line for each thread group would read a sector for every element"):
         return None

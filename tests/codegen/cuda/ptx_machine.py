@@ -257,7 +257,9 @@ class _Block:
                 value = self.get(operands[1], source)
                 for mode in modes:
                     value = _ROUNDINGS[mode](value) if mode in _ROUNDINGS and source[0] == "f" else value
-                self.put(operands[0], value.astype(f"{_KINDS[target[0]]}{int(target[1:]) // 8}"), guard)
+                value = value.astype(f"{_KINDS[target[0]]}{int(target[1:]) // 8}")
+                # Of a wider register the sign fills what is left; the narrowest one has 16 bits.
+                self.put(operands[0], value.astype(np.int16) if target == "s8" else value, guard)
             case ["mad", mode, kind]:
                 wide = self.wide(self.get(operands[1], kind), self.get(operands[2], kind), mode)
                 self.put(operands[0], wide + self.raw(operands[3]).astype(wide.dtype), guard)

@@ -47,6 +47,11 @@ def test_a_reduction_that_needs_another(needs_intrinsics: None) -> None:
     check_values(spread, *operands(torch.float32, 256, 16)[:2], tolerance=1e-6)
 
 
+def test_bytes_and_numbers_that_leave_no_room_for_a_place(needs_intrinsics: None) -> None:
+    check_values(lambda g, x: (g.mT > x).all(1), *operands(torch.int8, 256, 32)[:2])
+    check_values(lambda g, x: (g.mT * x).argmin(1), *operands(torch.int64, 64, 16)[:2])
+
+
 def test_two_sums_and_a_maximum(needs_intrinsics: None) -> None:
     def several(g: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return (g.mT * x).sum(1), g.sum(2), (g.mT + x).amax(1)
