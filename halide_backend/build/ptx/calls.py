@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from halide_backend.build.ptx.instructions import Statement, edited
 from halide_backend.build.ptx.range_reduction import REDUCTION, WIDE_REDUCTION
+from halide_backend.build.ptx.reflection import REFLECTION
 from halide_backend.build.ptx.remainder import REMAINDER
 
 #: What the names of functions begin with that mark an addend (`atomics`), and what is not always stored, or in part
@@ -58,6 +59,7 @@ _INSTRUCTIONS = {
     "halide_backend_divide": "div.full.f32 {result}, {0}, {1};",
     "halide_backend_exp2_of_normal": "ex2.approx.ftz.f32 {result}, {0};",
     "halide_backend_log2_of_normal": "lg2.approx.ftz.f32 {result}, {0};",
+    "halide_backend_reflection": REFLECTION,
     "halide_backend_remainder": REMAINDER,
     "halide_backend_reciprocal_of_normal": "rcp.approx.ftz.f32 {result}, {0};",
     "halide_backend_rough_reciprocal": "rcp.approx.ftz.f64 {result}, {0};",

@@ -32,8 +32,13 @@ def exp2_of_normal(x: hl.Expr) -> hl.Expr:
     return _call(x, "halide_backend_exp2_of_normal", x)
 
 
+def log2(x: hl.Expr) -> hl.Expr:
+    """The binary logarithm of a float32 by the special function unit, within 2**-22; denormals are kept."""
+    return _call(x, "llvm.nvvm.lg2.approx.f", x)
+
+
 def log2_of_normal(x: hl.Expr) -> hl.Expr:
-    """The binary logarithm of a float32 that is not denormal, by the special function unit: within 2**-22."""
+    """The same of an `x` that is not denormal, in one instruction."""
     return _call(x, "halide_backend_log2_of_normal", x)
 
 
@@ -107,6 +112,12 @@ def angle(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
 def wide_angle(x: hl.Expr) -> hl.Expr:
     """The rest of `angle` in float64, within 2**-50 of it, whose two last bits are those of the quadrant."""
     return _call(hl.f64(0), "halide_backend_wide_angle", hl.reinterpret(hl.UInt(32), x))
+
+
+def reflection(x: hl.Expr) -> hl.Expr:
+    """log |gamma(x) gamma(-x)| of a negative float32 x, from -1/2 up that of gamma(x) gamma(1 - x), in float64 within
+    2**-34; 0 of others."""
+    return _call(hl.f64(0), "halide_backend_reflection", hl.reinterpret(hl.UInt(32), x))
 
 
 def across(x: hl.Expr, distance: int) -> hl.Expr:

@@ -8,6 +8,7 @@ import math
 import halide as hl
 
 from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.cuda.polynomial import fused_polynomial
 from halide_backend.kernel_library.mathematics.floating_point import BINARY32
 from halide_backend.kernel_library.mathematics.logarithm import LOG1P_UNIT_32, LOG_32, START
 
@@ -25,9 +26,7 @@ def log1p(x: hl.Expr) -> hl.Expr:
     exponent = (hl.reinterpret(_BITS, x + hl.f32(1)) - start) & hl.u32(0xFF800000)
     scale = hl.reinterpret(hl.Float(32), hl.u32(129 << 23) - exponent)
     f = intrinsics.fma(x * hl.f32(0.25), scale, intrinsics.fma(scale, hl.f32(0.25), hl.f32(-1)))
-    bend = hl.f32(LOG_32[0])
-    for coefficient in (*LOG_32[1:], -0.5):
-        bend = intrinsics.fma(bend, f, hl.f32(coefficient))
+    bend = fused_polynomial(f, (*LOG_32, -0.5))
     e = hl.cast(hl.Float(32), hl.reinterpret(hl.Int(32), exponent))
     y = intrinsics.fma(e, hl.f32(math.log(2) * 2.0**-23), intrinsics.fma(f * f, bend, f))
     edge = hl.select(x == hl.f32(-1), hl.f32(-math.inf), hl.select(x < hl.f32(-1), hl.f32(math.nan), x))
@@ -38,9 +37,7 @@ def log1p(x: hl.Expr) -> hl.Expr:
 
 def rough_log1p(x: hl.Expr) -> hl.Expr:
     """log(1 + x) by the special function unit, whose error is absolute, or near zero by four terms of its series."""
-    bend = hl.f32(-1 / 4)
-    for coefficient in (1 / 3, -1 / 2, 1):
-        bend = intrinsics.fma(bend, x, hl.f32(coefficient))
+    bend = fused_polynomial(x, (-1 / 4, 1 / 3, -1 / 2, 1))
     far = intrinsics.log2_of_normal(x + hl.f32(1)) * hl.f32(math.log(2))
     return hl.select(hl.abs(x) < hl.f32(1 / 16), x * bend, far)
 
@@ -48,7 +45,5 @@ def rough_log1p(x: hl.Expr) -> hl.Expr:
 def log1p_of_exp(x: hl.Expr) -> hl.Expr:
     """log(1 + exp(x)) = max(x, 0) + log(1 + t), t = exp(-|x|) <= 1, of which the logarithm is one polynomial."""
     t = intrinsics.exp2(hl.abs(x) * hl.f32(-1 / math.log(2)))
-    bend = hl.f32(LOG1P_UNIT_32[0])
-    for coefficient in LOG1P_UNIT_32[1:]:
-        bend = intrinsics.fma(bend, t, hl.f32(coefficient))
+    bend = fused_polynomial(t, LOG1P_UNIT_32)
     return intrinsics.maximum(x, hl.f32(0)) + intrinsics.fma(t * t, bend, t)

@@ -7,6 +7,7 @@ random numbers have the bits that Inductor's Triton kernels draw.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import halide as hl
 
@@ -14,7 +15,9 @@ from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.arithmetic import of_sign_of_divisor
 from halide_backend.kernel_library.conversions import bitcast, load
-from halide_backend.kernel_library.cuda import intrinsics, logarithm, power, wide_functions
+from halide_backend.kernel_library.cuda import error_functions, gamma, intrinsics, logarithm, power, wide_functions
+from halide_backend.kernel_library.cuda.error_functions import rough_erfc, rough_erfinv
+from halide_backend.kernel_library.cuda.gamma import rough_digamma, rough_lgamma
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
 from halide_backend.kernel_library.cuda.rough_functions import (
     rough_acos,
@@ -40,6 +43,7 @@ __all__ = [
     "atanh",
     "bitcast",
     "cos",
+    "digamma",
     "divide",
     "divide_bfloat16_into_code",
     "divide_by_constant",
@@ -48,10 +52,12 @@ __all__ = [
     "divide_into_code",
     "erf",
     "erfc",
+    "erfinv",
     "exp",
     "exp2",
     "fmod",
     "indirect",
+    "lgamma",
     "load",
     "log1p",
     "log1p_of_exp",
@@ -70,9 +76,13 @@ __all__ = [
     "rough_asinh",
     "rough_atan",
     "rough_atanh",
+    "rough_digamma",
     "rough_divide_by_shared",
     "rough_divide_by_sum",
+    "rough_erfc",
+    "rough_erfinv",
     "rough_exp",
+    "rough_lgamma",
     "rough_log1p",
     "rough_reciprocal",
     "rough_sqrt",
@@ -89,9 +99,29 @@ __all__ = [
 
 _SINGLE = hl.Float(32)
 
+_Function = Callable[[hl.Expr], hl.Expr]
+
 
 def __getattr__(name: str) -> object:
     return getattr(portable, name)
+
+
+def _of_either(single: _Function, double: _Function) -> _Function:
+    """A function of float32 and one of float64 as one of both."""
+    return lambda x: single(x) if x.type() == _SINGLE else double(x)
+
+
+acos = _of_either(wide_functions.acos, mathematics.acos)
+acosh = _of_either(wide_functions.acosh, mathematics.acosh)
+asin = _of_either(wide_functions.asin, mathematics.asin)
+asinh = _of_either(wide_functions.asinh, mathematics.asinh)
+atan = _of_either(wide_functions.atan, mathematics.atan)
+atanh = _of_either(wide_functions.atanh, mathematics.atanh)
+digamma = _of_either(gamma.digamma, mathematics.digamma)
+erfc = _of_either(error_functions.erfc, mathematics.erfc)
+erfinv = _of_either(error_functions.erfinv, mathematics.erfinv)
+lgamma = _of_either(gamma.lgamma, mathematics.lgamma)
+tan = _of_either(wide_functions.tan, mathematics.tan)
 
 
 def stored(dtype: str, value: hl.Expr) -> hl.Expr:
@@ -130,10 +160,6 @@ def erf(x: hl.Expr) -> hl.Expr:
     complement = exp(portable.neg(polynomial(at_most(a, 4.0), LOG_ERFC_32)))
     near = x * polynomial(x * x, ERF_32) + x
     return hl.select(a < hl.f32(0.9), near, portable.copysign(hl.f32(1) - complement, x))
-
-
-def erfc(x: hl.Expr) -> hl.Expr:
-    return wide_functions.erfc(x) if x.type() == _SINGLE else mathematics.erfc(x)
 
 
 def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
@@ -188,34 +214,6 @@ def tanh(x: hl.Expr) -> hl.Expr:
     exponential = intrinsics.exp2_of_normal(a * hl.f32(2 / math.log(2)))
     large = intrinsics.fma(hl.f32(-2), intrinsics.reciprocal_of_normal(exponential + hl.f32(1)), hl.f32(1))
     return portable.copysign(hl.select(a < hl.f32(1), small, large), x)
-
-
-def acos(x: hl.Expr) -> hl.Expr:
-    return wide_functions.acos(x) if x.type() == _SINGLE else mathematics.acos(x)
-
-
-def acosh(x: hl.Expr) -> hl.Expr:
-    return wide_functions.acosh(x) if x.type() == _SINGLE else mathematics.acosh(x)
-
-
-def asin(x: hl.Expr) -> hl.Expr:
-    return wide_functions.asin(x) if x.type() == _SINGLE else mathematics.asin(x)
-
-
-def asinh(x: hl.Expr) -> hl.Expr:
-    return wide_functions.asinh(x) if x.type() == _SINGLE else mathematics.asinh(x)
-
-
-def atan(x: hl.Expr) -> hl.Expr:
-    return wide_functions.atan(x) if x.type() == _SINGLE else mathematics.atan(x)
-
-
-def atanh(x: hl.Expr) -> hl.Expr:
-    return wide_functions.atanh(x) if x.type() == _SINGLE else mathematics.atanh(x)
-
-
-def tan(x: hl.Expr) -> hl.Expr:
-    return wide_functions.tan(x) if x.type() == _SINGLE else mathematics.tan(x)
 
 
 def rsqrt(x: hl.Expr) -> hl.Expr:

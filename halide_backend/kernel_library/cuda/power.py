@@ -12,20 +12,19 @@ import struct
 import halide as hl
 
 from halide_backend.kernel_library.cuda import intrinsics
+from halide_backend.kernel_library.cuda.wide_arithmetic import exp2
 from halide_backend.kernel_library.mathematics.floating_point import (
     BINARY32,
-    BINARY64,
     from_bits,
     is_nan,
     magnitude_bits,
-    round_to_integer,
     sign_bits,
     split_exponent,
     to_bits,
     without_bounds,
 )
 from halide_backend.kernel_library.mathematics.polynomial import polynomial
-from halide_backend.kernel_library.mathematics.power import EXP2_SERIES, LOG2_SERIES
+from halide_backend.kernel_library.mathematics.power import LOG2_SERIES
 
 __all__ = ["pow", "power_of_number"]
 
@@ -84,8 +83,4 @@ def _power_of_two(x: hl.Expr) -> hl.Expr:
     # Signed, negative numbers are below all others; unsigned, they are above, the larger the higher.
     high = hl.reinterpret(_WORD, hl.min(hl.reinterpret(hl.Int(32), high), hl.i32(_LARGEST)))
     bounded = intrinsics.of_words(_DOUBLE, [low, hl.min(high, hl.u32(_SMALLEST))])
-    whole, k = round_to_integer(bounded)
-    r = bounded - whole
-    low, high = intrinsics.words(r * polynomial(r, EXP2_SERIES) + 1)
-    scaled = high + (hl.cast(_WORD, k) << hl.u32(BINARY64.mantissa - 32))
-    return hl.cast(_SINGLE, intrinsics.of_words(_DOUBLE, [low, scaled]))
+    return hl.cast(_SINGLE, exp2(bounded))

@@ -12,6 +12,7 @@ import halide as hl
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.cuda.logarithm import rough_log1p
+from halide_backend.kernel_library.cuda.polynomial import fused_polynomial
 from halide_backend.kernel_library.mathematics.inverse_trigonometric import ASIN_32, ATAN_32
 from halide_backend.kernel_library.mathematics.trigonometric import sine_and_cosine_of
 
@@ -97,7 +98,4 @@ def _arc(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
 def _odd(t: hl.Expr, coefficients: tuple[float, ...]) -> hl.Expr:
     """t + t**3 P(t**2)."""
     z = t * t
-    bend = hl.f32(coefficients[0])
-    for coefficient in coefficients[1:]:
-        bend = intrinsics.fma(bend, z, hl.f32(coefficient))
-    return intrinsics.fma(t * z, bend, t)
+    return intrinsics.fma(t * z, fused_polynomial(z, coefficients), t)

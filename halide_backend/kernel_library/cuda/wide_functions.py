@@ -1,9 +1,4 @@
-"""Inverse functions, the tangent and erfc of float32, rounded from float64 as on a CPU, without a branch.
-
-IEEE's quotients and roots of float64 are a dozen instructions and a branch each; a result of 24 bits needs 2**-33, to
-which one step of Newton's method leads from the special function unit's. It converts as well, an eighth as fast as a
-GPU adds, so that conversions are as few.
-"""
+"""Inverse functions and the tangent of float32, rounded from float64 as on a CPU, without a branch."""
 
 from __future__ import annotations
 
@@ -13,23 +8,17 @@ import halide as hl
 
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.cuda import intrinsics
-from halide_backend.kernel_library.mathematics.error_function import ERF_32, SCALED_ERFC_32, TAIL_32
-from halide_backend.kernel_library.mathematics.exponential import EXP_32, reduce_exponential
-from halide_backend.kernel_library.mathematics.floating_point import power_of_two
+from halide_backend.kernel_library.cuda.wide_arithmetic import LOG_SERIES, log, odd, quotient, reciprocal, root, whole
 from halide_backend.kernel_library.mathematics.inverse_trigonometric import ASIN_32, ATAN_32
 from halide_backend.kernel_library.mathematics.polynomial import polynomial
-from halide_backend.kernel_library.mathematics.power import LOG2_SERIES
 from halide_backend.kernel_library.mathematics.trigonometric import TAN_32_P, TAN_32_Q
 
-__all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "erfc", "tan"]
+__all__ = ["acos", "acosh", "asin", "asinh", "atan", "atanh", "tan"]
 
 _SINGLE, _DOUBLE, _WORD, _SIGNED = hl.Float(32), hl.Float(64), hl.UInt(32), hl.Int(32)
 
-#: log((1 + s) / (1 - s)) / s in s**2.
-_LOG_SERIES = tuple(coefficient * math.log(2) for coefficient in LOG2_SERIES)
-
-#: Higher words of 1/sqrt(2) and of 1 in float64, and bits of the former in float32.
-_START, _ONE, _START_32 = 0x3FE6A09E, 0x3FF00000, 0x3F3504F3
+#: The higher word of 1 in float64, and bits of 1/sqrt(2) in float32.
+_ONE, _START_32 = 0x3FF00000, 0x3F3504F3
 
 #: From which on 1 / x shows nowhere in an angle; up to which asinh(x) is x.
 _STEEPEST, _STRAIGHT = 2.0**100, 2.0**-17
@@ -39,8 +28,8 @@ def atan(x: hl.Expr) -> hl.Expr:
     """A polynomial of |x|, or pi/2 less that of 1 / |x|, with the sign of x."""
     a = intrinsics.minimum(hl.abs(x), hl.f32(_STEEPEST))
     steep, wide = a > hl.f32(1), hl.cast(_DOUBLE, a)
-    t = hl.select(steep, _reciprocal(wide), wide)
-    angle = _odd(t, t * t, ATAN_32)
+    t = hl.select(steep, reciprocal(wide), wide)
+    angle = odd(t, t * t, ATAN_32)
     return portable.copysign(hl.cast(_SINGLE, hl.select(steep, hl.f64(math.pi / 2) - angle, angle)), x)
 
 
@@ -65,14 +54,14 @@ def _arc(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     half = hl.select(half == hl.f32(0), hl.f32(2.0**-100), half)
     c = hl.cast(_DOUBLE, hl.select(outer, half, a))
     z = hl.select(outer, c, c * c)
-    return outer, _odd(hl.select(outer, _root(c), c), z, ASIN_32)
+    return outer, odd(hl.select(outer, root(c), c), z, ASIN_32)
 
 
 def asinh(x: hl.Expr) -> hl.Expr:
     """log(a + sqrt(a**2 + 1)) with the sign of x, a = |x|."""
     a = hl.abs(x)
     wide = hl.cast(_DOUBLE, a)
-    y = hl.cast(_SINGLE, _log(wide + _root(wide * wide + 1, steps=2)))
+    y = hl.cast(_SINGLE, log(wide + root(wide * wide + 1, steps=2)))
     return hl.select((a > hl.f32(_STRAIGHT)) & (a < hl.f32(math.inf)), portable.copysign(y, x), x)
 
 
@@ -80,7 +69,7 @@ def acosh(x: hl.Expr) -> hl.Expr:
     """log(x + sqrt((x - 1) (x + 1))); NaN below 1."""
     wide = hl.cast(_DOUBLE, x)
     t = wide - 1
-    y = hl.cast(_SINGLE, _log(wide + _root(t * t + (t + t))))
+    y = hl.cast(_SINGLE, log(wide + root(t * t + (t + t))))
     y = hl.select(x < hl.f32(math.inf), y, x)
     return hl.select(x > hl.f32(1), y, hl.select(x == hl.f32(1), hl.f32(0), hl.f32(math.nan)))
 
@@ -97,8 +86,8 @@ def atanh(x: hl.Expr) -> hl.Expr:
     exponent = (hl.reinterpret(_SIGNED, about) - hl.i32(_START_32)) >> hl.i32(23)
     power = intrinsics.of_words(_DOUBLE, [hl.u32(0), hl.u32(_ONE) + (hl.cast(_WORD, exponent) << hl.u32(20))])
     more, less = power + 1, hl.f64(1) - power
-    s = _quotient(wide * more + less, wide * less + more)
-    y = (_whole(exponent) * hl.f64(math.log(2)) + s * polynomial(s * s, _LOG_SERIES)) * hl.f64(0.5)
+    s = quotient(wide * more + less, wide * less + more)
+    y = (whole(exponent) * hl.f64(math.log(2)) + s * polynomial(s * s, LOG_SERIES)) * hl.f64(0.5)
     edge = hl.select(a == hl.f32(1), hl.f32(math.inf), hl.f32(math.nan))
     return portable.copysign(hl.select(a < hl.f32(1), hl.cast(_SINGLE, y), edge), x)
 
@@ -106,67 +95,10 @@ def atanh(x: hl.Expr) -> hl.Expr:
 def tan(x: hl.Expr) -> hl.Expr:
     """sine / cosine, or -cosine / sine in the odd quadrants; NaN for infinities."""
     r = intrinsics.wide_angle(hl.abs(x))
-    odd = (intrinsics.words(r)[0] & hl.u32(1)) != hl.u32(0)
+    turned = (intrinsics.words(r)[0] & hl.u32(1)) != hl.u32(0)
     z = r * r
     sine, cosine = r * polynomial(z, TAN_32_P), polynomial(z, TAN_32_Q)
-    over, under = hl.select(odd, portable.neg(cosine), sine), hl.select(odd, sine, cosine)
-    y = hl.cast(_SINGLE, _quotient(over, under))
+    over, under = hl.select(turned, portable.neg(cosine), sine), hl.select(turned, sine, cosine)
+    y = hl.cast(_SINGLE, quotient(over, under))
     signed = hl.select(hl.reinterpret(_SIGNED, x) < hl.i32(0), portable.neg(y), y)
     return hl.select(hl.abs(x) < hl.f32(math.inf), signed, hl.f32(math.nan))
-
-
-def erfc(x: hl.Expr) -> hl.Expr:
-    """1 - erf(x) near 0, exp(-a**2) P((a - 4) / (a + 4)) / (1 + 2 a) beyond, a = |x|, whose quotients are of one
-    reciprocal; 2 minus that for negative x."""
-    wide = hl.cast(_DOUBLE, x)
-    a = hl.cast(_DOUBLE, intrinsics.minimum(hl.abs(x), hl.f32(10.5)))
-    first, second, square = a + 4, a * 2 + 1, a * a
-    reciprocal = _reciprocal(first * second)
-    y = polynomial((a - 4) * second * reciprocal, SCALED_ERFC_32) * first * reciprocal
-    k, r = reduce_exponential(portable.neg(square))
-    tail = y * ((r * r * polynomial(r, EXP_32) + r) + 1) * power_of_two(k)
-    center = (hl.f64(1) - wide) - wide * polynomial(square, ERF_32)
-    large = hl.select(x < hl.f32(0), hl.f64(2) - tail, tail)
-    return hl.cast(_SINGLE, hl.select(hl.abs(x) < hl.f32(TAIL_32), center, large))
-
-
-def _log(y: hl.Expr) -> hl.Expr:
-    """The logarithm of a normal number of less than 2**1023: of m 2**e, m from 1/sqrt(2) on."""
-    low, high = intrinsics.words(y)
-    exponent = hl.reinterpret(_SIGNED, high - hl.u32(_START)) >> hl.i32(20)
-    m = intrinsics.of_words(_DOUBLE, [low, high - (hl.cast(_WORD, exponent) << hl.u32(20))])
-    s = _quotient(m - 1, m + 1)
-    return _whole(exponent) * hl.f64(math.log(2)) + s * polynomial(s * s, _LOG_SERIES)
-
-
-def _whole(number: hl.Expr) -> hl.Expr:
-    """An int32 as float64: an addition, in place of a conversion."""
-    low = hl.cast(_WORD, number) ^ hl.u32(1 << 31)
-    return intrinsics.of_words(_DOUBLE, [low, hl.u32(0x43300000)]) - hl.f64(2.0**52 + 2.0**31)
-
-
-def _odd(t: hl.Expr, z: hl.Expr, coefficients: tuple[float, ...]) -> hl.Expr:
-    """t + t z P(z)."""
-    return t * z * polynomial(z, coefficients) + t
-
-
-def _reciprocal(d: hl.Expr) -> hl.Expr:
-    """1 / d within 2**-38 of it, d normal."""
-    r = intrinsics.rough_reciprocal(d)
-    return r + r * (hl.f64(1) - d * r)
-
-
-def _quotient(n: hl.Expr, d: hl.Expr) -> hl.Expr:
-    """n / d within 2**-38 of it, d normal."""
-    r = intrinsics.rough_reciprocal(d)
-    q = n * r
-    return q + (n - q * d) * r
-
-
-def _root(z: hl.Expr, steps: int = 1) -> hl.Expr:
-    """The square root of a normal number above 0 within 2**-37 of it, or, in two steps, within two last places."""
-    r = intrinsics.rough_rsqrt(z)
-    s, half = z * r, r * hl.f64(0.5)
-    for _ in range(steps):
-        s = s + (z - s * s) * half
-    return s

@@ -316,7 +316,9 @@ FITS = (
 )
 
 if __name__ == "__main__":
-    for fit in FITS:
+    from cuda_fits import CUDA_FITS
+
+    for fit in (*FITS, *CUDA_FITS):
         if len(sys.argv) == 1 or fit.numerator in sys.argv[1:]:
             if fit.fixed is not None:
                 p, error = rounded(fit, fit.fixed)

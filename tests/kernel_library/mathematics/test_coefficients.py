@@ -6,6 +6,7 @@ from importlib import import_module
 
 import mpmath as mp
 import pytest
+from cuda_fits import CUDA_FITS
 from fits import FITS, Fit
 from special_fits import CEPHES
 
@@ -15,13 +16,18 @@ def test_error_is_as_claimed(fit: Fit) -> None:
     assert_error(fit)
 
 
+@pytest.mark.parametrize("fit", CUDA_FITS, ids=lambda fit: fit.numerator)
+def test_errors_on_cuda(fit: Fit) -> None:
+    assert_error(fit, "cuda")
+
+
 @pytest.mark.parametrize("fit", CEPHES, ids=lambda fit: fit.numerator)
 def test_tables_of_cephes(fit: Fit) -> None:
     assert_error(fit)
 
 
-def assert_error(fit: Fit) -> None:
-    module = import_module(f"halide_backend.kernel_library.mathematics.{fit.module}")
+def assert_error(fit: Fit, folder: str = "mathematics") -> None:
+    module = import_module(f"halide_backend.kernel_library.{folder}.{fit.module}")
     p = getattr(module, fit.numerator)
     q = getattr(module, fit.denominator) if fit.denominator else (1.0,)
     if len(q) == fit.q:
