@@ -13,6 +13,7 @@ from halide_backend.build.ptx.instructions import Statement, edited
 from halide_backend.build.ptx.range_reduction import REDUCTION, WIDE_REDUCTION
 from halide_backend.build.ptx.reflection import REFLECTION
 from halide_backend.build.ptx.remainder import REMAINDER
+from halide_backend.build.ptx.wide_range_reduction import LARGE_ANGLE, REST_OF_LARGE_ANGLE
 
 #: What the names of functions begin with that mark an addend (`atomics`), and what is not always stored, or in part
 #: (`predicated_stores`).
@@ -58,10 +59,12 @@ _INSTRUCTIONS = {
     "halide_backend_angle": REDUCTION,
     "halide_backend_divide": "div.full.f32 {result}, {0}, {1};",
     "halide_backend_exp2_of_normal": "ex2.approx.ftz.f32 {result}, {0};",
+    "halide_backend_large_angle": LARGE_ANGLE,
     "halide_backend_log2_of_normal": "lg2.approx.ftz.f32 {result}, {0};",
     "halide_backend_reflection": REFLECTION,
     "halide_backend_remainder": REMAINDER,
     "halide_backend_reciprocal_of_normal": "rcp.approx.ftz.f32 {result}, {0};",
+    "halide_backend_rest_of_large_angle": REST_OF_LARGE_ANGLE,
     "halide_backend_rough_reciprocal": "rcp.approx.ftz.f64 {result}, {0};",
     "halide_backend_rough_rsqrt": "rsqrt.approx.ftz.f64 {result}, {0};",
     "halide_backend_sqrt_of_normal": "sqrt.approx.ftz.f32 {result}, {0};",

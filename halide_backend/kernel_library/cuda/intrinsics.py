@@ -88,8 +88,8 @@ def divide(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 
 
 def fma(a: hl.Expr, b: hl.Expr, c: hl.Expr) -> hl.Expr:
-    """a * b + c of float32, rounded once."""
-    return _call(a, "llvm.nvvm.fma.rn.f", a, b, c)
+    """a * b + c of float32 or float64, rounded once."""
+    return _call(a, f"llvm.nvvm.fma.rn.{'f' if a.type().bits() == 32 else 'd'}", a, b, c)
 
 
 def remainder(x: hl.Expr, y: hl.Expr) -> hl.Expr:
@@ -118,6 +118,20 @@ def reflection(x: hl.Expr) -> hl.Expr:
     """log |gamma(x) gamma(-x)| of a negative float32 x, from -1/2 up that of gamma(x) gamma(1 - x), in float64 within
     2**-34; 0 of others."""
     return _call(hl.f64(0), "halide_backend_reflection", hl.reinterpret(hl.UInt(32), x))
+
+
+def of_large_angle(x: hl.Expr, small: hl.Expr) -> hl.Expr:
+    """What a float64 x from 2**30 on leaves of whole quarter turns, in [-pi/4, pi/4]; `small` of others."""
+    return _of_angle("halide_backend_large_angle", x, small)
+
+
+def rest_of_large_angle(x: hl.Expr, small: hl.Expr) -> hl.Expr:
+    """What that lacks in float64, with the bits of the quadrant for its two last ones; `small` of others."""
+    return _of_angle("halide_backend_rest_of_large_angle", x, small)
+
+
+def _of_angle(name: str, x: hl.Expr, small: hl.Expr) -> hl.Expr:
+    return _call(small, name, *(hl.reinterpret(hl.UInt(64), each) for each in (x, small)))
 
 
 def across(x: hl.Expr, distance: int) -> hl.Expr:

@@ -15,7 +15,15 @@ from halide_backend.kernel_library import mathematics
 from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.arithmetic import of_sign_of_divisor
 from halide_backend.kernel_library.conversions import bitcast, load
-from halide_backend.kernel_library.cuda import error_functions, gamma, intrinsics, logarithm, power, wide_functions
+from halide_backend.kernel_library.cuda import (
+    angle,
+    error_functions,
+    gamma,
+    intrinsics,
+    logarithm,
+    power,
+    wide_functions,
+)
 from halide_backend.kernel_library.cuda.error_functions import rough_erfc, rough_erfinv
 from halide_backend.kernel_library.cuda.gamma import rough_digamma, rough_lgamma
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
@@ -121,7 +129,7 @@ digamma = _of_either(gamma.digamma, mathematics.digamma)
 erfc = _of_either(error_functions.erfc, mathematics.erfc)
 erfinv = _of_either(error_functions.erfinv, mathematics.erfinv)
 lgamma = _of_either(gamma.lgamma, mathematics.lgamma)
-tan = _of_either(wide_functions.tan, mathematics.tan)
+tan = _of_either(wide_functions.tan, angle.tan)
 
 
 def stored(dtype: str, value: hl.Expr) -> hl.Expr:
@@ -221,11 +229,11 @@ def rsqrt(x: hl.Expr) -> hl.Expr:
 
 
 def sin(x: hl.Expr) -> hl.Expr:
-    return sine_of(x, *intrinsics.angle(portable.abs(x)), 0) if x.type() == _SINGLE else mathematics.sin(x)
+    return sine_of(x, *intrinsics.angle(portable.abs(x)), 0) if x.type() == _SINGLE else angle.sin(x)
 
 
 def cos(x: hl.Expr) -> hl.Expr:
-    return sine_of(x, *intrinsics.angle(portable.abs(x)), 1) if x.type() == _SINGLE else mathematics.cos(x)
+    return sine_of(x, *intrinsics.angle(portable.abs(x)), 1) if x.type() == _SINGLE else angle.cos(x)
 
 
 def fmod(a: hl.Expr, b: hl.Expr, *, in_vectors: bool = False) -> hl.Expr:

@@ -68,13 +68,18 @@ def _sine_of_quadrants(x: hl.Expr, turn: int) -> hl.Expr:
     if float_format(x) is BINARY32:
         quadrant, r = reduce_angle_single(hl.abs(x))
         return _turned(x, quadrant, _sine_32(r), _cosine_32(r), turn)  # of an infinite x, r is NaN
-    quadrant, r, low = reduce_angle_64(x)
-    return _if_finite(x, _turned(x, quadrant, add(*_sine_64(r, low)), add(*_cosine_64(r, low)), turn))
+    return sine_of_parts(x, reduce_angle_64(x), turn)
 
 
 def sine_of(x: hl.Expr, quadrant: hl.Expr, r: hl.Expr, turn: int) -> hl.Expr:
     """sin(x + turn pi/2) of a binary32 x whose absolute value is r beyond a quadrant."""
     return _if_finite(x, _turned(x, quadrant, _sine_32(r), _cosine_32(r), turn))
+
+
+def sine_of_parts(x: hl.Expr, parts: tuple[hl.Expr, hl.Expr, hl.Expr], turn: int) -> hl.Expr:
+    """sin(x + turn pi/2) of a binary64 x of which `parts` are as `reduce_angle_64` makes them."""
+    quadrant, r, low = parts
+    return _if_finite(x, _turned(x, quadrant, add(*_sine_64(r, low)), add(*_cosine_64(r, low)), turn))
 
 
 def sine_and_cosine_of(r: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
@@ -163,15 +168,15 @@ def tan(x: hl.Expr) -> hl.Expr:
         odd = (quadrant & hl.u64(1)) != hl.u64(0)
         y = hl.cast(hl.Float(32), hl.select(odd, negate(under), over) / hl.select(odd, over, under))
     else:
-        y = _tangent_64(x)
-    return hl.select(hl.abs(x) < f.value(math.inf), y, f.value(math.nan))
+        return tangent_of_parts(x, reduce_angle_64(x))
+    return _if_finite(x, y)
 
 
-def _tangent_64(x: hl.Expr) -> hl.Expr:
-    """tan(x) of a finite x."""
-    quadrant, r, low = reduce_angle_64(x)
+def tangent_of_parts(x: hl.Expr, parts: tuple[hl.Expr, hl.Expr, hl.Expr]) -> hl.Expr:
+    """tan(x) of a binary64 x of which `parts` are as `reduce_angle_64` makes them."""
+    quadrant, r, low = parts
     (sine, sine_rest), (cosine, cosine_rest) = _sine_64(r, low), _cosine_64(r, low)
     odd = (quadrant & hl.u64(1)) != hl.u64(0)
     under = sum_in_two_parts(hl.select(odd, sine, cosine), hl.select(odd, sine_rest, cosine_rest))
     y = quotient_of_sums(hl.select(odd, cosine, sine), hl.select(odd, cosine_rest, sine_rest), *under)
-    return from_bits(to_bits(y) ^ sign_bits(x) ^ (quadrant << hl.u64(63)))
+    return _if_finite(x, from_bits(to_bits(y) ^ sign_bits(x) ^ (quadrant << hl.u64(63))))

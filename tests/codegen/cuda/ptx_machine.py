@@ -325,7 +325,7 @@ class _Block:
                 return np.log2(a)
             case "sqrt", [a]:
                 return np.sqrt(a)
-            case "rsqrt" | "rcp", [a] if kind == "f64":
+            case "rsqrt" | "rcp", [a] if kind == "f64" and "approx" in modifiers:
                 # Of the higher words, the lower one is zero.
                 found = 1 / (np.sqrt(_head(a)) if operation == "rsqrt" else _head(a))
                 return _head(np.asarray(found))
