@@ -12,7 +12,7 @@ from halide_backend.kernel_library.cuda.polynomial import fused_polynomial
 from halide_backend.kernel_library.mathematics.floating_point import BINARY32
 from halide_backend.kernel_library.mathematics.logarithm import LOG1P_UNIT_32, LOG_32, START
 
-__all__ = ["log1p", "log1p_of_exp", "rough_log1p"]
+__all__ = ["log1p", "log1p_of_exp", "rough_log", "rough_log1p", "rough_log2", "rough_log10"]
 
 _BITS = hl.UInt(32)
 
@@ -37,9 +37,26 @@ def log1p(x: hl.Expr) -> hl.Expr:
 
 def rough_log1p(x: hl.Expr) -> hl.Expr:
     """log(1 + x) by the special function unit, whose error is absolute, or near zero by four terms of its series."""
-    bend = fused_polynomial(x, (-1 / 4, 1 / 3, -1 / 2, 1))
-    far = intrinsics.log2_of_normal(x + hl.f32(1)) * hl.f32(math.log(2))
-    return hl.select(hl.abs(x) < hl.f32(1 / 16), x * bend, far)
+    return _near_or_far(x, intrinsics.log2_of_normal(x + hl.f32(1)), math.e)
+
+
+def rough_log(x: hl.Expr) -> hl.Expr:
+    return _near_or_far(x - hl.f32(1), intrinsics.log2(x), math.e)
+
+
+def rough_log2(x: hl.Expr) -> hl.Expr:
+    return _near_or_far(x - hl.f32(1), intrinsics.log2(x), 2)
+
+
+def rough_log10(x: hl.Expr) -> hl.Expr:
+    return _near_or_far(x - hl.f32(1), intrinsics.log2(x), 10)
+
+
+def _near_or_far(x: hl.Expr, log2: hl.Expr, base: float) -> hl.Expr:
+    """The logarithm of 1 + x to `base` from that to 2."""
+    near = x * fused_polynomial(x, [coefficient / math.log(base) for coefficient in (-1 / 4, 1 / 3, -1 / 2, 1)])
+    far = log2 if base == 2 else log2 * hl.f32(math.log(2) / math.log(base))
+    return hl.select(hl.abs(x) < hl.f32(1 / 16), near, far)
 
 
 def log1p_of_exp(x: hl.Expr) -> hl.Expr:

@@ -26,6 +26,7 @@ from halide_backend.kernel_library.cuda import (
 )
 from halide_backend.kernel_library.cuda.error_functions import rough_erfc, rough_erfinv
 from halide_backend.kernel_library.cuda.gamma import rough_digamma, rough_lgamma
+from halide_backend.kernel_library.cuda.logarithm import rough_log, rough_log1p, rough_log2, rough_log10
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
 from halide_backend.kernel_library.cuda.rough_functions import (
     rough_acos,
@@ -34,6 +35,8 @@ from halide_backend.kernel_library.cuda.rough_functions import (
     rough_asinh,
     rough_atan,
     rough_atanh,
+    rough_cosh,
+    rough_sinh,
     rough_tan,
 )
 from halide_backend.kernel_library.mathematics.error_function import ERF_32, LOG_ERFC_32
@@ -84,6 +87,7 @@ __all__ = [
     "rough_asinh",
     "rough_atan",
     "rough_atanh",
+    "rough_cosh",
     "rough_digamma",
     "rough_divide_by_shared",
     "rough_divide_by_sum",
@@ -91,8 +95,12 @@ __all__ = [
     "rough_erfinv",
     "rough_exp",
     "rough_lgamma",
+    "rough_log",
     "rough_log1p",
+    "rough_log2",
+    "rough_log10",
     "rough_reciprocal",
+    "rough_sinh",
     "rough_sqrt",
     "rough_tan",
     "rsqrt",
@@ -272,11 +280,6 @@ def rough_divide_by_shared(a: hl.Expr, b: hl.Expr) -> hl.Expr:
 def rough_exp(x: hl.Expr) -> hl.Expr:
     """exp(x) of a float32 as `exp`, but that denormal results are zero: one instruction in place of four."""
     return intrinsics.exp2_of_normal(x * hl.f32(1 / math.log(2)))
-
-
-def rough_log1p(x: hl.Expr) -> hl.Expr:
-    """log(1 + x), of float32 within 2**-17 of it."""
-    return logarithm.rough_log1p(x) if x.type() == _SINGLE else mathematics.log1p(x)
 
 
 def rough_reciprocal(x: hl.Expr) -> hl.Expr:

@@ -23,6 +23,8 @@ __all__ = [
     "rough_asinh",
     "rough_atan",
     "rough_atanh",
+    "rough_cosh",
+    "rough_sinh",
     "rough_tan",
 ]
 
@@ -81,6 +83,25 @@ def rough_tan(x: hl.Expr) -> hl.Expr:
     tangent = over * intrinsics.reciprocal_of_normal(under)
     signed = hl.select(hl.reinterpret(hl.Int(32), x) < hl.i32(0), portable.neg(tangent), tangent)
     return hl.select(hl.abs(x) < hl.f32(math.inf), signed, hl.f32(math.nan))
+
+
+def rough_sinh(x: hl.Expr) -> hl.Expr:
+    """(e - 1/e) / 2, e = exp(|x|), with the sign of x, or three terms of its series."""
+    a = hl.abs(x)
+    half, other = _halves(a)
+    near = _odd(a, (1 / 120, 1 / 6))
+    return portable.copysign(hl.select(a < hl.f32(0.5), near, half - other), x)
+
+
+def rough_cosh(x: hl.Expr) -> hl.Expr:
+    half, other = _halves(hl.abs(x))
+    return half + other
+
+
+def _halves(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
+    """exp(a) / 2, which overflows where a sum of both does, and exp(-a) / 2, a >= 0."""
+    half = intrinsics.exp2_of_normal(intrinsics.fma(a, hl.f32(1 / math.log(2)), hl.f32(-1)))
+    return half, intrinsics.reciprocal_of_normal(half) * hl.f32(0.25)
 
 
 def _log_of_twice(a: hl.Expr) -> hl.Expr:

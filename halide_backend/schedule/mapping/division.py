@@ -15,7 +15,11 @@ from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 #: What has a form without a branch, or with fewer instructions, where its last bits do not show.
 _INVERSE = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
 _SPECIAL = ("digamma", "erfc", "erfinv", "lgamma")
-_ROUGH = {name: f"rough_{name}" for name in (*_INVERSE, *_SPECIAL, "log1p", "reciprocal", "sqrt", "tan")}
+_LOGARITHMS = ("log", "log1p", "log2", "log10")
+_HYPERBOLIC = ("cosh", "sinh")
+_ROUGH = {
+    name: f"rough_{name}" for name in (*_INVERSE, *_SPECIAL, *_LOGARITHMS, *_HYPERBOLIC, "reciprocal", "sqrt", "tan")
+}
 
 #: Types of codes, small integers that numbers are rounded to.
 _CODES = ("int8", "uint8", "int16")
@@ -26,11 +30,10 @@ SHARED = Knob("divisions.shared", (False, True), "a quotient is made of a recipr
 def division_forms(program: LoopProgram, tiling: Tiling, choices: Choices) -> tuple[tuple[int, str], ...]:
     """Position and form of each quotient that is not IEEE's division as it stands: "divide" (2 ulp, into elements of 16
     bits, and of SiLU, whose exponential is less exact), "divide_by_constant", "divide_by_shared" or, of what is rounded
-    to a small integer, "divide_into_code" or "divide_bfloat16_into_code"; of each reciprocal, root and log1p into
-    elements of 16 bits "rough_reciprocal", "rough_sqrt" or "rough_log1p", and of a tangent, an inverse or a special
-    function that of its name. What is divided into such elements by one number of a line takes
-    "rough_divide_by_shared". Exponentials of a softmax are divided by "rough_divide_by_sum", which is more exact than
-    they are, and into such elements they are "rough_exp".
+    to a small integer, "divide_into_code" or "divide_bfloat16_into_code"; of each function in `_ROUGH` into elements of
+    16 bits the rough one. What is divided into such elements by one number of a line takes "rough_divide_by_shared".
+    Exponentials of a softmax are divided by "rough_divide_by_sum", which is more exact than they are, and into such
+    elements they are "rough_exp".
 
     Raises:
         IllegalPlan: a requested form is neither True nor False.
