@@ -17,28 +17,16 @@ from halide_backend.kernel_library.arithmetic import of_sign_of_divisor
 from halide_backend.kernel_library.conversions import bitcast, load
 from halide_backend.kernel_library.cuda import (
     angle,
+    bessel,
     error_functions,
     gamma,
     intrinsics,
     logarithm,
     power,
+    rough_functions,
     wide_functions,
 )
-from halide_backend.kernel_library.cuda.error_functions import rough_erfc, rough_erfinv
-from halide_backend.kernel_library.cuda.gamma import rough_digamma, rough_lgamma
-from halide_backend.kernel_library.cuda.logarithm import rough_log, rough_log1p, rough_log2, rough_log10
 from halide_backend.kernel_library.cuda.randomness import rand, randint64, randn
-from halide_backend.kernel_library.cuda.rough_functions import (
-    rough_acos,
-    rough_acosh,
-    rough_asin,
-    rough_asinh,
-    rough_atan,
-    rough_atanh,
-    rough_cosh,
-    rough_sinh,
-    rough_tan,
-)
 from halide_backend.kernel_library.mathematics.error_function import ERF_32, LOG_ERFC_32
 from halide_backend.kernel_library.mathematics.floating_point import at_most
 from halide_backend.kernel_library.mathematics.hyperbolic import TANH_32
@@ -46,15 +34,8 @@ from halide_backend.kernel_library.mathematics.polynomial import polynomial
 from halide_backend.kernel_library.mathematics.trigonometric import sine_of
 
 __all__ = [
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
     "bitcast",
     "cos",
-    "digamma",
     "divide",
     "divide_bfloat16_into_code",
     "divide_by_constant",
@@ -62,15 +43,11 @@ __all__ = [
     "divide_by_shared",
     "divide_into_code",
     "erf",
-    "erfc",
-    "erfinv",
     "exp",
     "exp2",
     "fmod",
     "indirect",
-    "lgamma",
     "load",
-    "log1p",
     "log1p_of_exp",
     "maximum",
     "minimum",
@@ -81,28 +58,11 @@ __all__ = [
     "randn",
     "relu",
     "remainder",
-    "rough_acos",
-    "rough_acosh",
-    "rough_asin",
-    "rough_asinh",
-    "rough_atan",
-    "rough_atanh",
-    "rough_cosh",
-    "rough_digamma",
     "rough_divide_by_shared",
     "rough_divide_by_sum",
-    "rough_erfc",
-    "rough_erfinv",
     "rough_exp",
-    "rough_lgamma",
-    "rough_log",
-    "rough_log1p",
-    "rough_log2",
-    "rough_log10",
     "rough_reciprocal",
-    "rough_sinh",
     "rough_sqrt",
-    "rough_tan",
     "rsqrt",
     "sigmoid",
     "sin",
@@ -117,27 +77,23 @@ _SINGLE = hl.Float(32)
 
 _Function = Callable[[hl.Expr], hl.Expr]
 
+#: What has functions of float32 and nothing else.
+_MODULES = (bessel, error_functions, gamma, logarithm, rough_functions, wide_functions)
+
 
 def __getattr__(name: str) -> object:
+    """Functions of float32 of modules of their own, beside the CPU's of float64 if they are not rough; all else is the
+    CPU's."""
+    for module in _MODULES:
+        if name in module.__all__:
+            single = getattr(module, name)
+            return single if name.startswith("rough_") else _of_either(single, getattr(mathematics, name))
     return getattr(portable, name)
 
 
 def _of_either(single: _Function, double: _Function) -> _Function:
     """A function of float32 and one of float64 as one of both."""
     return lambda x: single(x) if x.type() == _SINGLE else double(x)
-
-
-acos = _of_either(wide_functions.acos, mathematics.acos)
-acosh = _of_either(wide_functions.acosh, mathematics.acosh)
-asin = _of_either(wide_functions.asin, mathematics.asin)
-asinh = _of_either(wide_functions.asinh, mathematics.asinh)
-atan = _of_either(wide_functions.atan, mathematics.atan)
-atanh = _of_either(wide_functions.atanh, mathematics.atanh)
-digamma = _of_either(gamma.digamma, mathematics.digamma)
-erfc = _of_either(error_functions.erfc, mathematics.erfc)
-erfinv = _of_either(error_functions.erfinv, mathematics.erfinv)
-lgamma = _of_either(gamma.lgamma, mathematics.lgamma)
-tan = _of_either(wide_functions.tan, angle.tan)
 
 
 def stored(dtype: str, value: hl.Expr) -> hl.Expr:
@@ -188,10 +144,6 @@ def indirect(size: int, wrap_negative: bool, index: hl.Expr) -> hl.Expr:
     return hl.clamp(index, 0, size - 1)
 
 
-def log1p(x: hl.Expr) -> hl.Expr:
-    return logarithm.log1p(x) if x.type() == _SINGLE else mathematics.log1p(x)
-
-
 def log1p_of_exp(x: hl.Expr) -> hl.Expr:
     """log(1 + exp(x)) of a float32."""
     return logarithm.log1p_of_exp(x)
@@ -230,6 +182,10 @@ def tanh(x: hl.Expr) -> hl.Expr:
     exponential = intrinsics.exp2_of_normal(a * hl.f32(2 / math.log(2)))
     large = intrinsics.fma(hl.f32(-2), intrinsics.reciprocal_of_normal(exponential + hl.f32(1)), hl.f32(1))
     return portable.copysign(hl.select(a < hl.f32(1), small, large), x)
+
+
+def tan(x: hl.Expr) -> hl.Expr:
+    return wide_functions.tan(x) if x.type() == _SINGLE else angle.tan(x)
 
 
 def rsqrt(x: hl.Expr) -> hl.Expr:

@@ -101,3 +101,9 @@ def root(z: hl.Expr, steps: int = 1) -> hl.Expr:
     for _ in range(steps):
         s = s + (z - s * s) * half
     return s
+
+
+def reciprocal_root(z: hl.Expr) -> hl.Expr:
+    """1 / sqrt(z) of a normal number above 0 within 2**-36 of it."""
+    r = intrinsics.rough_rsqrt(z)
+    return r + r * (hl.f64(0.5) - z * hl.f64(0.5) * r * r)

@@ -14,7 +14,7 @@ from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
 #: What has a form without a branch, or with fewer instructions, where its last bits do not show.
 _INVERSE = ("acos", "acosh", "asin", "asinh", "atan", "atanh")
-_SPECIAL = ("digamma", "erfc", "erfinv", "lgamma")
+_SPECIAL = ("digamma", "erfc", "erfcx", "erfinv", "i0", "i0e", "i1", "i1e", "lgamma")
 _LOGARITHMS = ("log", "log1p", "log2", "log10")
 _HYPERBOLIC = ("cosh", "sinh")
 _ROUGH = {

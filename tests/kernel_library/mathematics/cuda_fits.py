@@ -35,6 +35,44 @@ def erfinv_ratio(w: mp.mpf) -> mp.mpf:
     return y / x
 
 
+def erfcx_of_reciprocal(v: mp.mpf) -> mp.mpf:
+    """a exp(a**2) erfc(a) in v = 1/a**2."""
+    if v < 1e-8:
+        return (1 - v / 2) / mp.sqrt(mp.pi)
+    a = 1 / mp.sqrt(v)
+    return mp.exp(a * a) * mp.erfc(a) * a
+
+
+def scaled_erfc(t: mp.mpf) -> mp.mpf:
+    """(1 + 2 a) exp(a**2) erfc(a) in t = a / (a + 2)."""
+    a = 2 * t / (1 - t) if t < 1 - 1e-8 else mp.mpf(2) * 10**8
+    ratio = erfcx(a) if a < 50 else (1 - 1 / (2 * a * a) + 3 / (4 * a**4) - 15 / (8 * a**6)) / (a * mp.sqrt(mp.pi))
+    return (1 + 2 * a) * ratio
+
+
+def bessel_near(order: int) -> Function:
+    """I0(x), or I1(x) / x, in x**2."""
+
+    @cache
+    def function(z: mp.mpf) -> mp.mpf:
+        return mp.besseli(order, mp.sqrt(z)) / mp.sqrt(z) ** order if z > 1e-20 else mp.mpf(1) / (1 + order)
+
+    return function
+
+
+def bessel_far(order: int) -> Function:
+    """sqrt(x) exp(-x) I0(x), or that of I1, in u = 1/x."""
+
+    @cache
+    def function(u: mp.mpf) -> mp.mpf:
+        if u < 1e-3:
+            terms = [mp.rf(0.5 - order, n) * mp.rf(0.5 + order, n) / (mp.factorial(n) * 2**n) * u**n for n in range(12)]
+            return sum(terms) / mp.sqrt(2 * mp.pi)
+        return mp.besseli(order, 1 / u) * mp.exp(-1 / u) / mp.sqrt(u)
+
+    return function
+
+
 def logarithm_ratio(z: mp.mpf) -> mp.mpf:
     """log((1 + s) / (1 - s)) / s in s**2."""
     s = mp.sqrt(z)
@@ -63,6 +101,25 @@ CUDA_FITS = (
     *(
         Fit("error_functions", f"{name}_P", erfcx, 0, 10.5, p, q, error, relative(erfcx), f"{name}_Q")
         for name, p, q, error in (("ERFCX", 5, 6, -33.4), ("ROUGH_ERFCX", 3, 4, -21.2))
+    ),
+    Fit(
+        *("error_functions", "ERFCX_FAR", erfcx_of_reciprocal, 0, 1 / 100, 4, 0, -37.5),
+        relative(erfcx_of_reciprocal),
+    ),
+    Fit("error_functions", "ROUGH_SCALED_ERFC", scaled_erfc, 0, 1, 8, 0, -20.3, relative(scaled_erfc)),
+    *(
+        Fit("bessel", f"{rough}I{order}_NEAR", bessel_near(order), 0, end**2, p, 0, error, relative(bessel_near(order)))
+        for rough, order, end, p, error in (
+            *(("", 0, 8, 11, -37.0), ("", 1, 8, 11, -39.2)),
+            *(("ROUGH_", 0, 5, 6, -21.2), ("ROUGH_", 1, 5, 5, -18.1)),
+        )
+    ),
+    *(
+        Fit("bessel", f"{rough}I{order}_FAR", bessel_far(order), 0, 1 / end, p, 0, error, relative(bessel_far(order)))
+        for rough, order, end, p, error in (
+            *(("", 0, 8, 8, -33.3), ("", 1, 8, 8, -33.2)),
+            *(("ROUGH_", 0, 5, 4, -20.4), ("ROUGH_", 1, 5, 4, -20.1)),
+        )
     ),
     *(
         Fit("error_functions", f"{name}_P", erfinv_ratio, 0, 16.7, p, q, error, relative(erfinv_ratio), f"{name}_Q")

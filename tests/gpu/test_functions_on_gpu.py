@@ -13,7 +13,11 @@ Native = Callable[[], int]
 Function = Callable[[Tensor], Tensor]
 
 #: Largest errors in ulps, of 1 where the result is less and the argument negative for those with zeros there.
-MOST = {torch.digamma: 0.503, torch.erfc: 0.503, torch.erfinv: 0.51, torch.lgamma: 0.503}
+MOST = {
+    **dict.fromkeys((torch.digamma, torch.erfc, torch.special.erfcx, torch.lgamma), 0.503),
+    **dict.fromkeys((torch.special.i0e, torch.special.i1e), 0.503),
+    torch.erfinv: 0.51,
+}
 SINES = (torch.sin, torch.cos, torch.tan)
 
 
