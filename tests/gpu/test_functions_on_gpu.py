@@ -36,6 +36,9 @@ def ulp(size: Tensor) -> Tensor:
 def test_every_bfloat16(native: Native, function: Function) -> None:
     x = torch.arange(-(2**15), 2**15, dtype=torch.int32, device="cuda").to(torch.int16).view(torch.bfloat16)
     found, exact = run(function, x), function(x.double()).bfloat16()
+    if function is torch.special.i1e:
+        # An odd function, which torch's is not at -0.0.
+        exact = torch.copysign(exact, x)
     number = ~exact.isnan()
     assert native() == 1
     assert torch.equal(found.isnan(), ~number)
