@@ -67,6 +67,7 @@ _INSTRUCTIONS = {
     "halide_backend_rest_of_large_angle": REST_OF_LARGE_ANGLE,
     "halide_backend_rough_reciprocal": "rcp.approx.ftz.f64 {result}, {0};",
     "halide_backend_rough_rsqrt": "rsqrt.approx.ftz.f64 {result}, {0};",
+    "halide_backend_rsqrt_of_normal": "rsqrt.approx.ftz.f32 {result}, {0};",
     "halide_backend_sqrt_of_normal": "sqrt.approx.ftz.f32 {result}, {0};",
     **{
         f"__nv_{function}{ending}": f"{instruction.format(kind)} {{result}}, {{0}};"

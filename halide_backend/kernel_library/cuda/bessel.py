@@ -148,7 +148,7 @@ def rough_i1e(x: hl.Expr) -> hl.Expr:
 
 def _wide(x: hl.Expr, near: _Series, far: _Series, *, odd: bool = False, scaled: bool = False) -> hl.Expr:
     """A function of its polynomials `near` and `far`; `odd` for one that has x as a factor, `scaled` by exp(-|x|)."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     wide = hl.cast(_DOUBLE, a if scaled else intrinsics.minimum(a, hl.f32(_LAST)))
     start = polynomial(wide * wide, near)
     if odd:
@@ -166,12 +166,12 @@ def _wide(x: hl.Expr, near: _Series, far: _Series, *, odd: bool = False, scaled:
 
 
 def _rough(x: hl.Expr, near: _Series, far: _Series, *, odd: bool = False, scaled: bool = False) -> hl.Expr:
-    a = hl.abs(x)
+    a = portable.abs(x)
     bounded = a if scaled else intrinsics.minimum(a, hl.f32(_LAST))
     start = fused_polynomial(a * a, near)
     if odd:
         start = start * a
-    r = intrinsics.rsqrt(bounded)
+    r = intrinsics.rsqrt_of_normal(bounded)
     rest = fused_polynomial(r * r, far) * r
     if scaled:
         start = start * intrinsics.exp2_of_normal(intrinsics.minimum(a, hl.f32(_ROUGH_END)) * hl.f32(-1 / math.log(2)))

@@ -104,14 +104,14 @@ _LOG2_E_REST = 1 / math.log(2) - _LOG2_E
 
 def erfc(x: hl.Expr) -> hl.Expr:
     """exp(-a**2) P(a) / Q(a), a = |x|; 2 minus that for negative x."""
-    a = hl.cast(_DOUBLE, intrinsics.minimum(hl.abs(x), hl.f32(_LAST)))
+    a = hl.cast(_DOUBLE, intrinsics.minimum(portable.abs(x), hl.f32(_LAST)))
     scaled = quotient(polynomial(a, ERFCX_P), polynomial(a, ERFCX_Q))
     tail = scaled * exp2(a * a * hl.f64(-1 / math.log(2)))
     return hl.cast(_SINGLE, hl.select(x < hl.f32(0), hl.f64(2) - tail, tail))
 
 
 def rough_erfc(x: hl.Expr) -> hl.Expr:
-    a = intrinsics.minimum(hl.abs(x), hl.f32(_LAST))
+    a = intrinsics.minimum(portable.abs(x), hl.f32(_LAST))
     scaled = fused_polynomial(a, ROUGH_ERFCX_P) * intrinsics.reciprocal_of_normal(fused_polynomial(a, ROUGH_ERFCX_Q))
     tail = scaled * _power_of_e(a, -1)
     return hl.select(x < hl.f32(0), hl.f32(2) - tail, tail)
@@ -119,7 +119,7 @@ def rough_erfc(x: hl.Expr) -> hl.Expr:
 
 def erfcx(x: hl.Expr) -> hl.Expr:
     """exp(x**2) erfc(x), or P(1/x**2) / x far away; 2 exp(x**2) - erfcx(-x) for negative x."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     wide, near = hl.cast(_DOUBLE, a), a < hl.f32(_FAR)
     r = reciprocal(hl.select(near, polynomial(wide, ERFCX_Q), wide))
     scaled = hl.select(near, polynomial(wide, ERFCX_P), polynomial(r * r, ERFCX_FAR)) * r
@@ -133,8 +133,8 @@ def erfcx(x: hl.Expr) -> hl.Expr:
 
 def rough_erfcx(x: hl.Expr) -> hl.Expr:
     """exp(x**2) erfc(x); 2 exp(x**2) - erfcx(-x) for negative x."""
-    scaled = _scaled_erfc(hl.abs(x))
-    growth = _power_of_e(intrinsics.minimum(hl.abs(x), hl.f32(_LAST)), 1)
+    scaled = _scaled_erfc(portable.abs(x))
+    growth = _power_of_e(intrinsics.minimum(portable.abs(x), hl.f32(_LAST)), 1)
     return hl.select(x < hl.f32(0), growth * hl.f32(2) - scaled, scaled)
 
 
@@ -172,6 +172,6 @@ def rough_erfinv(x: hl.Expr) -> hl.Expr:
 
 def _at_edges(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     """`y` between -1 and 1."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     edge = hl.select(a == hl.f32(1), x * hl.f32(math.inf), hl.f32(math.nan))
     return hl.select(a < hl.f32(1), y, edge)

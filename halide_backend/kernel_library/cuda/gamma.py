@@ -98,7 +98,7 @@ _INFINITE = math.inf
 
 def lgamma(x: hl.Expr) -> hl.Expr:
     """log |gamma(x)|: inf at 0, the negative integers and both infinities."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     wide = hl.cast(_DOUBLE, a)
     half, small = a < hl.f32(0.5), a < hl.f32(3)
     y = hl.select(half, wide, wide - 1)
@@ -114,7 +114,7 @@ def lgamma(x: hl.Expr) -> hl.Expr:
 
 
 def rough_lgamma(x: hl.Expr) -> hl.Expr:
-    a = hl.abs(x)
+    a = portable.abs(x)
     half, small = a < hl.f32(0.5), a < hl.f32(3)
     y = hl.select(half, a, a - hl.f32(1))
     r = intrinsics.reciprocal_of_normal(hl.select(small, fused_polynomial(y, ROUGH_LGAMMA_Q), a))
@@ -124,7 +124,7 @@ def rough_lgamma(x: hl.Expr) -> hl.Expr:
     large = intrinsics.fma(a - hl.f32(0.5), logarithm - hl.f32(1), hl.f32(_CONSTANT))
     regular = intrinsics.fma(part, r, hl.select(small, hl.f32(0), large))
     positive = regular - hl.select(half, logarithm, hl.f32(0))
-    f = hl.abs(_from_whole(a))
+    f = portable.abs(_from_whole(a))
     # A sine of a denormal number would have few bits.
     scale, power = hl.f32(2.0**64), hl.f32(64 * math.log(2) + math.log(math.pi))
     sine = f * hl.select(half, scale, a) * fused_polynomial(f * f, SIN_PI_20)
@@ -136,7 +136,7 @@ def rough_lgamma(x: hl.Expr) -> hl.Expr:
 
 def digamma(x: hl.Expr) -> hl.Expr:
     """The derivative of lgamma; -+inf at +-0, NaN at the negative integers."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     wide, f = hl.cast(_DOUBLE, a), hl.cast(_DOUBLE, _from_whole(a))
     negative, small, near = x < hl.f32(0), a < hl.f32(1), a < hl.f32(3)
     y = hl.select(small, wide, wide - 1)
@@ -145,7 +145,7 @@ def digamma(x: hl.Expr) -> hl.Expr:
     part = hl.select(near, distance * polynomial(y, DIGAMMA_P), hl.f64(-0.5) - r * polynomial(r * r, SERIES))
     # Of a small number that of 1 more.
     regular = part * r + hl.select(near, hl.f64(0), log(wide, LOG_SERIES_38))
-    g = hl.f64(0.5) - hl.abs(f)
+    g = hl.f64(0.5) - portable.abs(f)
     sine, cosine = f * polynomial(f * f, SIN_PI_35), g * polynomial(g * g, SIN_PI_35)
     # Of a negative number pi / tan(pi a), and 1/a if it is not small; of a small positive one -1/a.
     slope = cosine * hl.f64(math.pi)
@@ -156,7 +156,7 @@ def digamma(x: hl.Expr) -> hl.Expr:
 
 
 def rough_digamma(x: hl.Expr) -> hl.Expr:
-    a = hl.abs(x)
+    a = portable.abs(x)
     f = _from_whole(a)
     negative, small, near = x < hl.f32(0), a < hl.f32(1), a < hl.f32(3)
     y = hl.select(small, a, a - hl.f32(1))
@@ -166,7 +166,7 @@ def rough_digamma(x: hl.Expr) -> hl.Expr:
     part = hl.select(near, distance * fused_polynomial(y, ROUGH_DIGAMMA_P), far)
     logarithm = intrinsics.log2(a) * hl.f32(math.log(2))
     regular = intrinsics.fma(part, r, hl.select(near, hl.f32(0), logarithm))
-    g = hl.f32(0.5) - hl.abs(f)
+    g = hl.f32(0.5) - portable.abs(f)
     sine, cosine = f * fused_polynomial(f * f, SIN_PI_20), g * fused_polynomial(g * g, SIN_PI_20)
     slope = cosine * hl.f32(math.pi)
     above = hl.select(negative, hl.select(small, slope, intrinsics.fma(slope, a, sine)), hl.f32(-1))
@@ -180,7 +180,7 @@ def _at_edges(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     infinite = hl.f32(_INFINITE)
     zero = portable.copysign(infinite, portable.neg(x))
     far = hl.select(x < hl.f32(0), hl.f32(math.nan), x)
-    return hl.select(x == hl.f32(0), zero, hl.select(hl.abs(x) < infinite, y, far))
+    return hl.select(x == hl.f32(0), zero, hl.select(portable.abs(x) < infinite, y, far))
 
 
 def _from_whole(a: hl.Expr) -> hl.Expr:

@@ -62,6 +62,11 @@ def rsqrt(x: hl.Expr) -> hl.Expr:
     return _call(x, "llvm.nvvm.rsqrt.approx.f", x)
 
 
+def rsqrt_of_normal(x: hl.Expr) -> hl.Expr:
+    """The same of an `x` that is zero or not denormal, in one instruction."""
+    return _call(x, "halide_backend_rsqrt_of_normal", x)
+
+
 def sqrt(x: hl.Expr) -> hl.Expr:
     """The square root of a float32 within 2 ulp, without a branch; infinities, NaN and denormals are kept."""
     return _call(x, "llvm.nvvm.sqrt.approx.f", x)

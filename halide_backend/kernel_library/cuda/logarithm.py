@@ -7,6 +7,7 @@ import math
 
 import halide as hl
 
+from halide_backend.kernel_library import operations as portable
 from halide_backend.kernel_library.cuda import intrinsics
 from halide_backend.kernel_library.cuda.polynomial import fused_polynomial
 from halide_backend.kernel_library.mathematics.floating_point import BINARY32
@@ -31,7 +32,7 @@ def log1p(x: hl.Expr) -> hl.Expr:
     y = intrinsics.fma(e, hl.f32(math.log(2) * 2.0**-23), intrinsics.fma(f * f, bend, f))
     edge = hl.select(x == hl.f32(-1), hl.f32(-math.inf), hl.select(x < hl.f32(-1), hl.f32(math.nan), x))
     # Zeros keep their sign, infinity, NaN and what is tiny are themselves.
-    inside = (x > hl.f32(-1)) & (x < hl.f32(math.inf)) & (hl.abs(x) > hl.f32(2.0**-25))
+    inside = (x > hl.f32(-1)) & (x < hl.f32(math.inf)) & (portable.abs(x) > hl.f32(2.0**-25))
     return hl.select(inside, y, edge)
 
 
@@ -56,11 +57,11 @@ def _near_or_far(x: hl.Expr, log2: hl.Expr, base: float) -> hl.Expr:
     """The logarithm of 1 + x to `base` from that to 2."""
     near = x * fused_polynomial(x, [coefficient / math.log(base) for coefficient in (-1 / 4, 1 / 3, -1 / 2, 1)])
     far = log2 if base == 2 else log2 * hl.f32(math.log(2) / math.log(base))
-    return hl.select(hl.abs(x) < hl.f32(1 / 16), near, far)
+    return hl.select(portable.abs(x) < hl.f32(1 / 16), near, far)
 
 
 def log1p_of_exp(x: hl.Expr) -> hl.Expr:
     """log(1 + exp(x)) = max(x, 0) + log(1 + t), t = exp(-|x|) <= 1, of which the logarithm is one polynomial."""
-    t = intrinsics.exp2(hl.abs(x) * hl.f32(-1 / math.log(2)))
+    t = intrinsics.exp2(portable.abs(x) * hl.f32(-1 / math.log(2)))
     bend = fused_polynomial(t, LOG1P_UNIT_32)
     return intrinsics.maximum(x, hl.f32(0)) + intrinsics.fma(t * t, bend, t)

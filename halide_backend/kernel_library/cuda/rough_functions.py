@@ -34,7 +34,7 @@ _LARGE = 2.0**14
 
 def rough_asinh(x: hl.Expr) -> hl.Expr:
     """log(1 + a + a**2 / (1 + sqrt(a**2 + 1))) with the sign of x, a = |x|."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     square = a * a
     near = rough_log1p(
         a + square * intrinsics.reciprocal_of_normal(intrinsics.sqrt_of_normal(square + hl.f32(1)) + hl.f32(1))
@@ -51,13 +51,13 @@ def rough_acosh(x: hl.Expr) -> hl.Expr:
 
 def rough_atanh(x: hl.Expr) -> hl.Expr:
     """log(1 + 2 a / (1 - a)) / 2 with the sign of x, a = |x|; NaN beyond 1."""
-    a = intrinsics.minimum(hl.abs(x), hl.f32(2))
+    a = intrinsics.minimum(portable.abs(x), hl.f32(2))
     return portable.copysign(rough_log1p((a + a) * intrinsics.reciprocal_of_normal(hl.f32(1) - a)) * hl.f32(0.5), x)
 
 
 def rough_atan(x: hl.Expr) -> hl.Expr:
     """A polynomial of |x|, or pi/2 less that of 1 / |x|, with the sign of x."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     steep = a > hl.f32(1)
     angle = _odd(hl.select(steep, intrinsics.reciprocal_of_normal(a), a), ATAN_32)
     return portable.copysign(hl.select(steep, hl.f32(math.pi / 2) - angle, angle), x)
@@ -76,25 +76,25 @@ def rough_acos(x: hl.Expr) -> hl.Expr:
 
 def rough_tan(x: hl.Expr) -> hl.Expr:
     """sine / cosine, or -cosine / sine in the odd quadrants; NaN for infinities."""
-    quadrant, r = intrinsics.angle(hl.abs(x))
+    quadrant, r = intrinsics.angle(portable.abs(x))
     sine, cosine = sine_and_cosine_of(r)
     odd = (quadrant & hl.u32(1)) != hl.u32(0)
     over, under = hl.select(odd, portable.neg(cosine), sine), hl.select(odd, sine, cosine)
     tangent = over * intrinsics.reciprocal_of_normal(under)
     signed = hl.select(hl.reinterpret(hl.Int(32), x) < hl.i32(0), portable.neg(tangent), tangent)
-    return hl.select(hl.abs(x) < hl.f32(math.inf), signed, hl.f32(math.nan))
+    return hl.select(portable.abs(x) < hl.f32(math.inf), signed, hl.f32(math.nan))
 
 
 def rough_sinh(x: hl.Expr) -> hl.Expr:
     """(e - 1/e) / 2, e = exp(|x|), with the sign of x, or three terms of its series."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     half, other = _halves(a)
     near = _odd(a, (1 / 120, 1 / 6))
     return portable.copysign(hl.select(a < hl.f32(0.5), near, half - other), x)
 
 
 def rough_cosh(x: hl.Expr) -> hl.Expr:
-    half, other = _halves(hl.abs(x))
+    half, other = _halves(portable.abs(x))
     return half + other
 
 
@@ -110,7 +110,7 @@ def _log_of_twice(a: hl.Expr) -> hl.Expr:
 
 def _arc(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """Whether |x| > 0.5, and asin(|x|), or asin(sqrt((1 - |x|) / 2)) then."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     outer = a > hl.f32(0.5)
     s = hl.select(outer, intrinsics.sqrt_of_normal((hl.f32(1) - a) * hl.f32(0.5)), a)
     return outer, _odd(s, ASIN_32)

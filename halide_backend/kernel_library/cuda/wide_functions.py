@@ -26,7 +26,7 @@ _STEEPEST, _STRAIGHT = 2.0**100, 2.0**-17
 
 def atan(x: hl.Expr) -> hl.Expr:
     """A polynomial of |x|, or pi/2 less that of 1 / |x|, with the sign of x."""
-    a = intrinsics.minimum(hl.abs(x), hl.f32(_STEEPEST))
+    a = intrinsics.minimum(portable.abs(x), hl.f32(_STEEPEST))
     steep, wide = a > hl.f32(1), hl.cast(_DOUBLE, a)
     t = hl.select(steep, reciprocal(wide), wide)
     angle = odd(t, t * t, ATAN_32)
@@ -48,7 +48,7 @@ def acos(x: hl.Expr) -> hl.Expr:
 
 def _arc(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
     """Whether |x| > 0.5, and asin(|x|), or asin(sqrt((1 - |x|) / 2)) then, of 1 some number next to 0."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     outer = a > hl.f32(0.5)
     half = (hl.f32(1) - a) * hl.f32(0.5)  # Exact.
     half = hl.select(half == hl.f32(0), hl.f32(2.0**-100), half)
@@ -59,7 +59,7 @@ def _arc(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
 
 def asinh(x: hl.Expr) -> hl.Expr:
     """log(a + sqrt(a**2 + 1)) with the sign of x, a = |x|."""
-    a = hl.abs(x)
+    a = portable.abs(x)
     wide = hl.cast(_DOUBLE, a)
     y = hl.cast(_SINGLE, log(wide + root(wide * wide + 1, steps=2)))
     return hl.select((a > hl.f32(_STRAIGHT)) & (a < hl.f32(math.inf)), portable.copysign(y, x), x)
@@ -80,7 +80,7 @@ def atanh(x: hl.Expr) -> hl.Expr:
     With n = 1 + a and d = p (1 - a), p = 2**e, the quotient is p (1 + s) / (1 - s), s = (n - d) / (n + d). If p is 1, s
     is a, whatever its size.
     """
-    a = hl.abs(x)
+    a = portable.abs(x)
     wide = hl.cast(_DOUBLE, a)
     about = (hl.f32(1) + a) * intrinsics.reciprocal_of_normal(hl.f32(1) - a)
     exponent = (hl.reinterpret(_SIGNED, about) - hl.i32(_START_32)) >> hl.i32(23)
@@ -94,11 +94,11 @@ def atanh(x: hl.Expr) -> hl.Expr:
 
 def tan(x: hl.Expr) -> hl.Expr:
     """sine / cosine, or -cosine / sine in the odd quadrants; NaN for infinities."""
-    r = intrinsics.wide_angle(hl.abs(x))
+    r = intrinsics.wide_angle(portable.abs(x))
     turned = (intrinsics.words(r)[0] & hl.u32(1)) != hl.u32(0)
     z = r * r
     sine, cosine = r * polynomial(z, TAN_32_P), polynomial(z, TAN_32_Q)
     over, under = hl.select(turned, portable.neg(cosine), sine), hl.select(turned, sine, cosine)
     y = hl.cast(_SINGLE, quotient(over, under))
     signed = hl.select(hl.reinterpret(_SIGNED, x) < hl.i32(0), portable.neg(y), y)
-    return hl.select(hl.abs(x) < hl.f32(math.inf), signed, hl.f32(math.nan))
+    return hl.select(portable.abs(x) < hl.f32(math.inf), signed, hl.f32(math.nan))
