@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from halide_backend.build.target import SHARED_BYTES
+from halide_backend.program.access import WORD as WORD_BITS
 from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.strided_loads import transposed_axes
 from halide_backend.schedule.cuda.facts import Facts
@@ -30,7 +31,7 @@ from halide_backend.schedule.steps import (
 )
 from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
 
-ELEMENTS = Knob("shared_transposes.elements", (1, 2), "adjacent numbers of 16 bits that a thread stores at a time")
+ELEMENTS = Knob("shared_transposes.elements", (1, 2, 4), "adjacent numbers that a thread stores as a word")
 SIDE = Knob("shared_transposes.side", (8, 16, 32, 64), "steps of a tile along the axis that is written along")
 LINES = Knob("shared_transposes.lines", (32, 64), "elements of a tile along the axis that is read along")
 THREADS = Knob("shared_transposes.threads", (64, 128, 256, 512), "threads of a block, which take some lines at a time")
@@ -57,12 +58,13 @@ _SQUARE_BYTES = 40 << 10
 #: 45.5 us with 256, 41.0 us with 128; of floats 68.5 us with 256, 69.9 us with 128).
 _STORED, _FEWEST_THREADS, _MOST_THREADS = 32, 64, 256
 
-#: Elements by which a line of a tile in shared memory is longer than the tile, at most.
-_PADDING = 4
+#: Steps of a tile that a thread has at least where there are many.
+_STEPS = 8
 
-PADDING = Knob(
-    "shared_transposes.padding", (0, 1, 2, _PADDING), "elements between the lines of a tile in shared memory"
-)
+#: Elements by which a line of a tile in shared memory is longer than the tile, at most.
+_PADDING = 8
+
+PADDING = Knob("shared_transposes.padding", (0, 1, 2, 4), "elements between the lines of a tile in shared memory")
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
@@ -72,29 +74,38 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         return None
     across, along = axes
     tiling = Tiling(TilingKind.SHARED_TRANSPOSE, facts.outer, axes)
-    pair_sides = [side for side in (_SMALL_SIDE, _SMALL_SIDE // 2) if facts.divides(2 * side, along)]
-    elements = 1
-    if pair_sides and {ELEMENT[buffer.dtype][1] for buffer in facts.program.outputs} == {16}:
-        elements = choices.number(ELEMENTS, 2, "a word of pairs takes one instruction")
-    if elements == 2:
-        tiling = replace(tiling, chunk=along, elements=2)
-        side, why = pair_sides[0], "the largest whose pairs fill their tiles"
-        # Of a shorter axis half of a large tile would be beyond the end.
-        lines = _LARGE_SIDE if facts.hints[across] > _SMALL_SIDE else _SMALL_SIDE
-    else:
-        side, lines, why = _sides(facts, across, axes)
+    side, lines, why = _sides(facts, axes)
+    word, words = _words(facts, along)
+    elements = choices.number(ELEMENTS, word, "a word takes one instruction") if words else 1
+    choices.require(ELEMENTS, elements in (1, word), f"{elements} elements of what is stored are no word")
+    if elements > 1:
+        tiling = replace(tiling, chunk=along, elements=elements)
+        side, why = words, "all words of a line of the tile, or as many as fill their tiles"
+        lines = _lines(facts, across, _LARGE_SIDE if facts.hints[across] > _SMALL_SIDE else _SMALL_SIDE)
     side = choices.number(SIDE, side, why)
-    filled = elements == 1 or facts.divides(2 * side, along)
-    choices.require(SIDE, filled, f"{side} pairs do not divide the axis that is written along")
+    side = choices.number(SIDE, side, why)
     lines = choices.number(LINES, lines, f"tiles of {_LARGE_SIDE} where there are {_ENOUGH_TILES} of them, or pairs")
     stored = sum(facts.transposed_bytes) * elements * max((side + _PADDING) * lines, side * (lines + _PADDING))
     choices.require(SIDE, stored <= SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {SHARED_BYTES}")
     return replace(tiling, side=side, lines=lines)
 
 
-def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, str]:
+def _words(facts: Facts, along: str) -> tuple[int, int]:
+    """Elements of a word, where all that is stored has the same few bits an element, and words of a tile's side: all
+    along a short axis, or 32 or 16 of a longer one; 0 if they do not fill their tiles."""
+    (bits, *others) = {ELEMENT[buffer.dtype][1] for buffer in facts.program.outputs}
+    word, extent = WORD_BITS // bits, facts.extents[along]
+    if others or word < 2:
+        return 1, 0
+    if isinstance(extent, int) and extent % word == 0 and extent // word <= _SMALL_SIDE:
+        return word, extent // word
+    sides = (side for side in (_SMALL_SIDE, _SMALL_SIDE // 2) if facts.divides(word * side, along))
+    return word, next(sides, 0)
+
+
+def _sides(facts: Facts, axes: tuple[str, str]) -> tuple[int, int, str]:
     """Side and lines of a tile of single elements, and why the side."""
-    sizes, along = facts.transposed_bytes, axes[1]
+    sizes, (across, along) = facts.transposed_bytes, axes
     if facts.is_dynamic(along) and facts.hints[along] <= _NARROW_SIDES[-1]:
         side = next(side for side in _NARROW_SIDES if facts.hints[along] <= side)
         return side, _LARGE_SIDE, "more would typically be beyond the end of the axis that is written along"
@@ -104,10 +115,9 @@ def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, 
     whole = whole and (max(stored) > 2 or facts.divides_bytes(_SECTOR, along, max(stored)))
     counts = (-(-facts.hints[name] // (_LARGE_SIDE if name in axes else 1)) for name in facts.outer)
     many = math.prod(counts) >= _ENOUGH_TILES
-    # Of a shorter axis half of a large tile would be beyond the end.
-    lines = _large_side(facts, across) if many else _SMALL_SIDE
-    if many and _NARROW_SIDES[0] < facts.hints[along] <= _NARROW_SIDES[-1]:
-        return _NARROW_SIDES[-1], lines, "more would be beyond the end of the axis that is written along"
+    lines = _lines(facts, across, _large_side(facts, across) if many else _SMALL_SIDE)
+    if not facts.is_dynamic(along) and facts.hints[along] < _SMALL_SIDE:
+        return facts.hints[along], lines, "all of the axis that is written along"
     long = facts.hints[along] > _SMALL_SIDE
     fits = sum(sizes) * _LARGE_SIDE * (_LARGE_SIDE + _PADDING) <= _SQUARE_BYTES
     if many and long and fits and max(*stored, *sizes) == 1:
@@ -119,12 +129,25 @@ def _sides(facts: Facts, across: str, axes: tuple[str, str]) -> tuple[int, int, 
 
 
 def _large_side(facts: Facts, axis: str) -> int:
-    """A large side for the tiles along `axis`, or a small one where much of the last large tile would be beyond the
-    end: of the dimensions 0, 2, 4, 1, 3 of 61 x 13 x 37 x 11 x 93 bfloat16, 143 elements by 93, 66.9 us on an H200 in
-    tiles of 64 x 64, 46.6 us in 32 x 64, 45.7 us in 32 x 32."""
+    """A large side for the tiles along `axis`, or, of narrow elements, a small one where much of the last large tile
+    would be beyond the end: of the dimensions 0, 2, 4, 1, 3 of 57 x 13 x 37 x 11 x 93, 143 elements by 93, bfloat16
+    takes 63.9 us on an H200 in tiles of 64 x 64, 45.8 us in 32 x 32, but float32 69.9 us and 94.4 us."""
     extent = facts.hints[axis]
     large, small = (-(-extent // side) * side for side in (_LARGE_SIDE, _SMALL_SIDE))
-    return _LARGE_SIDE if large <= _BEYOND * small else _SMALL_SIDE
+    return _SMALL_SIDE if large > _BEYOND * small and _are_narrow(facts) else _LARGE_SIDE
+
+
+def _lines(facts: Facts, axis: str, lines: int) -> int:
+    """So many lines, or of narrow elements all, if they are fewer and more than a small tile's: the threads that read
+    them read what is there, instead of the last one again (the dimensions 0, 3, 2, 1 of 590 x 59 x 7 x 35 bfloat16 on
+    an H200: 15.9 us with 64 lines, 14.1 us with 35; float32 does not care)."""
+    extent = facts.extents[axis]
+    return extent if isinstance(extent, int) and _SMALL_SIDE < extent < lines and _are_narrow(facts) else lines
+
+
+def _are_narrow(facts: Facts) -> bool:
+    """Whether all that is stored has fewer bits than a word."""
+    return all(ELEMENT[buffer.dtype][1] < WORD_BITS for buffer in facts.program.outputs)
 
 
 def steps(kernel: TiledKernel) -> tuple[Step, ...]:
@@ -138,8 +161,10 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     why = f"each stores 8 elements of a tile of 32 x 64, or of many smaller ones, {_STORED} bytes of single ones"
     size = tiling.side * tiling.lines
     # Of few tiles, which do not fill a GPU, more threads have fewer elements each.
-    small = size <= _SMALL_SIDE**2 and parent.points >= _ENOUGH_TILES * _LARGE_SIDE**2
-    threads = (64 if size < _SMALL_SIDE**2 else 128) if small else _MOST_THREADS
+    many = parent.points >= _ENOUGH_TILES * _LARGE_SIDE**2
+    threads = (
+        min(max(1 << (size // _STEPS).bit_length() - 1, _FEWEST_THREADS), _MOST_THREADS) if many else _MOST_THREADS
+    )
     if size > _SMALL_SIDE**2 and not are_fixed(parent.loops):
         moved = [stage.bits for stage in kernel.graph.stages if stage.role in (Role.SHARED_TILE, Role.OUTPUT)]
         threads = min(max(size * max(moved) // 8 // _STORED, _FEWEST_THREADS), _MOST_THREADS)
@@ -166,9 +191,9 @@ def _output(found: list[Step], kernel: TiledKernel, stage: Stage, down: str, alo
     found += [
         Split(stage.name, along, "along", "i", side),
         Split(stage.name, down, "down", "part", lines),
-        Split(stage.name, "part", "line", "y", threads // side),
+        Split(stage.name, "part", "line", "y", _at_once(lines, threads // side)),
         Reorder(stage.name, (*words, "line", "i", "y", "along", "down", *rest)),
-        *_threads(stage, side),
+        *_threads(stage, kernel.tiling),
         *(Unroll(stage.name, name) for name in (*words, "line")),
     ]
     if len(kernel.outputs) > 1:
@@ -190,39 +215,55 @@ def _output(found: list[Step], kernel: TiledKernel, stage: Stage, down: str, alo
 def _tile(kernel: TiledKernel, stage: Stage, place: ComputeAt, down: str, along: str, threads: int) -> list[Step]:
     """Load the tile of a transposed operand at `place`."""
     tiling = kernel.tiling
-    padding = 1 if tiling.chunk else max(1, 32 // stage.bits)
-    padding = kernel.choices.number(
-        PADDING, padding, "a word: neighbours in a column are in other banks", at=stage.name
-    )
-    # The threads of a warp read what is adjacent, also where fewer of them write a line.
-    lanes = max(tiling.side, WARP)
     elements = [loop.name for loop in stage.loops if is_element(loop)]
     rest = [loop.name for loop in stage.loops if loop.name not in (down, along, *elements)]
     sides = {along: tiling.side, down: tiling.lines}
-    computed = [loop.name for loop in stage.loops if loop.name in sides and not loop.fixed]
+    lanes = _lanes(tiling)
+    at_once = _at_once(tiling.side, threads // lanes)
+    even = tiling.lines % _at_once(tiling.lines, threads // tiling.side) == 0 and tiling.side % at_once == 0
+    fused = lanes != tiling.side and even
+    computed = [loop.name for loop in stage.loops if loop.name in sides and (fused or not loop.fixed)]
     # Halide finds out of one or two others that a block has one point of them, not of three.
     beside = [loop for loop in stage.loops if loop.name in rest and not loop.fixed] if len(rest) > 2 else []
     # Whichever of the two axes lies innermost: both are walked along by the lanes of a warp.
     inner = next(loop.name for loop in stage.loops if loop.name in sides)
+    step = stage.bits * (tiling.elements if inner == along else 1)
+    words = -(-sides[inner] * step // WORD_BITS) | 1
+    padding = max(words * WORD_BITS // step, sides[inner]) - sides[inner]
+    why = "an odd number of words: neighbours in a column are in other banks"
+    padding = kernel.choices.number(PADDING, padding, why, at=stage.name)
     return [
         place,
-        # Of dynamic extent Halide loses the bounds of a fused loop.
+        # Halide loses the bounds of a fused loop, and guards each load by a branch, so that they wait for one another.
         *(BoundExtent(stage.name, name, sides[name]) for name in computed),
         *(BoundExtent(stage.name, loop.name, 1) for loop in beside),
         StoreIn(stage.name, "GPUShared"),
         AlignStorage(stage.name, inner, sides[inner] + padding),
         # Halide 21 computes half of a stage whose loop is called "s".
-        Split(stage.name, along, "line", "y", threads // lanes),
+        Split(stage.name, along, "line", "y", at_once),
         Split(stage.name, down, "half", "i", lanes),
         Reorder(stage.name, (*elements, "half", "line", "i", "y", *rest)),
         *(Unroll(stage.name, name) for name in (*elements, "half", "line")),
-        *_threads(stage, tiling.side),
+        *_threads(stage, tiling),
     ]
 
 
-def _threads(stage: Stage, side: int) -> tuple[Step, ...]:
+def _lanes(tiling: Tiling) -> int:
+    """Adjacent threads that read what is adjacent: those that write a line, or whole warps where fewer do; all lines
+    where they are no whole warps."""
+    return tiling.lines if tiling.lines % WARP else max(tiling.side, WARP)
+
+
+def _at_once(steps: int, most: int) -> int:
+    """How many of so many steps the threads of a block take at a time: `most`, or nearly as many or a few more, if all
+    steps are a multiple of them."""
+    near = sorted(range(most // 2 + 1, most + most // 2 + 1), key=lambda count: abs(count - most))
+    return next((count for count in near if steps % count == 0), most)
+
+
+def _threads(stage: Stage, tiling: Tiling) -> tuple[Step, ...]:
     """Two dimensions of threads, or one where the stages of a block have different ones: its bounds take branches."""
-    if side >= WARP:
+    if tiling.side == _lanes(tiling):
         return (GpuThreads(stage.name, ("i", "y")),)
     return Fuse(stage.name, "i", "y", "thread"), GpuThreads(stage.name, ("thread",))
 

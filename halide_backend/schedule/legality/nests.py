@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
@@ -139,14 +140,19 @@ class Nests:
         return found
 
     def steps_inside(self, place: Place) -> dict[str, int]:
-        """How many steps loops inside of `place` make along each axis, as far as they run along no other."""
+        """How many steps loops inside of `place` make along each axis, as far as that is known of a loop that runs
+        along several: not of parts of a fused one."""
         found: dict[str, int] = {}
         for nest, number in self.around(place):
             for k, loop in enumerate(nest.loops):
-                if len(loop.axes) == 1:
-                    (axis,) = loop.axes
-                    found[axis] = found.get(axis, 1) * (loop.extent if k < number else 1)
+                for axis, count in self.steps_along(nest, loop).items():
+                    found[axis] = found.get(axis, 1) * (count if k < number else 1)
         return found
+
+    def steps_along(self, nest: Nest, loop: NestLoop) -> Mapping[str, int]:
+        """The steps that a loop of `nest` makes along each of its axes, as far as they are known."""
+        alone = dict.fromkeys(loop.axes, loop.extent) if len(loop.axes) == 1 else {}
+        return self.fused.get((nest.stage.name, loop.name), alone)
 
     def enclosing(self, place: Place) -> list[NestLoop]:
         """All loops at `place` and around it, innermost first; each once, though both definitions of a Func may have
