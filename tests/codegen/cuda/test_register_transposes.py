@@ -62,6 +62,35 @@ def test_bytes_have_half_vectors(
     assert "ld.global.nc.b8" not in cuda.code and "ld.global.nc.b16" not in cuda.code
 
 
+@pytest.mark.parametrize(("channels", "factors"), [(48, [8, 16]), (32, [4, 32])], ids=str)
+def test_threads_store_as_much_of_bytes(channels: int, factors: list[int], needs_intrinsics: None) -> None:
+    """Four half vectors were a sector, and the last two of six of a row a block's: 48 channels of 219 x 56 x 56 bytes
+    37.1 us on an H200, 25.0 us so."""
+    x = numbered((2, channels, 256), torch.int8)
+    (program,) = programs_of(lambda x: x.permute(0, 2, 1).contiguous(), (x,))
+    kernel = plan_kernel(program, device_of(TARGET), IN_REGISTERS)
+    assert [step.factor for step in kernel.plan.steps if isinstance(step, Split)][:2] == factors
+    found = torch.full_like(x.permute(0, 2, 1).contiguous(), -1)
+    CudaKernel(kernel.text).on_tensors(x, found)
+    assert torch.equal(found, x.permute(0, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "rule"),
+    [
+        (torch.bfloat16, 1000, "shared_transposes"),
+        (torch.bfloat16, 1008, "register_transposes"),
+        (torch.int8, 1000, "register_transposes"),
+    ],
+    ids=str,
+)
+def test_rows_of_an_odd_number_of_vectors_go_through_shared_memory(dtype: torch.dtype, columns: int, rule: str) -> None:
+    """They begin within sectors: 36864 x 1000 bfloat16 56.0 us on an H200 in registers, 45.3 us so."""
+    x = torch.empty(columns, 4096, dtype=dtype)
+    (program,) = programs_of(lambda x: x.t().contiguous(), (x,))
+    assert plan_kernel(program, device_of(TARGET)).plan.mapping.rule == rule
+
+
 def test_channels_last_after_arithmetic(needs_intrinsics: None) -> None:
     x = numbered((3, 16, 8, 24), torch.bfloat16)
 
@@ -89,7 +118,7 @@ def test_threads_go_on_where_the_stored_axis_is_one_vector(needs_intrinsics: Non
     assert torch.equal(found, wanted)
 
 
-@pytest.mark.parametrize(("dtype", "factors"), [(torch.bfloat16, [1, 16, 4]), (torch.float32, [2, 64])], ids=str)
+@pytest.mark.parametrize(("dtype", "factors"), [(torch.bfloat16, [1, 16, 4]), (torch.float32, [2, 64, 2])], ids=str)
 def test_short_rows_are_stored_side_by_side(dtype: torch.dtype, factors: list[int], needs_intrinsics: None) -> None:
     """8 of 128 threads had tiles of 8 x 8, and a block 1 KiB: 8192 x 4096 bfloat16 44.5 us, 0.80 of Triton's speed.
     Threads along 64 elements of bfloat16 are 16 pairs."""
