@@ -95,7 +95,8 @@ def _grid_of(program: LoopProgram) -> LoopProgram:
 
 def _repeated_as_one(program: LoopProgram) -> LoopProgram:
     """`program` with one axis in place of the first two that all outputs are stored along, if the first has a few
-    equal elements of each result: vectors are stored along both."""
+    equal elements of each result, or those of a word, which are loaded from different places: what lies along both is
+    stored together."""
     layouts = [output_layout(store, program) for store in program.stores]
     order = layouts[0].variables
     if any(layout.scattered for layout in layouts) or program.checks or len(order) < 2:
@@ -103,10 +104,23 @@ def _repeated_as_one(program: LoopProgram) -> LoopProgram:
     axes = {axis.name: axis for axis in program.axes}
     inner, outer = (axes[name] for name in order[:2])
     few = all(isinstance(axis.extent, int) for axis in (inner, outer)) and 1 < inner.hint < _NARROW
-    if not few or any(inner.name in value.axes for value in program.values):
+    if not few or not (_is_repeated(program, inner) or _is_word(program, inner)):
         return program
     flattening = _Flattening((outer, inner))
     return flattening.program(program) if all(flattening.is_line(store) for store in program.stores) else program
+
+
+def _is_repeated(program: LoopProgram, inner: Axis) -> bool:
+    """Whether no value differs along the axis."""
+    return not any(inner.name in value.axes for value in program.values)
+
+
+def _is_word(program: LoopProgram, inner: Axis) -> bool:
+    """Whether what is stored along the axis is a word, whose elements are no neighbours where they are loaded."""
+    loads = [value.attribute.index for value in program.values if isinstance(value.attribute, Load)]
+    bits = {ELEMENT[buffer.dtype][1] * inner.hint for buffer in program.outputs}
+    pointwise = all(map(_is_masked_pointwise, program.values))
+    return bits == {WORD} and pointwise and not any(is_contiguous(index, inner.name) for index in loads)
 
 
 def _stored_as_one(program: LoopProgram) -> LoopProgram:
@@ -216,6 +230,11 @@ def _is_pointwise(value: Value) -> bool:
     if isinstance(value.attribute, Load):
         return not value.operands
     return not isinstance(value.attribute, Reduction | Scan | Apply | sympy.Expr) and value.operation not in RECURRENCES
+
+
+def _is_masked_pointwise(value: Value) -> bool:
+    """The same of a value that is loaded under masks, or is its place."""
+    return _is_pointwise(value) or (isinstance(value.attribute, Load | sympy.Expr) and value.operation != "indirect")
 
 
 def _reduced_as_one(program: LoopProgram) -> LoopProgram:

@@ -8,12 +8,23 @@ from dataclasses import replace
 from halide_backend.program.access import VECTOR as VECTOR_BITS
 from halide_backend.program.access import WORD, is_contiguous
 from halide_backend.program.dtypes import ELEMENT
-from halide_backend.program.index import AxisSymbol, FloorDiv, Mod, axes_of, expanded, sizes_of
-from halide_backend.program.loop_program import Load, LoopProgram
+from halide_backend.program.index import AxisSymbol, axes_of, expanded, sizes_of
+from halide_backend.program.loop_program import Load
 from halide_backend.program.strided_loads import rows_as_columns
+from halide_backend.schedule.cuda import points_across
 from halide_backend.schedule.cuda.alone import PART, POINT, THREAD, compute_together, give_to_threads
 from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.line_ends import may_be_short
+from halide_backend.schedule.cuda.points_across import (
+    BLOCK_OF_SINGLES,
+    ENOUGH_WAVES,
+    MOST_LOADS,
+    ROWS,
+    shared_indices,
+    shared_rows,
+    with_shared_places,
+    word_elements,
+)
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, are_fixed, is_element, load_words, unroll_chunk
 from halide_backend.schedule.device import Gpu
@@ -26,7 +37,6 @@ from halide_backend.schedule.tiling import Tiling, TilingKind
 
 ELEMENTS = Knob("pointwise.elements", (1, 2, 4, 8, 16), "adjacent elements that a thread loads and stores at a time")
 THREADS = Knob("pointwise.threads", (32, 64, 128, 256, 512, 1024), "threads of a block")
-ACROSS = Knob("pointwise.across", (1, 2, 3, 4, 6, 8), "points of a thread along an axis along which they share loads")
 PARTS = Knob("pointwise.steps", (1, 2, 4, 8), "iterations of a thread, all unrolled, each for its adjacent elements")
 
 #: Bytes of the widest memory instruction.
@@ -37,11 +47,6 @@ _MOST_STEPS = 4
 
 #: The same from which on elements are loaded on their own: of fewer there are vectors that hold them.
 _APART = 3
-
-#: Rows of a stencil that a thread may compute, the most that divide their number: six of 3 x 3 points load 24
-#: elements, each on its own 54 (measured on an H200: depthwise_3 of 334 x 32 x 56 x 56 floats 132 us with one, 78 us
-#: with six; box_blur of 8192 x 4096 bfloat16 51 and 42 us).
-_ROWS = (1, 2, 3, 4, 6, 8)
 
 #: Axes that a thread stores along, one output along each, from which on their memory is apart.
 _LONG = 32
@@ -57,32 +62,15 @@ _MOST_THREADS = 1024
 #: Threads of a block whose threads do not cooperate (measured: gelu of 2**24 bfloat16 21.9 us with 128, 23.0 with 256).
 BLOCK = 128
 
-#: The same where a thread loads several single elements for less than a vector that it stores (measured: concatenation
-#: of two matrices of 4099 x 2001 floats 37.7 us with 128 threads, 36.5 us with 256; one load: 42.8 us and 43.3 us).
-BLOCK_OF_SINGLES = 256
-
-#: Bytes of rows that the threads of a block read all over: what they pick of a sector is then still in the L1 cache
-#: (measured on an H100: half of the columns of 8192 x 4096, rows of 32 KiB at a time by 1,024 threads 42 us in bfloat16
-#: and 83 us in float32; of 128 KiB by 256 threads 69 us and 107 us).
-ROWS_BYTES = 32 << 10
-
-#: Loads of single elements that a thread has in flight at most: more compete for its registers (measured: normalising
-#: groups of 84 x 32 x 55 x 55 floats, five loads for an element, 33.8 us in eight steps, 32.8 us in four).
-MOST_LOADS = 24
-
 #: Bytes that a thread stores at least, in at most MOST_PARTS iterations: an H200 starts 1,600 blocks in a
 #: microsecond, whatever they do (measured: 65,472 blocks that store 4 bytes a thread 41.6 us, 117,247 that store 16
 #: bytes 72.4 us). Of single elements with others between them a VECTOR is enough (stack of two of 7936 x 4224 bfloat16
 #: 81.8 us with 32 bytes, 76.8 us with 16; pixel_shuffle of 340 x 32 x 52 x 52 37.6 and 34.5 us).
 THREAD_BYTES, MOST_PARTS = 32, 8
 
-#: Waves of threads, each as many as the GPU runs at once: with fewer, threads had better not take several steps
-#: (measured on an H200: padding to 64 x 260 x 260 bfloat16 7.2 us in eight steps, which is one wave, 6.7 us in four).
-ENOUGH_WAVES = 2
-
-#: The same of what is copied as it is, during which a thread has nothing else to do (measured on an H200, operands in
-#: the cache: heads of 16 x 384 x 12 x 64 bfloat16 put in front 4.5 us, in two steps 4.1 us, of 4 x 1024 x 16 x 64 4.0
-#: and 3.4 us; but a GELU of 8 x 512 x 8 x 64 3.7 and 4.1 us).
+#: Waves of threads that are enough of what is copied as it is, during which a thread has nothing else to do (measured
+#: on an H200, operands in the cache: heads of 16 x 384 x 12 x 64 bfloat16 put in front 4.5 us, in two steps 4.1 us, of
+#: 4 x 1024 x 16 x 64 4.0 and 3.4 us; but a GELU of 8 x 512 x 8 x 64 3.7 and 4.1 us).
 _COPYING_WAVES = 1 / 3
 
 
@@ -93,9 +81,9 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     if facts.recurs or along not in facts.outer:
         return tiling
     program = facts.program
-    if (shared := _shared_indices(facts, choices, along) or _shared_rows(facts, choices, along)) is not None:
+    if (shared := shared_indices(facts, choices, along) or shared_rows(facts, choices, along)) is not None:
         return shared
-    if (rows := rows_as_columns(facts.program)) is not None and facts.hints[rows[0]] in _ROWS:
+    if (rows := rows_as_columns(facts.program)) is not None and facts.hints[rows[0]] in ROWS:
         loads = [value.dtype for value in program.values if isinstance(value.attribute, Load)]
         read = WORD // max(WORD // 4, *(ELEMENT[dtype][1] for dtype in loads)) if loads else 1
         if (whole_rows := _whole_rows(facts, choices, *rows, read)) is not None:
@@ -113,7 +101,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
         elements, why = _coalesced(facts, along, whole)
         if elements > _STEPPED and _stored_with_steps(facts, along, elements):
             elements, why = _STEPPED, "each is stored on its own, and neighbouring threads are as far apart as all"
-        if elements > (word := _word(program)) and _loads_elements(facts, tiling, along, elements):
+        if elements > (word := word_elements(program)) and _loads_elements(facts, tiling, along, elements):
             elements, why = word, "each is loaded on its own, and neighbouring threads are as far apart as all"
         elements = choices.number(ELEMENTS, elements, why)
     else:
@@ -121,7 +109,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling:
     short = not facts.divides(elements, along)
     possible = not short or (ends_within and elements == vector)
     choices.require(ELEMENTS, possible, f"{elements} elements do not divide the axis along which memory is adjacent")
-    return replace(tiling, chunk=along, elements=elements, short=short) if elements > 1 else tiling
+    tiling = replace(tiling, chunk=along, elements=elements, short=short) if elements > 1 else tiling
+    return tiling if short else with_shared_places(facts, choices, along, tiling)
 
 
 def _short_rows(facts: Facts, choices: Choices, along: str, whole: int) -> Tiling | None:
@@ -130,7 +119,7 @@ def _short_rows(facts: Facts, choices: Choices, along: str, whole: int) -> Tilin
     of 3 floats on an H200: 97.9 us, all of a row 55.2 us)."""
     stores = [store.index for store in facts.program.stores]
     beside = [name for name in facts.outer if name != along and all(is_contiguous(index, name) for index in stores)]
-    known = not facts.is_dynamic(along) and facts.hints[along] in _ROWS
+    known = not facts.is_dynamic(along) and facts.hints[along] in ROWS
     if len(stores) > 1 or not known or facts.hints[along] <= whole or not beside:
         return None
     return _whole_rows(facts, choices, along, beside[0])
@@ -139,11 +128,13 @@ def _short_rows(facts: Facts, choices: Choices, along: str, whole: int) -> Tilin
 def _whole_rows(facts: Facts, choices: Choices, row: str, column: str, read: int = 1) -> Tiling | None:
     """All along the axis `row` for a thread, which stores a word along the axis `column` of each, or as many elements
     as it can `read` in a word."""
-    count = choices.number(ACROSS, facts.hints[row], "all of a row, of which a thread reads what is adjacent")
-    choices.require(ACROSS, facts.divides(count, row), f"{count} points do not divide the axis {row}")
+    count = choices.number(
+        points_across.ACROSS, facts.hints[row], "all of a row, of which a thread reads what is adjacent"
+    )
+    choices.require(points_across.ACROSS, facts.divides(count, row), f"{count} points do not divide the axis {row}")
     if count == 1:
         return None
-    word, why = max(_word(facts.program), read), "a word of each column, or of what is read"
+    word, why = max(word_elements(facts.program), read), "a word of each column, or of what is read"
     word = choices.number(ELEMENTS, word if facts.divides(word, column) else 1, why)
     choices.require(ELEMENTS, facts.divides(word, column), f"{word} elements do not divide the axis {column}")
     tiling = Tiling(TilingKind.THREAD, facts.outer, lines=count, across=row, threads=BLOCK_OF_SINGLES)
@@ -159,11 +150,6 @@ def _stored_with_steps(facts: Facts, along: str, elements: int) -> bool:
     return not beside and not all(is_contiguous(index, along) for index in stores)
 
 
-def _word(program: LoopProgram) -> int:
-    """Elements of the widest output that are a word."""
-    return max(1, WORD // 8 // max(ELEMENT[buffer.dtype][1] // 8 for buffer in program.outputs))
-
-
 def _loads_elements(facts: Facts, tiling: Tiling, along: str, elements: int) -> bool:
     """Whether most of what is read along the axis begins nobody knows where, so that no load is of words (a sum of
     40 parts of rows: 27.4 us with 4 elements of bfloat16, 22.4 us with 2): since the length of rows is not known, or,
@@ -173,7 +159,7 @@ def _loads_elements(facts: Facts, tiling: Tiling, along: str, elements: int) -> 
     values = list(enumerate(facts.program.values))
     loads = {k: value.attribute for k, value in values if isinstance(value.attribute, Load)}
     adjacent = [k for k, load in loads.items() if is_contiguous(load.index, along)]
-    several = _word(facts.program) > 1
+    several = word_elements(facts.program) > 1
     if facts.is_dynamic(along) and not adjacent and any(value.operation == "indirect" for _, value in values):
         return not loads.keys() & words.keys()  # At computed places.
     steps = {k: expanded(load.index).coeff(AxisSymbol(along)) for k, load in loads.items() if k not in words}
@@ -197,88 +183,6 @@ def _coalesced(facts: Facts, along: str, whole: int) -> tuple[int, str]:
     while elements * widest > VECTOR and elements * narrowest > VECTOR // 2:
         elements, why = elements // 2, "one vector of the widest numbers; from_bfloat16 stored two, 0.74 of the speed"
     return elements, why
-
-
-def _shared_indices(facts: Facts, choices: Choices, along: str) -> Tiling | None:
-    """Several points of a thread along an axis on which no computed index depends, where one depends on the axis along
-    which memory is adjacent: their indices, and the weights that belong to these, are computed once for all.
-
-    A thread has a word of adjacent elements, so that the threads of a warp read what is near.
-    """
-    program = facts.program
-    indices = [value.axes for value in program.values if value.operation == "indirect"]
-    depending = frozenset().union(*indices)
-    axes = [name for name in facts.outer if name not in depending and not facts.is_dynamic(name)]
-    if along not in depending or len(program.stores) > 1 or facts.is_dynamic(along):
-        return None
-    if sum(isinstance(value.attribute, Load) for value in program.values) < 2:
-        # The index of a single load is soon computed: nearest upsampling of 84 x 32 x 55 x 55 floats had 0.93 of the
-        # speed with several channels a thread that it has with one, of 167 x 32 x 56 x 56 bfloat16 0.96.
-        return None
-    most = math.prod(facts.hints[name] for name in facts.outer)
-    word = _word(program)
-    elements = word if facts.divides(word, along) else 1
-    enough = ENOUGH_WAVES * facts.device.sms * facts.device.threads
-    for name in reversed(axes):
-        fewest = _row_bytes(facts, name) if facts.hints[along] > elements * BLOCK_OF_SINGLES else 0
-        counts = [
-            n
-            for n in (1, 2, 4, 8)
-            if facts.divides(n, name) and most >= n * elements * enough and n * fewest <= ROWS_BYTES
-        ]
-        count = choices.number(ACROSS, max(counts, default=1), "as many as divide the axis and leave enough threads")
-        choices.require(ACROSS, facts.divides(count, name), f"{count} points do not divide the axis {name}")
-        if count > 1:
-            tiling = Tiling(TilingKind.THREAD, facts.outer, lines=count, across=name)
-            return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
-    return None
-
-
-def _shared_rows(facts: Facts, choices: Choices, along: str) -> Tiling | None:
-    """Several points of a thread along an axis on which what one reads is mostly what the next one reads, the rows of
-    a stencil: the thread loads it once. Not where conditions along a row say what is read: places that are clamped
-    are not known to be one (local maxima of 8192 x 4096 floats 73.6 us on an H200, with four rows of a thread 81.3).
-    """
-    program = facts.program
-    loads = [value for value in program.values if isinstance(value.attribute, Load)]
-    operands = {operand for value in loads for operand in value.operands}
-    conditions = frozenset().union(*(program.values[k].axes for k in operands))
-    if len(program.stores) > 1 or facts.is_dynamic(along) or along in conditions:
-        return None
-    places = {(load.buffer, expanded(load.index)) for value in loads if isinstance(load := value.attribute, Load)}
-    if any(index.has(FloorDiv, Mod) for _, index in places):
-        return None
-    most = math.prod(facts.hints[name] for name in facts.outer)
-    word = _word(program)
-    elements = word if facts.divides(word, along) else 1
-    enough = ENOUGH_WAVES * facts.device.sms * facts.device.threads
-    for name in reversed(facts.outer):
-        # Nor where they say so along several axes: averages of windows of 3 x 3 in channels-last, 90 x 48 x 64 x 64,
-        # take 65 us in float32 and 47 us in bfloat16 with eight points of a thread, 52 and 34 us with a vector.
-        if name == along or facts.is_dynamic(name) or (name in conditions and len(conditions) > 1):
-            continue
-        symbol = AxisSymbol(name)
-        moved = {(buffer, expanded(index.subs(symbol, symbol + 1))) for buffer, index in places if index.has(symbol)}
-        again = len(moved & places)
-        if again < 2 or again * 2 < len(moved):
-            continue
-        counts = [n for n in _ROWS if facts.divides(n, name) and most >= n * elements * enough]
-        count = choices.number(ACROSS, max(counts, default=1), f"{again} of {len(moved)} loads are the next one's, too")
-        choices.require(ACROSS, facts.divides(count, name), f"{count} points do not divide the axis {name}")
-        if count > 1:
-            tiling = Tiling(TilingKind.THREAD, facts.outer, lines=count, across=name, threads=BLOCK_OF_SINGLES)
-            return replace(tiling, chunk=along, elements=elements) if elements > 1 else tiling
-    return None
-
-
-def _row_bytes(facts: Facts, across: str) -> int:
-    """Bytes from one point along `across` to the next, of what is read at computed indices."""
-    found = [0]
-    for value in facts.program.values:
-        if isinstance(load := value.attribute, Load) and value.operands:
-            step = expanded(load.index).coeff(AxisSymbol(across))
-            found.append(int(step) * facts.element_bytes(load) if step.is_Integer else 0)
-    return max(found)
 
 
 def stored_crosswise(facts: Facts) -> str:

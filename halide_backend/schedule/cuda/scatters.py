@@ -10,7 +10,8 @@ from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import axes_of, values_of
 from halide_backend.program.loop_program import Load, Store
 from halide_backend.schedule.cuda.facts import Facts
-from halide_backend.schedule.cuda.pointwise import BLOCK, ENOUGH_WAVES, parts_of_a_thread
+from halide_backend.schedule.cuda.points_across import ENOUGH_WAVES
+from halide_backend.schedule.cuda.pointwise import BLOCK, parts_of_a_thread
 from halide_backend.schedule.cuda.rule import Rule
 from halide_backend.schedule.cuda.tiled_kernel import TiledKernel
 from halide_backend.schedule.knobs import Choices, Knob

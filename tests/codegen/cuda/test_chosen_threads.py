@@ -116,12 +116,13 @@ def test_sums_of_few_long_lines_have_two_chunks_for_each_thread() -> None:
     assert tiling_of(sums, x, x.clone()).threads == 128
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_what_is_stored_with_steps_between(dtype: torch.dtype, needs_intrinsics: None) -> None:
-    """A thread's four elements would be four stores, in each of which a warp fills a quarter of a sector."""
-    x = torch.arange(8 * 6 * 56).reshape(1, 8, 6, 56).to(dtype)
-    (program,) = programs_of(lambda x: F.pixel_shuffle(x, 2), (x,))
-    plan, wanted = plan_kernel(program, DEVICE), F.pixel_shuffle(x, 2)
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float32, 2), (torch.bfloat16, 3)], ids=str)
+def test_what_is_stored_with_steps_between(dtype: torch.dtype, factor: int, needs_intrinsics: None) -> None:
+    """A thread's four elements would be four stores, in each of which a warp fills a quarter of a sector. Two of 16
+    bits are a word."""
+    x = torch.arange(36 * 2 * 56).reshape(1, 36, 2, 56).to(dtype)
+    (program,) = programs_of(lambda x: F.pixel_shuffle(x, factor), (x,))
+    plan, wanted = plan_kernel(program, DEVICE), F.pixel_shuffle(x, factor)
     assert plan.plan.mapping.tiling is not None and plan.plan.mapping.tiling.elements == 2
     found = torch.full_like(wanted, -1)
     CudaKernel(plan.text).on_tensors(x, found)
