@@ -31,6 +31,7 @@ from halide_backend.graph_passes.short_rows import keep_short_reductions
 from halide_backend.graph_passes.stored_values import store_what_filters_read
 from halide_backend.graph_passes.sums_at_one_place import sum_at_one_place
 from halide_backend.graph_passes.templates import render_for_own_backend
+from halide_backend.graph_passes.transposed_parts import store_transposed_parts_apart
 from halide_backend.graph_passes.two_step_reductions import reduce_columns_first, reduce_in_two_steps
 from halide_backend.graph_passes.winograd import compute_by_winograd
 from halide_backend.products.choice import Choice
@@ -77,6 +78,7 @@ class DevicePass(CustomGraphModulePass):
             leave_out_cuda_graphs(graph)
             choose_even_splits()
             keep_short_reductions()
+            store_transposed_parts_apart(self._kind)
             accumulate_in_float32(graph)
             sum_at_one_place(graph)
             join_scatters(graph)
