@@ -148,25 +148,25 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 
 
 def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tiling | None:
-    """Columns that lie side by side in one operand, and each along memory in another, of which threads read vectors:
-    threads that each have a line would read a sector of the one for every element."""
+    """Columns that lie side by side in one operand, and each along memory in another: a warp has a sector of several
+    points of the one, and of several columns of the other. Threads that each have a line would read a sector of the
+    one for every element, a warp of more columns a line of the other for each of them."""
     last, sms = columns.inner[-1], facts.device.sms
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
-    elements = facts.chunk_elements(last)
-    known = not (is_computed(facts, columns) or facts.is_dynamic(along)) and not facts.moments
-    if not (known and elements > 1 and fits_grid([facts.hints[name] for name in columns.outer])):
-        return None
     side = _SECTOR * 4 // min((size for size in facts.loaded_bytes(columns, 1) if size > 1), default=1)
     while side > _FEWEST_COLUMNS and number // side < sms:
         side //= 2
-    if not facts.divides(side, along) or points < _STEPS * 8:
+    known = not (is_computed(facts, columns) or facts.is_dynamic(along)) and facts.divides(side, along)
+    if not (known and points >= _STEPS * 8 and fits_grid([facts.hints[name] for name in columns.outer])):
         return None
-    if facts.searched or facts.loaded_bytes(columns, 2, gpu_tuples(facts.program, TilingKind.COLUMNS, choices)):
-        return None  # A vector belongs to one loop.
     if not choices.flag(APPLIES, True, "a line for each thread group would read a sector for every element"):
         return None
-    elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the column")
-    choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the column")
+    # A vector belongs to one loop.
+    again = facts.searched or facts.loaded_bytes(columns, 2, gpu_tuples(facts.program, TilingKind.COLUMNS, choices))
+    elements = 1 if facts.moments or again else facts.chunk_elements(last)
+    if elements > 1:
+        elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the column")
+        choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the column")
     side = choices.number(COLUMNS, side, "a sector of the narrowest numbers, or less if SMs had no block")
     choices.require(COLUMNS, facts.divides(side, along), f"{side} columns do not divide their axis")
     chunks, block = points // elements, _THREADS if number // side < _MANY * sms else _THREADS_OF_MANY
@@ -175,8 +175,12 @@ def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tilin
     choices.require(
         THREADS, WARP <= side * threads <= _MOST_THREADS, "a block has whole warps, of 1,024 threads at most"
     )
-    unrolled = choices.number(UNROLL, 4, "so many vectors are in flight")
-    cut = replace(columns, kind=TilingKind.COLUMNS, chunk=last, elements=elements, chunks=chunks)
+    rule, why = (4, "so many vectors are in flight") if elements > 1 else (_UNROLLED, "that many loads are in flight")
+    if facts.moments:
+        rule, why = _CHUNK, "values are measured from one of so many"
+    unrolled = choices.number(UNROLL, rule, why)
+    chunk = last if elements > 1 else ""
+    cut = replace(columns, kind=TilingKind.COLUMNS, chunk=chunk, elements=elements, chunks=chunks)
     return replace(cut, threads=threads, side=side, unroll=unrolled, adjacent=along)
 
 

@@ -6,8 +6,12 @@ import re
 
 import pytest
 import torch
-from kernel_values import check_values
+from cuda_programs import TARGET, programs_of
+from kernel_values import CudaKernel, check_values
 from torch import Tensor
+
+from halide_backend.codegen.planned_kernel import plan_kernel
+from halide_backend.schedule.device import device_of
 
 
 def weights(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
@@ -31,10 +35,35 @@ def test_values(dtype: torch.dtype, pixels: int, needs_intrinsics: None) -> None
     assert re.search(rf"ld\.global\S*{words}", kernel.code)
 
 
-@pytest.mark.parametrize(("pixels", "channels"), [(201, 32), (196, 30), (40, 32)])
-def test_lines_where_columns_are_no_vectors_or_too_few(pixels: int, channels: int, needs_intrinsics: None) -> None:
+@pytest.mark.parametrize(("pixels", "channels"), [(196, 30), (40, 32)])
+def test_lines_where_columns_are_no_sectors_or_short(pixels: int, channels: int, needs_intrinsics: None) -> None:
     (kernel,) = check_values(weights, *operands(torch.float32, pixels, channels))
     assert "adjacent=" not in kernel.text
+
+
+def test_columns_that_are_no_vectors(needs_intrinsics: None) -> None:
+    (kernel,) = check_values(weights, *operands(torch.float32, 201, 32))
+    assert "adjacent='x1'" in kernel.text and not re.search(r"ld\.global\S*v[24]", kernel.code)
+
+
+@pytest.mark.parametrize("pixels", [200, 131])
+def test_moments_of_the_one_beside_sums_of_both(pixels: int, needs_intrinsics: None) -> None:
+    """A group norm's gradient makes its statistics again; a warp that had 32 columns read as many lines of the other
+    operand for each point."""
+
+    def statistics(x: Tensor, g: Tensor) -> tuple[Tensor, ...]:
+        mean = x.sum(1) / pixels
+        deviation = x - mean[:, None]
+        return mean, (deviation * deviation).sum(1), (g.mT * x).sum(1), g.sum(2)
+
+    g, x = operands(torch.float32, pixels, 16)[:2]
+    (program,) = programs_of(statistics, (x, g))
+    kernel = CudaKernel(plan_kernel(program, device_of(TARGET)).text)
+    assert "reductions.moments" in kernel.text and "adjacent='x1'" in kernel.text
+    found = [torch.full((3, 16), -1.0) for _ in range(4)]
+    kernel.on_tensors(x, g, *found)
+    for own, wanted in zip(found, statistics(x.double(), g.double()), strict=True):
+        torch.testing.assert_close(own.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_reduction_that_needs_another(needs_intrinsics: None) -> None:
