@@ -35,6 +35,8 @@ def store_transposed_parts_apart(kind: DeviceType) -> None:
 def _cat(device: str, tensors: Any, dim: int = 0) -> ir.TensorBox | None:
     """Parts in slices of one tensor; None where most of them lie as the result does, or sizes are not known."""
     node = V.graph.current_node
+    if node.target is not torch.ops.aten.cat.default:
+        return None  # The lowering of another operator asks.
     parts, whole = [each.meta.get("val") for each in node.args[0]], node.meta.get("val")
     if not all(isinstance(part, torch.Tensor) and part.device.type == device for part in (*parts, whole)):
         return None
