@@ -144,9 +144,17 @@ def test_rounded_results_are_read_by_a_kernel_of_its_own(check: Check) -> None:
     assert check(lambda x: torch.relu(x.cumsum(-1)) * x, x).kernels == 2
 
 
-@pytest.mark.parametrize("shape", [(100, 8), (4, 50, 8), (64,), (7, 33), (3, 5000)], ids=str)
+@pytest.mark.parametrize("shape", [(100, 8), (4, 50, 8), (64,), (7, 33), (3, 5000), (1001, 100)], ids=str)
 @pytest.mark.parametrize("dimension", [0, -1])
 def test_rows_of_one_number(check: Check, shape: tuple[int, ...], dimension: int) -> None:
-    """They have no loop over rows that several could share, and went to C++, which raises NotImplementedError."""
+    """They have no loop over rows that several could share, or would be scanned again for each of many rows, and went
+    to C++, which raises NotImplementedError."""
     check(lambda x: (x * 0 + 1).cumprod(dimension), torch.ones(shape))
     check(lambda x: torch.full_like(x, -1).cumprod(dimension) + x, torch.ones(shape, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("dimension", [0, 1, 2])
+def test_rows_that_are_all_alike(check: Check, dimension: int) -> None:
+    torch.manual_seed(0)
+    check(lambda x: x.expand(601, 8, 100).cumsum(dimension), torch.randn(8, 100))
+    check(lambda x: x[:, None].expand(8, 501, 100).exp().cumsum(dimension), torch.randn(8, 100))

@@ -61,12 +61,12 @@ def scan(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
     """Steps of a scan, with those of its operands and chunks, at the level of `nest`, or before everything else."""
     if stage is not _scan_of(kernel):
         return []
+    if any(not has(stage, loop.axis) for loop in kernel.parent.loops):
+        nest = Nest(())  # What is alike for several rows is scanned once, before all else.
     level, last = nest.level, stage.updates[-1]
     rest = [loop.name for loop in stage.loops if loop.axis != stage.updates[0].axis]
     steps: list[Step] = [ComputeAt(stage.name, level.parent, level.var) if level else ComputeRoot(stage.name)]
     along, block = next(iter(nest.room.items()), ("", 1))
-    if not has(stage, along):
-        along, block = "", 1  # Rows of one number are all alike.
     if len(stage.updates) > 1:
         return [*steps, *_in_chunks(kernel, stage, along if block > 1 else "", block), *_operand(kernel, stage, nest)]
     if along:
