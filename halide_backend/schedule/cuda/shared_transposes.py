@@ -83,7 +83,6 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         side, why = words, "all words of a line of the tile, or as many as fill their tiles"
         lines = _lines(facts, across, _LARGE_SIDE if facts.hints[across] > _SMALL_SIDE else _SMALL_SIDE)
     side = choices.number(SIDE, side, why)
-    side = choices.number(SIDE, side, why)
     lines = choices.number(LINES, lines, f"tiles of {_LARGE_SIDE} where there are {_ENOUGH_TILES} of them, or pairs")
     stored = sum(facts.transposed_bytes) * elements * max((side + _PADDING) * lines, side * (lines + _PADDING))
     choices.require(SIDE, stored <= SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {SHARED_BYTES}")

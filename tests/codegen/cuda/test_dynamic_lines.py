@@ -80,10 +80,22 @@ def test_lanes_meet_no_bank_twice(programs: Compile, form: str, is_dynamic: bool
     assert padded.alignment % 32 == 1
 
 
-@pytest.mark.parametrize(("length", "side"), [(8, 8), (13, 16), (20, 32), (70, 32)])
-def test_a_tile_is_not_much_wider_than_a_short_axis(programs: Compile, length: int, side: int) -> None:
+@pytest.mark.parametrize(
+    ("length", "dtype", "side"),
+    [
+        (8, torch.float32, 8),
+        (13, torch.float32, 16),
+        (20, torch.float32, 32),
+        (70, torch.float32, 64),
+        (70, torch.bfloat16, 32),
+    ],
+)
+def test_a_tile_is_not_much_wider_than_a_short_axis(
+    programs: Compile, length: int, dtype: torch.dtype, side: int
+) -> None:
     """Of 64 lanes 8 stored something: 260 us for a permutation of 33.5 million floats on an H100, Triton 96."""
-    (program,) = programs(lambda x: x.permute(1, 0, 3, 2).contiguous(), torch.rand(9, 130, length, 64), dynamic=True)
+    x = torch.rand(9, 130, length, 64).to(dtype)
+    (program,) = programs(lambda x: x.permute(1, 0, 3, 2).contiguous(), x, dynamic=True)
     assert plan_kernel(program, device_of(TARGET)).plan.mapping.tiling.side == side
 
 
