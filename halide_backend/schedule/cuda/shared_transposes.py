@@ -47,8 +47,9 @@ _SMALL_SIDE, _LARGE_SIDE, _SECTOR, _ENOUGH_TILES = 32, 64, 32, 512
 _NARROW_SIDES = (8, 16)
 
 #: The part of large tiles' elements, of small ones', up to which the large ones are better: at 131 elements 192 to 160
-#: are too many (dimensions 2, 0, 3, 1 of 577 x 61 x 7 x 131 bfloat16 50.8 us, with 32 lines 47.2 us).
-_BEYOND = 1.15
+#: are too many (dimensions 2, 0, 3, 1 of 577 x 61 x 7 x 131 bfloat16 50.8 us, with 32 lines 47.2 us). Of words 128 to
+#: 96 are not, but twice as many are.
+_BEYOND, _BEYOND_OF_WORDS = 1.15, 1.5
 
 #: Bytes of shared memory that large tiles may have.
 _SQUARE_BYTES = 40 << 10
@@ -128,12 +129,12 @@ def _sides(facts: Facts, axes: tuple[str, str]) -> tuple[int, int, str]:
 
 
 def _large_side(facts: Facts, axis: str) -> int:
-    """A large side for the tiles along `axis`, or, of narrow elements, a small one where much of the last large tile
-    would be beyond the end: of the dimensions 0, 2, 4, 1, 3 of 57 x 13 x 37 x 11 x 93, 143 elements by 93, bfloat16
-    takes 63.9 us on an H200 in tiles of 64 x 64, 45.8 us in 32 x 32, but float32 69.9 us and 94.4 us."""
+    """A large side for the tiles along `axis`, or a small one where much of the last large tile would be beyond the
+    end, of words nearly all of it: of the dimensions 0, 2, 4, 1, 3 of 57 x 13 x 37 x 11 x 93, 143 elements by 93,
+    bfloat16 takes 63.9 us on an H200 in tiles of 64 x 64, 45.8 us in 32 x 32, but float32 69.9 us and 94.4 us."""
     extent = facts.hints[axis]
     large, small = (-(-extent // side) * side for side in (_LARGE_SIDE, _SMALL_SIDE))
-    return _SMALL_SIDE if large > _BEYOND * small and _are_narrow(facts) else _LARGE_SIDE
+    return _SMALL_SIDE if large > (_BEYOND if _are_narrow(facts) else _BEYOND_OF_WORDS) * small else _LARGE_SIDE
 
 
 def _lines(facts: Facts, axis: str, lines: int) -> int:

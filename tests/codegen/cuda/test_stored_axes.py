@@ -66,12 +66,12 @@ def test_a_tile_is_no_longer_than_a_short_axis_that_is_read_along() -> None:
     assert plan.plan.mapping.tiling.lines == 32
 
 
-@pytest.mark.parametrize(("shape", "side"), [((8, 4, 14, 8, 200), 16), ((1, 4, 14, 4, 200), 32)])
-def test_a_tile_is_no_wider_than_a_short_axis_that_is_written_along(shape: tuple[int, ...], side: int) -> None:
-    """Memory goes on along the axis that is read along. Few tiles are left as they are."""
+@pytest.mark.parametrize("shape", [(8, 4, 14, 8, 200), (1, 4, 14, 4, 200)], ids=str)
+def test_a_tile_is_as_wide_as_a_short_axis_that_is_written_along(shape: tuple[int, ...]) -> None:
+    """Memory goes on along the axis that is read along."""
     plan = plan_kernel(captured(torch.zeros(shape), (0, 3, 1, 4, 2)), DEVICE)
     assert plan.plan.mapping.tiling is not None
-    assert plan.plan.mapping.tiling.side == side
+    assert plan.plan.mapping.tiling.side == 14
 
 
 @pytest.mark.parametrize("channels", [2, 4, 7])
