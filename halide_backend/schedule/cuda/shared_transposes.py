@@ -69,7 +69,7 @@ PADDING = Knob("shared_transposes.padding", (0, 1, 2, 4), "elements between the 
 
 
 def tile(facts: Facts, choices: Choices) -> Tiling | None:
-    """Tiles of single elements, or of pairs if all that is stored has 16 bits and they fill their tiles."""
+    """Tiles of single elements, or of words if all that is stored has the same few bits and words fill their tiles."""
     axes = transposed_axes(facts.program)
     if axes is None:
         return None
