@@ -90,6 +90,11 @@ class Tiling:
         return {**found, self.inner[0]: self.lines} if self.kind is TilingKind.REGISTER_TRANSPOSE else found
 
     @property
+    def line_elements(self) -> int:
+        """Adjacent elements of a line that a thread has at a time: a chunk may also be of neighbouring lines."""
+        return self.elements if self.chunk in self.inner else 1
+
+    @property
     def exchanges(self) -> bool:
         """Whether threads exchange values, so that all of a warp, or of a block, have to come to the same instructions:
         none of them may have a case of its own."""

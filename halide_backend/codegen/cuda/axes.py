@@ -207,7 +207,8 @@ class TiledAxes(Axes):
         elif tiling.ragged:
             inside = f"{number}i"
             lines.append(f"{inside} = hl.min({number}, {tiling.chunks - 1})")
-        return lines, {f"{tiling.chunk}_e": element, **unflatten(inside, self._coordinates(), read=True)}
+        own = {f"{tiling.chunk}_e": element} if tiling.chunk in tiling.inner else {}
+        return lines, {**own, **unflatten(inside, self._coordinates(), read=True)}
 
     def output(self, layout: OutputLayout, *, without: str) -> tuple[list[Loop], list[tuple[Extent, Extent]]]:
         """The Vars of an output and, one for each, its (extent, stride) in elements; `without` as of `loops`."""

@@ -86,9 +86,9 @@ def _share(builder: KernelBuilder[TiledAxes], loops: Sequence[Loop]) -> _Share:
     tiling = builder.axes.tiling
     region = builder.unique_name("r")
     steps = index_text(builder.axes.line_steps)
-    builder.lines.append(f'{region} = hl.RDom([(0, {tiling.elements}), (0, {steps})], "{region}")')
+    builder.lines.append(f'{region} = hl.RDom([(0, {tiling.line_elements}), (0, {steps})], "{region}")')
     step = Loop(f"{region}$y", tiling.steps, STEP, not tiling.computed, LoopKind.STEP)
-    updates = (Loop(f"{region}$x", tiling.elements, "e", kind=LoopKind.ELEMENT), step)
+    updates = (Loop(f"{region}$x", tiling.line_elements, "e", kind=LoopKind.ELEMENT), step)
     lines, places = builder.axes.thread_coordinates(f"{region}[1]", f"{region}[0]")
     builder.lines += lines
     ragged = tiling.ragged and (tiling.kind is TilingKind.REGISTERS or not tiling.computed)

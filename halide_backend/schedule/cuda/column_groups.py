@@ -11,7 +11,7 @@ from halide_backend.schedule.cuda.facts import Facts
 from halide_backend.schedule.cuda.grid import blocks, fits_grid, grid, innermost
 from halide_backend.schedule.cuda.lines import is_computed
 from halide_backend.schedule.cuda.rule import Rule
-from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, load_words
+from halide_backend.schedule.cuda.tiled_kernel import TiledKernel, is_element, load_words, unroll_chunk
 from halide_backend.schedule.cuda.unrolling import divisor, unroll
 from halide_backend.schedule.knobs import Choices, Knob
 from halide_backend.schedule.mapping.materialise import EXPENSIVE
@@ -32,7 +32,8 @@ from halide_backend.schedule.steps import (
 from halide_backend.schedule.tiling import THREAD, WARP, Tiling, TilingKind
 
 APPLIES = Knob("column_groups.applies", (False, True), "several threads share a column")
-COLUMNS = Knob("column_groups.columns", (4, 8, 16, 32), "adjacent columns of a block")
+COLUMNS = Knob("column_groups.columns", (4, 8, 16, 32, 64), "adjacent columns of a block")
+WIDTH = Knob("column_groups.width", (1, 2, 4, 8), "adjacent columns of a thread")
 THREADS = Knob("column_groups.threads", (8, 16, 32, 64, 128), "threads of a column")
 UNROLL = Knob("column_groups.unroll", (1, 4, 8, 16), "unroll factor of a thread's loop")
 ELEMENTS = Knob("column_groups.elements", (1, 2, 4, 8), "elements that a thread loads along a column at a time")
@@ -51,15 +52,23 @@ _MOST_COLUMNS, _BEYOND = 32, 16
 #: about 3,136 points 83 and 77 us; but a norm with 3,136 bfloat16 67 and 72 us).
 _THREADS, _THREADS_OF_MANY, _MANY, _STEPS = 512, 256, 2, 8
 
+#: Threads of each SM, typically, where a thread loads vectors of adjacent columns, and the most of a column (measured
+#: on an H200: means of 215 times 48 columns of 3,136 bfloat16 31.9 us with 32 threads for each of 16 columns, 24.6 us
+#: with 128 for each vector of 8, 20.9 us with 64, 21.1 us with 32; of floats 45.4, 47.2, 40.4 and 39.0 us, 35.7 us
+#: with 16; of 16 times 256 columns of 784 bfloat16 5.2 us with 64 threads and 128, 5.6 us with 32).
+_FILLING, _MOST_OF_VECTOR = 512, 128
+
 #: Points of a column that its second reading, for the place of what the first has found, finds in the cache only if
 #: few columns are read at a time (measured on an H200: the largest of 197 points of 256 x 768 floats with their places
 #: 110 us with a column for each thread, 63 us with 8 threads for each of 32 columns; but 24 points of 341 x 4096
 #: bfloat16 47 and 95 us).
 _READ_AGAIN = 128
 
-#: Points of a column from which blocks of few columns have the fewest, and threads of a shorter one at most (measured
-#: on an H200: sums of 1,024 points of 16 columns 2.7 us with 8 of a block, 1.8 us with 4; those of 341 points of 32
-#: columns 1.78 us with 32 threads, 1.56 us with 16).
+#: Points of a column from which blocks of few columns have the fewest, and threads of a shorter one at most, or of one
+#: whose moments every thread combines (measured on an H200: sums of 1,024 points of 16 columns 2.7 us with 8 of a
+#: block, 1.8 us with 4; those of 341 points of 32 columns 1.78 us with 32 threads, 1.56 us with 16; variances of 215
+#: times 48 columns of 3,136 bfloat16 50.5 us with 32 threads, 27.4 us with 16, of 16 times 256 columns of 784 13.1 and
+#: 5.3 us).
 _LONG, _SHORT_THREADS = 512, 16
 
 #: Threads of each SM that fill a GPU (see column_reductions.py), and that keep enough loads in flight if each reduces a
@@ -120,6 +129,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         possible.append(_MOST_COLUMNS)
     if single and narrow == _SECTOR:
         possible.append(_MOST_COLUMNS)
+    if facts.moments:
+        possible = [count for count in possible if count < _MOST_COLUMNS]
     wide = [count for count in possible if number // count >= facts.device.sms]
     rule, why = max(wide, default=narrow), "the most that leave a block for each SM"
     if facts.line is not None:
@@ -127,15 +138,14 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     if narrow > _FEWEST_COLUMNS and points >= _LONG and number // narrow < facts.device.sms:
         rule, why = _FEWEST_COLUMNS, "few columns are long: of more, as many more threads meet in the end"
     side = choices.number(COLUMNS, rule, why)
+    width = _width(facts, columns, along, side, choices)
     across = "" if facts.divides(side, along) else along
-    most = 64 if points >= _LONG else _SHORT_THREADS
-    computed = is_computed(facts, columns)
-    many = (computed or positions > 0) and number // side >= _MANY * facts.device.sms
-    whole_block = _THREADS_OF_MANY if many else _THREADS
-    rule = max(8, min(whole_block // side, 1 << max(points // _STEPS, 1).bit_length() - 1, most))
-    threads = choices.number(THREADS, rule, f"{whole_block} threads of a block, with {_STEPS} steps or more")
-    choices.require(THREADS, side * threads <= _MOST_THREADS, f"a block has {_MOST_THREADS} threads at most")
-    exchanged = (len(facts.reductions) + positions) * side * threads * 8
+    side //= width
+    rule, why = _threads(facts, columns, number // (side * width), side, width)
+    threads = choices.number(THREADS, rule, why)
+    whole_warps = WARP <= side * threads <= _MOST_THREADS
+    choices.require(THREADS, whole_warps, f"a block has whole warps, of {_MOST_THREADS} threads at most")
+    exchanged = (len(facts.reductions) + positions) * side * width * threads * 8
     choices.require(THREADS, exchanged <= SHARED_BYTES, f"{exchanged} bytes of shared memory are too many")
     rule, why = _UNROLLED, "that many loads are in flight"
     if single:
@@ -144,7 +154,35 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
         rule, why = _CHUNK, "values are measured from one of so many"
     unrolled = choices.number(UNROLL, rule, why)
     cut = replace(columns, kind=TilingKind.COLUMNS, chunks=points, threads=threads, side=side, across=across)
-    return replace(cut, computed=computed, unroll=unrolled)
+    cut = replace(cut, chunk=along, elements=width) if width > 1 else cut
+    return replace(cut, computed=is_computed(facts, columns), unroll=unrolled)
+
+
+def _threads(facts: Facts, columns: Tiling, number: int, side: int, width: int) -> tuple[int, str]:
+    """Threads of a column, or of the `width` columns of a vector, where each of `number` blocks has `side`; and why."""
+    points, sms = math.prod(facts.hints[name] for name in columns.inner), facts.device.sms
+    if width > 1:
+        filling = 1 << (_FILLING * sms // number).bit_length() - 1
+        block, most = min(max(filling, 2 * WARP), _THREADS_OF_MANY), _MOST_OF_VECTOR
+    else:
+        walked = is_computed(facts, columns) or any(reduction.position is not None for reduction in facts.reductions)
+        block = _THREADS_OF_MANY if walked and number >= _MANY * sms else _THREADS
+        most = 64 if points >= _LONG and not facts.moments else _SHORT_THREADS
+    own = min(block // side, 1 << max(points // _STEPS, 1).bit_length() - 1, most)
+    return max(8, WARP // side, own), f"{block} threads of a block, with {_STEPS} steps or more"
+
+
+def _width(facts: Facts, columns: Tiling, along: str, side: int, choices: Choices) -> int:
+    """Adjacent columns of a thread, of which it loads a point as a vector."""
+    width, why = 1, "moments are expressions over several points, and vectors belong to one loop"
+    if not (facts.moments or _reads_again(facts, columns, choices)):
+        width, why = 1, "blocks go beyond the last column"
+        if facts.divides(side, along):
+            width, why = min(facts.chunk_elements(along), side), "one vector of the narrowest numbers"
+    width = choices.number(WIDTH, width, why)
+    possible = width <= side and facts.divides(width, along)
+    choices.require(WIDTH, possible, f"{width} columns divide neither their axis nor the {side} columns of a block")
+    return width
 
 
 def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tiling | None:
@@ -161,9 +199,7 @@ def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tilin
         return None
     if not choices.flag(APPLIES, True, "a line for each thread group would read a sector for every element"):
         return None
-    # A vector belongs to one loop.
-    again = facts.searched or facts.loaded_bytes(columns, 2, gpu_tuples(facts.program, TilingKind.COLUMNS, choices))
-    elements = 1 if facts.moments or again else facts.chunk_elements(last)
+    elements = 1 if facts.moments or _reads_again(facts, columns, choices) else facts.chunk_elements(last)
     if elements > 1:
         elements = choices.number(ELEMENTS, elements, "one vector of the narrowest numbers, or what divides the column")
         choices.require(ELEMENTS, facts.divides(elements, last), f"{elements} elements do not divide the column")
@@ -182,6 +218,12 @@ def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tilin
     chunk = last if elements > 1 else ""
     cut = replace(columns, kind=TilingKind.COLUMNS, chunk=chunk, elements=elements, chunks=chunks)
     return replace(cut, threads=threads, side=side, unroll=unrolled, adjacent=along)
+
+
+def _reads_again(facts: Facts, columns: Tiling, choices: Choices) -> bool:
+    """Whether several loops need an operand of the columns: a vector belongs to one."""
+    together = gpu_tuples(facts.program, TilingKind.COLUMNS, choices)
+    return bool(facts.searched or facts.loaded_bytes(columns, 2, together))
 
 
 def _enough(facts: Facts) -> int:
@@ -211,7 +253,7 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
         names = tuple(loop.name for loop in rest)
         found += [
             Split(stage.name, first.name, "block", _COLUMN, kernel.tiling.side),
-            Reorder(stage.name, (_COLUMN, THREAD, "block", *names)),
+            Reorder(stage.name, (*unroll_chunk(found, stage.name, stage.loops), _COLUMN, THREAD, "block", *names)),
             GpuThreads(stage.name, (_COLUMN, THREAD)),
             *grid(stage.name, _blocks(kernel, stage)),
         ]
@@ -220,31 +262,51 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
     block = innermost(_blocks(kernel, parent)).name
     along = _outer(kernel, parent)[0].axis
     for stage in kernel.graph.stages:
-        own = next((loop.name for loop in stage.loops if loop.axis == along), "")
+        own = next((loop.name for loop in stage.loops if loop.axis == along and not is_element(loop)), "")
         if stage.role is Role.GROUP_REDUCTION:
-            rest = [loop for loop in stage.loops if loop.name not in (own, THREAD)]
+            elements = [loop for loop in stage.loops if is_element(loop)]
+            order = (*(loop.name for loop in elements), own, THREAD)
+            rest = [loop for loop in stage.loops if loop.name not in order]
             found += [
                 ComputeAt(stage.name, parent.name, block),
                 StoreIn(stage.name, "GPUShared"),
                 Bound(stage.name, THREAD, 0, kernel.tiling.threads),
                 BoundExtent(stage.name, own, kernel.tiling.side),
                 *(BoundExtent(stage.name, loop.name, 1) for loop in rest),
-                Reorder(stage.name, (own, THREAD, *(loop.name for loop in rest))),
+                *(Bound(stage.name, loop.name, 0, loop.extent) for loop in elements),
+                *(Unroll(stage.name, loop.name) for loop in elements),
+                Reorder(stage.name, (*order, *(loop.name for loop in rest))),
                 GpuThreads(stage.name, (own, THREAD)),
             ]
         elif stage.role is Role.STAGED_LOAD:
             (reduction,) = kernel.reductions_of(stage.name)
+            if reduction.updates[-1].kind is LoopKind.CHUNK:
+                continue
             load_words(found, stage, ComputeAt(stage.name, reduction.name, _round(kernel, reduction)))
         elif stage.role is Role.REDUCTION:
             (whole,) = (
                 other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.GROUP_REDUCTION
             )
-            *elements, loop = stage.updates
-            found += [Unroll(stage.name, element.name, update=0) for element in elements]
-            found.append(ComputeAt(stage.name, whole, own))
+            *chunk, loop = stage.updates
+            found += [Unroll(stage.name, element.name, update=0) for element in chunk]
+            found += [ComputeAt(stage.name, whole, own), *_together(kernel, stage)]
             if loop.kind is not LoopKind.CHUNK:
                 unroll(found, stage, loop, divisor(loop, kernel.tiling.unroll))
+        elif stage.role is Role.PACKED:
+            (output,) = kernel.graph.consumers(stage.name)
+            found += [ComputeAt(stage.name, output.name, _COLUMN), Unroll(stage.name, stage.loops[0].name)]
     return tuple(found)
+
+
+def _together(kernel: TiledKernel, stage: Stage) -> list[Step]:
+    """Steps that reduce adjacent columns of a thread at a time."""
+    elements = [loop.name for loop in stage.loops if is_element(loop)]
+    if not elements:
+        return []
+    found: list[Step] = [Reorder(stage.name, (*elements, *(loop.name for loop in stage.updates)), update=0)]
+    for name in elements:
+        found += [Unroll(stage.name, name), Unroll(stage.name, name, update=0)]
+    return found
 
 
 def _round(kernel: TiledKernel, reduction: Stage) -> str:
