@@ -296,7 +296,10 @@ class Recorder(DefaultHandler):
     def _combine(self, mean: Recorded, m2: Recorded, weight: Recorded) -> tuple[Recorded, Recorded, Recorded]:
         dtype = mean.dtype
         total = self._reduce("sum", dtype, weight)
-        whole = self.truediv(self._reduce("sum", dtype, self.mul(mean, weight)), total)
+        # A weight is a number of values. Of sizes that Inductor did not see, whole parts lie beyond the end: their
+        # mean would be 0 / 0.
+        values = self.maximum(total, self.constant(1, dtype))
+        whole = self.truediv(self._reduce("sum", dtype, self.mul(mean, weight)), values)
         deviation = self.sub(mean, whole)
         spread = self.add(m2, self.mul(self.mul(deviation, deviation), weight))
         return whole, self._reduce("sum", dtype, spread), total

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from halide_backend.codegen.call_text import call_text, tuple_text
 from halide_backend.codegen.cuda.axes import TiledAxes, unflatten
+from halide_backend.codegen.index_text import index_text
 from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.codegen.reductions import reduction_stage
+from halide_backend.program.extents import ceil_div, is_multiple, product
 from halide_backend.program.loop_program import Reduction, Value
 from halide_backend.program.moments import MOMENTS
 from halide_backend.schedule.stage import Loop, LoopKind, Role
@@ -20,27 +23,29 @@ def write_moments(builder: KernelBuilder[TiledAxes], position: int) -> str:
     value = builder.program.values[position]
     reduction = value.attribute
     assert isinstance(reduction, Reduction)
-    key, key_of_read = (("moments", what, value.operands, reduction.axes) for what in ("whole", "read"))
+    key, key_of_origin = (("moments", what, value.operands, reduction.axes) for what in ("whole", "origin"))
     if key not in builder.known:
-        builder.known[key], builder.known[key_of_read] = _write(builder, value, reduction)
+        write = _write if len(value.operands) == 1 else _write_weighted
+        builder.known[key], builder.known[key_of_origin] = write(builder, value, reduction)
     builder.calls[position] = name = builder.known[key]
     own = builder.stage(name)
     number = MOMENTS.index(reduction.kind)
     if own.role is Role.GROUP_REDUCTION:
         rest = tuple_text([loop.name for loop in own.loops[1:]])
-        text = f"reductions.moments_across_threads({name}, {_counts(builder.axes, reduction)}, {rest})[{number}]"
+        if len(value.operands) == 1:
+            text = f"reductions.moments_across_threads({name}, {_counts(builder.axes, reduction)}, {rest})[{number}]"
+        else:
+            threads = builder.axes.tiling.threads
+            text = f"reductions.weighted_moments_across_threads({name}, {threads}, {rest})[{number}]"
     else:
         text = f"hl.Expr({call_text(name, [loop.name for loop in own.loops])}[{number}])"
-    if reduction.kind != "mean":
-        return text
-    inner = _loops(builder, value, reduction)
-    return f"{text} + {_origin(builder.known[key_of_read], inner, reduction)}"
+    return f"{text} + {builder.known[key_of_origin]}" if reduction.kind == "mean" else text
 
 
 def _loops(builder: KernelBuilder[TiledAxes], value: Value, reduction: Reduction) -> list[Loop]:
     """The loops over what is reduced, and over what it depends on."""
-    axes = {axis.name for axis in reduction.axes} | builder.program.values[value.operands[0]].axes
-    return builder.axes.loops(axes)
+    axes = {axis.name for axis in reduction.axes}
+    return builder.axes.loops(axes.union(*(builder.program.values[operand].axes for operand in value.operands)))
 
 
 def _origin(read: str, loops: Sequence[Loop], reduction: Reduction) -> str:
@@ -57,11 +62,12 @@ def _counts(axes: TiledAxes, reduction: Reduction) -> list[int]:
 
 
 def _write(builder: KernelBuilder[TiledAxes], value: Value, reduction: Reduction) -> tuple[str, str]:
-    """Write the Func of both moments, of a column or of each thread's part of one; its name, and that of what it reads.
+    """Write the Func of both moments, of a column or of each thread's part of one; its name, and the text of what they
+    are measured from.
 
     Whole chunks are a loop. The values before them, of which some threads have one more than others, come first.
     """
-    axes, (operand,), inner = builder.axes, value.operands, _loops(builder, value, reduction)
+    axes, operand, inner = builder.axes, value.operands[0], _loops(builder, value, reduction)
     tiling = axes.tiling
     read = builder.encode("sum", operand, inner, f"t{operand}", [operand])
     counts = _counts(axes, reduction)
@@ -97,8 +103,54 @@ def _write(builder: KernelBuilder[TiledAxes], value: Value, reduction: Reduction
     ]
     builder.stages.append(reduction_stage(builder, name, "moments", read, loops, (step,)))
     if not shared:
-        return name, read
+        return name, origin
     whole = f"{name}_group"
     text = f"hl.Tuple([hl.Expr({own}[0]), hl.Expr({own}[1])])"
     builder.func(whole, Role.GROUP_REDUCTION, loops, text, calls=[name])
-    return whole, read
+    return whole, origin
+
+
+def _write_weighted(builder: KernelBuilder[TiledAxes], value: Value, reduction: Reduction) -> tuple[str, str]:
+    """The same of parts, each with a weight. Those beyond the end of the last chunk have none."""
+    axes, inner = builder.axes, _loops(builder, value, reduction)
+    tiling = axes.tiling
+    reads = [builder.encode("sum", operand, inner, f"t{operand}", [operand]) for operand in value.operands]
+    shared = tiling.kind is TilingKind.COLUMNS
+    threads, chunk = tiling.threads if shared else 1, tiling.unroll
+    points = product(axis.extent for axis in reduction.axes)
+    steps = ceil_div(points, chunk * threads)
+    loops = [*([axes.thread] if shared else []), *axes.loops(value.axes)]
+    name, region = builder.unique_name("moments"), builder.unique_name("r")
+    own = call_text(name, [loop.name for loop in loops])
+    first, _, values = (_origin(read, inner, reduction) for read in reads)
+    origin = f"hl.select({values} > 0, {first}, hl.f32(0.0))"
+    number = f"({region}[0]*{chunk} + j)"
+    if shared:
+        number = f"({number}*{threads} + {THREAD})"
+    ends = is_multiple(points, chunk * threads)
+    place = number if ends else f"hl.min({number}, {index_text(points - 1)})"
+    places = unflatten(place, [(axis.name, axis.extent) for axis in reduction.axes])
+    means, squares, weights = (
+        f"hl.Expr({call_text(read, [places.get(loop.axis, loop.name) for loop in inner])})" for read in reads
+    )
+    if not ends:
+        inside = f"{number} < {index_text(points)}"
+        squares, weights = (f"hl.select({inside}, {text}, hl.f32(0.0))" for text in (squares, weights))
+    lists = ", ".join(f"[{text} for j in range({chunk})]" for text in (f"{means} - {origin}", squares, weights))
+    fixed = isinstance(steps, int)
+    typical = ceil_div(math.prod(axis.hint for axis in reduction.axes), chunk * threads)
+    step = Loop(f"{region}$x", steps if fixed else int(typical), STEP, fixed, kind=LoopKind.CHUNK)
+    builder.lines += [
+        f'{region} = hl.RDom([(0, {index_text(steps)})], "{region}")',
+        f'{name} = hl.Func("{name}")',
+        f"{own} = reductions.no_moments()",
+        f"{own} = reductions.with_weighted_moments({own}, {lists})",
+    ]
+    stage = reduction_stage(builder, name, "moments", reads[0], loops, (step,))
+    builder.stages.append(replace(stage, calls=tuple(reads)))
+    if not shared:
+        return name, origin
+    whole = f"{name}_group"
+    text = f"hl.Tuple([{', '.join(f'hl.Expr({own}[{k}])' for k in range(3))}])"
+    builder.func(whole, Role.GROUP_REDUCTION, loops, text, calls=[name])
+    return whole, origin

@@ -5,7 +5,8 @@ chunk the values are taken relative to one of them, which is never far from thei
 of n values its square is at most n - 1 times the mean of theirs. So no large mean cancels anything.
 
 The squares come first in a Tuple: Halide stores the elements of its update one after another, and those that follow
-see what is stored already. The squares need the mean as it was, the mean needs no squares.
+see what is stored already. The squares need the mean as it was, the mean needs no squares, and the number of values, if
+it is not known, neither.
 """
 
 from __future__ import annotations
@@ -65,6 +66,67 @@ def moments_across_threads(own: hl.Func, counts: Sequence[int], rest: Sequence[h
         paired = [_of_two(*a, *b) for a, b in zip(parts[::2], parts[1::2])]
         parts = paired + parts[len(paired) * 2 :]
     return list(parts[0][1:])
+
+
+def no_moments() -> hl.Tuple:
+    """The moments of no values, and their number."""
+    return hl.Tuple([hl.f32(_ZERO)] * 3)
+
+
+def with_weighted_moments(
+    total: hl.FuncRef, means: Sequence[hl.Expr], squares: Sequence[hl.Expr], weights: Sequence[hl.Expr]
+) -> hl.Tuple:
+    """The moments of a chunk of parts, and the number of their values, together with `total`. A part has as many values
+    as its weight; where that is 0 nothing is known of its mean."""
+    known_squares, mean, known = (hl.Expr(total[k]) for k in range(3))
+    first = hl.select(weights[0] > 0, means[0], mean)
+    count, between, spread = weights[0], hl.f32(_ZERO), squares[0]
+    for part, own, weight in zip(means[1:], squares[1:], weights[1:]):
+        deviation = hl.select(weight > 0, part - first, hl.f32(_ZERO))
+        weighted = weight * deviation
+        count, between, spread = count + weight, between + weighted, intrinsics.fma(weighted, deviation, spread + own)
+    shift = between * _inverse(count)
+    share, apart = count * _inverse(known + count), first + shift - mean
+    return hl.Tuple(
+        [
+            intrinsics.fma(apart * apart, known * share, known_squares + (spread - between * shift)),
+            intrinsics.fma(apart, share, mean),
+            known + count,
+        ]
+    )
+
+
+def weighted_moments_across_threads(
+    own: hl.Func, threads: int, rest: Sequence[hl.Expr | hl.Var]
+) -> tuple[hl.Expr, ...]:
+    """The moments of all values of a column, and their number, of which each of `threads` threads has some."""
+    places = [(thread, *rest) for thread in range(threads)]
+    parts = [tuple(hl.Expr(own[place][k]) for k in range(3)) for place in places]
+    while len(parts) > 1:
+        paired = [_of_two_weighted(*a, *b) for a, b in zip(parts[::2], parts[1::2])]
+        parts = paired + parts[len(paired) * 2 :]
+    return parts[0]
+
+
+def _of_two_weighted(
+    squares: hl.Expr,
+    mean: hl.Expr,
+    count: hl.Expr,
+    other_squares: hl.Expr,
+    other_mean: hl.Expr,
+    others: hl.Expr,
+) -> tuple[hl.Expr, ...]:
+    both, apart = count + others, other_mean - mean
+    share = others * _inverse(both)
+    spread = intrinsics.fma(apart * apart, count * share, squares + other_squares)
+    return spread, intrinsics.fma(apart, share, mean), both
+
+
+def _inverse(count: hl.Expr) -> hl.Expr:
+    """1 / `count`, with a step of Newton's: it scales squares that nearly cancel; 0 of no values."""
+    rough = intrinsics.reciprocal_of_normal(count)
+    exact = intrinsics.fma(intrinsics.fma(-count, rough, hl.f32(1.0)), rough, rough)
+    return hl.select(count > 0, exact, hl.f32(_ZERO))
 
 
 def _of_two(

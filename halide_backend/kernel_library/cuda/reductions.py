@@ -9,7 +9,14 @@ import halide as hl
 
 from halide_backend.kernel_library import reductions as portable
 from halide_backend.kernel_library.cuda import intrinsics
-from halide_backend.kernel_library.cuda.moments import moments, moments_across_threads, with_moments
+from halide_backend.kernel_library.cuda.moments import (
+    moments,
+    moments_across_threads,
+    no_moments,
+    weighted_moments_across_threads,
+    with_moments,
+    with_weighted_moments,
+)
 from halide_backend.kernel_library.reductions import candidate, numbered, place
 
 __all__ = [
@@ -25,9 +32,12 @@ __all__ = [
     "initial",
     "moments",
     "moments_across_threads",
+    "no_moments",
     "numbered",
     "place",
+    "weighted_moments_across_threads",
     "with_moments",
+    "with_weighted_moments",
 ]
 
 LANES = 32

@@ -78,7 +78,10 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     computed = _computed_strides(facts, inner) if points > _ROUND else []
     tiling = replace(tiling, computed=bool(computed))
     if facts.moments:
-        count = choices.number(UNROLL, UNROLLED, "as many values as a sum has in flight")
+        rule, why = UNROLLED, "as many values as a sum has in flight"
+        if computed:
+            rule, why = _ROUND, "a thread has an address for each load of a round, whose stride is a size"
+        count = choices.number(UNROLL, rule, why)
         tiling = replace(tiling, unroll=count)
     if along not in outer:
         return tiling
