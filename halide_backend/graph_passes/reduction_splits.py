@@ -13,9 +13,15 @@ from torch._inductor.virtualized import V
 
 from halide_backend.cache_key import NAME
 
-#: Elements of a column, and of all columns, up to which one kernel is over before a second one would start: some
-#: threads of a block have a column together.
-_COLUMN, _FEW = 1024, 1 << 17
+#: Elements of a column up to which one kernel can be over before a second one that adds up parts is: some threads of a
+#: block have a column together.
+_COLUMN = 1024
+
+#: Columns up to which it is: fewer than a sector's for each SM of an H200. And elements from which columns have so many
+#: threads that it is not, if there are more of them (measured on an H200, in two steps and in one: sums of 512 x 512
+#: floats 2.93 and 2.14 us, two of 1000 x 768 7.07 and 6.50 us, of 256 x 2048 7.12 and 4.18 us, but of 512 x 1536 7.12
+#: and 9.07 us).
+_FEW, _LONG = 1056, 512
 
 #: Columns with which a GPU is busy if some threads of a block have each of them, 16 of them at a time for each SM of an
 #: H200, and elements of all up to which that takes no longer than another kernel that adds up parts.
@@ -64,7 +70,8 @@ def parts(length: int, results: int, wanted: int, *, along_memory: bool) -> int:
     count = near_divisor(length, wanted)
     if along_memory or count <= 1:
         return count
-    if length <= _COLUMN and (length * results <= _FEW or _GROUPS <= results <= _MANY // length):
+    many = results <= _MANY // length and (length < _LONG or results >= _GROUPS)
+    if length <= _COLUMN and (results < _FEW or many):
         return 1
     most = min(_PARTS, _OF_ALL // max(results, 1), length // _ROWS)
     return max((d for d in range(count, most + 1) if length % d == 0), default=count)

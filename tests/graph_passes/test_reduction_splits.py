@@ -33,6 +33,9 @@ def test_short_columns_are_one_part() -> None:
     assert parts(784, 32, 7, along_memory=False) == 1
     assert parts(784, 32, 7, along_memory=True) == 7
     assert parts(784, 32, 1, along_memory=False) == 1
+    assert parts(512, 512, 4, along_memory=False) == 1  # 512 tokens, whose sums took 2.9 us in two kernels, 2.1 in one
+    assert parts(256, 2048, 2, along_memory=False) == 1
+    assert parts(512, 1536, 4, along_memory=False) > 1  # 9.1 us in one, 7.1 in two
 
 
 def test_columns_are_one_part_where_their_blocks_are_enough() -> None:
@@ -51,7 +54,7 @@ def test_columns_are_one_part_where_their_blocks_are_enough() -> None:
         (50_176, 64, 392, 1024),
         (6144, 6144, 8, 24),
         (1 << 20, 1, 4096, 4096),  # no fewer than Inductor's own
-        (97, 2000, 4, 4),  # a prime number of rows
+        (1031, 2000, 4, 4),  # a prime number of rows
     ],
 )
 def test_parts_of_columns_are_short(length: int, results: int, wanted: int, got: int) -> None:
