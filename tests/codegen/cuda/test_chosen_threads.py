@@ -178,3 +178,23 @@ def test_elements_that_lie_apart_are_read_for_a_word(needs_intrinsics: None) -> 
     assert "elements=2)" in kernel.text
     assert tiling_of(lambda x: x[:, ::3] + 1, torch.zeros(64, 120)).elements == 1
     assert tiling_of(lambda x: x[:, ::2] + 1, torch.zeros(64, 128)).elements > 1
+
+
+@pytest.mark.parametrize(("pictures", "threads"), [(2, 256), (64, 128)])
+def test_blocks_of_few_threads_that_store_a_word_are_large(pictures: int, threads: int) -> None:
+    """As many blocks of 128 threads as of 256 start in a microsecond; threads of several steps keep them waiting."""
+    (program,) = programs_of(lambda x: F.pad(x, (1, 2, 1, 2)), (torch.zeros(pictures, 64, 56, 56),))
+    assert dict(plan_kernel(program, DEVICE).plan.knobs)["pointwise.threads"] == threads
+
+
+def test_a_thread_that_loads_nothing_stores_several_vectors(needs_intrinsics: None) -> None:
+    def filled(x: Tensor) -> Tensor:
+        return torch.full((30_522, 128), 3.0, dtype=x.dtype)
+
+    x = torch.zeros(4)
+    (program,) = programs_of(filled, (x,))
+    assert dict(plan_kernel(program, DEVICE).plan.knobs)["pointwise.steps@out_ptr0"] == 4
+    (program,) = programs_of(lambda x: torch.arange(1003) * 2, (x,))
+    found, wanted = torch.full((1003,), -1), torch.arange(1003) * 2
+    CudaKernel(plan_kernel(program, DEVICE, {"pointwise.steps": 4}).text).on_tensors(found)
+    assert torch.equal(found, wanted)
