@@ -27,12 +27,23 @@ def tiling_of(function: Callable[..., object], *arguments: Tensor) -> Tiling:
 
 
 @pytest.mark.parametrize(
-    ("points", "columns", "threads"), [(1024, 4, 64), (512, 4, 64), (341, 8, 16), (130, 8, 16), (70, 8, 8)]
+    ("points", "columns", "threads"), [(1024, 4, 64), (512, 4, 64), (341, 8, 16), (130, 8, 16), (70, 8, 8), (49, 8, 8)]
 )
 def test_few_columns(points: int, columns: int, threads: int) -> None:
     """Long ones have more threads, and short ones fewer than eight points for each would take."""
     tiling = tiling_of(lambda x: x.sum(0), torch.zeros(points, 64))
     assert (tiling.side, tiling.threads) == (columns, threads)
+
+
+@pytest.mark.parametrize(("points", "columns"), [(47, 64), (49, 8192)])
+def test_a_thread_has_a_column_that_is_short_or_one_of_many(points: int, columns: int) -> None:
+    assert tiling_of(lambda x: x.sum(0), torch.zeros(points, columns)).kind is TilingKind.THREAD
+
+
+def test_values_of_few_short_columns(needs_intrinsics: None) -> None:
+    x = torch.randn(2, 49, 40, generator=torch.Generator().manual_seed(3))
+    (kernel,) = check_values(lambda x: x.mean(1), x, tolerance=1e-6)
+    assert "TilingKind.COLUMNS" in kernel.text
 
 
 @pytest.mark.parametrize(("columns", "is_dynamic", "threads"), [(4224, True, 16), (16384, True, 8), (16384, False, 16)])
