@@ -202,6 +202,11 @@ class Facts:
         along = (b for b in outputs if not set(tiling.inner).isdisjoint(self.layouts[b.name].variables))
         return [ELEMENT[buffer.dtype][1] // 8 for buffer in along]
 
+    def gathers_along(self, tiling: Tiling) -> bool:
+        """Whether some place along the line is computed, for which a thread waits before it can load."""
+        values = self.program.values
+        return any(v.operation == "indirect" and not v.axes.isdisjoint(tiling.inner) for v in values)
+
     def element_bytes(self, load: Load) -> int:
         """Bytes of an element of what is loaded."""
         return element_bytes(self.program, load)

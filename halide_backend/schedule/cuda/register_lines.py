@@ -45,6 +45,8 @@ _THREAD_WORDS, _MANY_WORDS, _PASSING_WORDS = (8, 16), (8, 16, 32), (16,)
 
 #: The same of a line of which nothing is stored along it: whoever has more of it waits less for others (measured on an
 #: H200: logsumexp of 4096 floats 39.3 us with 2 vectors, 34.4 us with 4, of bfloat16 23.7 and 20.8 us).
+#: Not where loads wait for indices along it (losses of 512 rows, gathered and summed up, in a kernel after that of
+#: their logarithms 7.22 us with 64 threads, 5.04 us with 128).
 _REDUCED_WORDS = (16, 32)
 
 #: Words of what is used but once that a lane keeps: 32 of them wait longer than two lanes exchange.
@@ -187,7 +189,9 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     # Not where masks alone are used twice.
     together = sum(_words(facts, line, elements, 2)) >= widest
     lines, sms = math.prod(facts.hints[name] for name in line.outer), facts.device.sms
-    stored = bool(facts.stored_bytes(line))
+    stored, whole = bool(facts.stored_bytes(line)), chunks % WARP == 0
+    # Threads without a chunk would load behind a branch, and nobody exchanges behind one.
+    spread = stored or (whole and facts.gathers_along(line))
     threads, why = WARP, f"the lanes of a warp hold up to {_LANE_WORDS} words each"
     costs = dict(_short_lines(facts, tiling, lines, widest))
     if costs:
@@ -197,14 +201,14 @@ def _tiling(facts: Facts, line: Tiling, elements: int) -> tuple[Tiling, str]:
     lane = _LANE_WORDS if together or facts.iterates else _LANE_PASSING_WORDS
     if -(-chunks // threads) * widest > lane:
         shares = (_MANY_WORDS if together else _PASSING_WORDS) if lines >= sms else _THREAD_WORDS
-        if together and not stored:
+        if together and not spread:
             shares = _REDUCED_WORDS
         sizes = [-(-chunks // max(1, words // widest)) for words in shares]
         wanted = next((threads for threads in sizes if threads <= _MOST_THREADS), sizes[-1])
         threads = min(-(-wanted // WARP) * WARP, _MOST_THREADS_OF_A_BLOCK)
         why = f"{' or '.join(map(str, shares))} words for each, as there are {lines} lines for {sms} SMs"
-    several = together and (stored or threads <= WARP) and not facts.iterates
-    share = chunks if stored else chunks // _REDUCED_CHUNKS
+    several = together and (spread or threads <= WARP) and not facts.iterates
+    share = chunks if spread else chunks // _REDUCED_CHUNKS
     more = _threads_of_few(chunks, min(share, sms * _FEW_THREADS // max(lines, 1))) if several else 0
     if more > max(threads, WARP):
         threads, why = more, f"few loads for each, as there are {lines} lines for {sms} SMs"

