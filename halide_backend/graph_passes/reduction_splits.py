@@ -13,19 +13,16 @@ from torch._inductor.virtualized import V
 
 from halide_backend.cache_key import NAME
 
-#: Elements of a column up to which one kernel can be over before a second one that adds up parts is: some threads of a
-#: block have a column together.
-_COLUMN = 1024
+#: Elements of a column up to which one kernel is over before a second one that adds up parts would be, of so few
+#: columns, less than a sector's for each SM of an H200: some threads of a block have each (measured on an H200, in two
+#: steps and in one: sums of 512 x 512 floats 2.93 and 2.14 us, of 2048 x 512 4.8 and 4.0 us, two of 1000 x 768 7.07 and
+#: 6.50 us, of 256 x 2048 7.12 and 4.18 us, but of 512 x 1536 7.12 and 9.07 us, of 2048 x 1500 6.1 and 8.4 us).
+_COLUMN, _FEW = 2048, 1056
 
-#: Columns up to which it is: fewer than a sector's for each SM of an H200. And elements from which columns have so many
-#: threads that it is not, if there are more of them (measured on an H200, in two steps and in one: sums of 512 x 512
-#: floats 2.93 and 2.14 us, two of 1000 x 768 7.07 and 6.50 us, of 256 x 2048 7.12 and 4.18 us, but of 512 x 1536 7.12
-#: and 9.07 us).
-_FEW, _LONG = 1056, 512
-
-#: Columns with which a GPU is busy if some threads of a block have each of them, 16 of them at a time for each SM of an
-#: H200, and elements of all up to which that takes no longer than another kernel that adds up parts.
-_GROUPS, _MANY = 2112, 1 << 22
+#: Elements from which so many columns have too many threads together, and columns with which a GPU is busy without
+#: them, 16 at a time for each SM of an H200; elements of such a column, and of all, up to which that takes no longer than
+#: another kernel that adds up parts.
+_LONG, _GROUPS, _SHORTER, _MANY = 512, 2112, 1024, 1 << 22
 
 #: Parts of columns, the most of them and of all columns together, and the fewest rows of one: short ones are summed by
 #: threads with a word of a row each, as many as a GPU has, and all their loads are in flight.
@@ -70,11 +67,13 @@ def parts(length: int, results: int, wanted: int, *, along_memory: bool) -> int:
     count = near_divisor(length, wanted)
     if along_memory or count <= 1:
         return count
-    many = results <= _MANY // length and (length < _LONG or results >= _GROUPS)
-    if length <= _COLUMN and (results < _FEW or many):
+    few = results < _FEW and length <= _COLUMN
+    shorter = length < _LONG or (results >= _GROUPS and length <= _SHORTER)
+    if few or (shorter and length * results <= _MANY):
         return 1
     most = min(_PARTS, _OF_ALL // max(results, 1), length // _ROWS)
-    return max((d for d in range(count, most + 1) if length % d == 0), default=count)
+    possible = [d for d in range(count, most + 1) if length % d == 0]
+    return max((d for d in possible if length // d % _VECTOR == 0), default=max(possible, default=count))
 
 
 def near_divisor(number: int, wanted: int) -> int:

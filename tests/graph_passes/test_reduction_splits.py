@@ -39,10 +39,12 @@ def test_short_columns_are_one_part() -> None:
 
 
 def test_columns_are_one_part_where_their_blocks_are_enough() -> None:
-    """Of a layer norm across memory (whisper, 512 channels first): its sums were added up by a kernel each."""
-    assert parts(512, 6000, 4, along_memory=False) == 1
-    assert parts(784, 1152, 7, along_memory=False) > 1  # 1152 / 16 blocks
+    """Of a layer norm across memory (whisper, 512 and 384 channels first): its sums were added up by a kernel each."""
+    assert parts(512, 6000, 4, along_memory=False) == parts(384, 1500, 24, along_memory=False) == 1
+    assert parts(512, 512, 32, along_memory=False) == parts(2048, 1024, 8, along_memory=False) == 1
     assert parts(1000, 6144, 8, along_memory=False) > 1  # 6 million elements
+    assert parts(2048, 1500, 8, along_memory=False) > 1  # 3 million, which 188 blocks of 8 columns read
+    assert parts(4096, 512, 8, along_memory=False) > 1
 
 
 @pytest.mark.parametrize(
@@ -50,11 +52,11 @@ def test_columns_are_one_part_where_their_blocks_are_enough() -> None:
     [
         (6144, 768, 48, 192),  # gradients of a layer norm in BERT
         (6304, 768, 50, 197),  # of a vision transformer's, 32 x 197 tokens
-        (12_544, 240, 98, 448),  # of a batch norm: 784 parts would need a third kernel
-        (50_176, 64, 392, 1024),
+        (12_544, 240, 98, 392),  # of a batch norm: 784 parts would need a third kernel, 448 have 28 rows
+        (50_176, 64, 392, 896),  # 1024 have 49 rows, which are no vectors where they lie along memory
         (6144, 6144, 8, 24),
         (1 << 20, 1, 4096, 4096),  # no fewer than Inductor's own
-        (1031, 2000, 4, 4),  # a prime number of rows
+        (4099, 2000, 4, 4),  # a prime number of rows
     ],
 )
 def test_parts_of_columns_are_short(length: int, results: int, wanted: int, got: int) -> None:
