@@ -19,8 +19,8 @@ from halide_backend.cache_key import NAME
 #: 6.50 us, of 256 x 2048 7.12 and 4.18 us, but of 512 x 1536 7.12 and 9.07 us, of 2048 x 1500 6.1 and 8.4 us).
 _COLUMN, _FEW = 2048, 1056
 
-#: Elements from which so many columns have too many threads together, and columns with which a GPU is busy without
-#: them, 16 at a time for each SM of an H200; elements of such a column, and of all, up to which that takes no longer than
+#: Elements from which more columns have too many threads together, and columns with which a GPU is busy without them,
+#: 16 at a time for each SM of an H200; elements of such a column, and of all, up to which that takes no longer than
 #: another kernel that adds up parts.
 _LONG, _GROUPS, _SHORTER, _MANY = 512, 2112, 1024, 1 << 22
 

@@ -76,6 +76,11 @@ _LONG, _SHORT_THREADS = 512, 16
 #: 512 columns of bfloat16 2.31 and 1.35 us, of 5,120 2.70 and 1.96 us, of floats 2.12 and 1.69 us).
 _POINTS, _FEW_POINTS, _FEW_COLUMNS = 64, 48, 40
 
+#: The same of columns whose points take so many loads in all, if they are no fewer than half as many (the sums of the
+#: gradients of a layer norm of 394 x 384 floats, of five operands, took 9.8 us on an H200 with 16 threads for each of 8
+#: columns, and 5.9 us in two kernels).
+_LOADS = 1024
+
 #: Threads of each SM that fill a GPU (see column_reductions.py), and that keep enough loads in flight if each reduces a
 #: column of its own, all of them in an unrolled loop: an arg-reduction's has a comparison and a position for each load,
 #: a sum of a function or a quotient has what it sums up to compute, and several sums have some of it (the
@@ -93,8 +98,10 @@ _UNROLLED = 16
 #: Values of a chunk whose moments are combined: of more of them an outlier costs more digits (program/moments.py).
 _CHUNK = 8
 
-#: Chunks that a thread has at least of columns that are adjacent in one operand and lie along memory in another.
-_MIXED_STEPS = 2
+#: Chunks, and elements, that a thread has at least of columns that are adjacent in one operand and lie along memory in
+#: another (measured on an H200: sums of 128 products of floats 43.6 us with 8 elements, 42.0 us with 16; those of 196
+#: products of bfloat16, which are read in pairs, 64.0 us with 12 or 14, 50.2 us with 24 or 26).
+_MIXED_STEPS, _MIXED_ELEMENTS = 2, 16
 
 #: CUDA's limit of every block.
 _MOST_THREADS = 1024
@@ -142,7 +149,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     rule, why = max(wide, default=narrow), "the most that leave a block for each SM"
     if facts.line is not None:
         rule, why = narrow, "some loads run along the columns: a warp has points of a sector of each"
-    if narrow > _FEWEST_COLUMNS and points >= _LONG and number // narrow < facts.device.sms:
+    if narrow > _FEWEST_COLUMNS and _are_long(facts, columns) and number // narrow < facts.device.sms:
         rule, why = _FEWEST_COLUMNS, "few columns are long: of more, as many more threads meet in the end"
     side = choices.number(COLUMNS, rule, why)
     width = _width(facts, columns, along, side, choices)
@@ -174,9 +181,15 @@ def _threads(facts: Facts, columns: Tiling, number: int, side: int, width: int) 
     else:
         walked = is_computed(facts, columns) or any(reduction.position is not None for reduction in facts.reductions)
         block = _THREADS_OF_MANY if walked and number >= _MANY * sms else _THREADS
-        most = 64 if points >= _LONG and not facts.moments else _SHORT_THREADS
+        most = 64 if _are_long(facts, columns) and not facts.moments else _SHORT_THREADS
     own = min(block // side, 1 << max(points // _STEPS, 1).bit_length() - 1, most)
     return max(8, WARP // side, own), f"{block} threads of a block, with {_STEPS} steps or more"
+
+
+def _are_long(facts: Facts, columns: Tiling) -> bool:
+    """Whether the threads of a column have loads enough for blocks of few columns."""
+    points = math.prod(facts.hints[name] for name in columns.inner)
+    return points >= _LONG or (2 * points >= _LONG and points * len(facts.loaded_bytes(columns, 1)) >= _LOADS)
 
 
 def _width(facts: Facts, columns: Tiling, along: str, side: int, choices: Choices) -> int:
@@ -214,8 +227,9 @@ def _mixed(facts: Facts, columns: Tiling, along: str, choices: Choices) -> Tilin
     side = choices.number(COLUMNS, side, "a sector of the narrowest numbers, or less if SMs had no block")
     choices.require(COLUMNS, facts.divides(side, along), f"{side} columns do not divide their axis")
     chunks, block = points // elements, _THREADS if number // side < _MANY * sms else _THREADS_OF_MANY
-    rule = max(WARP // side, min(block // side, 1 << (chunks // _MIXED_STEPS).bit_length() - 1))
-    threads = choices.number(THREADS, rule, f"{block} threads of a block, with {_MIXED_STEPS} chunks or more")
+    steps = max(_MIXED_STEPS, _MIXED_ELEMENTS // elements)
+    rule = max(WARP // side, min(block // side, 1 << max(chunks // steps, 1).bit_length() - 1))
+    threads = choices.number(THREADS, rule, f"{block} threads of a block, with {steps} chunks or more")
     choices.require(
         THREADS, WARP <= side * threads <= _MOST_THREADS, "a block has whole warps, of 1,024 threads at most"
     )
