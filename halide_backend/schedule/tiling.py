@@ -12,6 +12,9 @@ WARP = 32
 #: And the Var of a thread's iterations. Funcs that the kernel builder gives to threads use the same as those of rules.
 THREAD, STEP = "t", "u"
 
+#: Var of a line's number among those of a block whose neighbouring threads have neighbouring lines.
+LINE = "y"
+
 #: Var of the rounds in which threads of a block scan columns, each of which carries on from the one before.
 ROUND = "o"
 
@@ -46,7 +49,8 @@ class Tiling:
     memory is contiguous, `across` if the last block may go beyond its end, and `threads` for each. Of SCANNED_COLUMNS
     it has `side` chunks of that axis, and walks along the scanned one in rounds, in each of which a thread has `lines`
     adjacent points. The last outer axis of REGISTERS is padded to a multiple of `side` lines, those of a warp, if that
-    is not 0. Moments are reduced `unroll` points at a time. A THREAD has `lines` points along the outer axis `across`,
+    is not 0; or neighbouring threads have lines that are `adjacent` along an outer axis, `side` of them in a block.
+    Moments are reduced `unroll` points at a time. A THREAD has `lines` points along the outer axis `across`,
     if there is one: it computes once where they lie along the others. That of a scatter is the innermost, and has no
     others. Neighbouring ones, or a block's columns, are `adjacent` along this outer axis, or, if it is "", along the
     memory of the output.
@@ -99,6 +103,11 @@ class Tiling:
         """Whether threads exchange values, so that all of a warp, or of a block, have to come to the same instructions:
         none of them may have a case of its own."""
         return self.kind not in (TilingKind.THREAD, TilingKind.SHARED_TRANSPOSE, TilingKind.REGISTER_TRANSPOSE)
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether neighbouring threads hold parts of neighbouring lines, not of one."""
+        return self.kind is TilingKind.REGISTERS and bool(self.adjacent)
 
     @property
     def shares_lines(self) -> bool:

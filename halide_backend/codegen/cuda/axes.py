@@ -128,7 +128,9 @@ class TiledAxes(Axes):
     def _tile_side(self, name: str) -> int:
         """Steps along the axis `name` that belong to a tile, a warp of lines or a block's columns; 1 if none do."""
         tiling = self.tiling
-        if tiling.kind is TilingKind.REGISTERS and (name,) == tiling.outer[-1:]:
+        if tiling.kind is TilingKind.REGISTERS and (name,) == (
+            (tiling.adjacent,) if tiling.adjacent else tiling.outer[-1:]
+        ):
             return tiling.side or 1
         if tiling.kind is TilingKind.COLUMNS:
             return tiling.side if name == tiling.across else 1

@@ -12,7 +12,7 @@ from halide_backend.codegen.kernel_builder import KernelBuilder
 from halide_backend.codegen.reductions import define_reduction, define_tuple, reduction_stage
 from halide_backend.program.loop_program import Value
 from halide_backend.schedule.stage import Loop, LoopKind, Role
-from halide_backend.schedule.tiling import STEP, TilingKind
+from halide_backend.schedule.tiling import STEP, THREAD, WARP, TilingKind
 
 
 def reduce_by_group(
@@ -27,6 +27,9 @@ def reduce_by_group(
     stage = reduction_stage(builder, partial, kind, operand, kept, share.updates)
     own = define_reduction(builder, stage, kind, start, element)
     whole = f"{partial}_group"
+    if tiling.interleaved:
+        text = f"reductions.across_lines({kind!r}, {own}, {tiling.threads}, {tiling.side}, {_places(builder)})"
+        return builder.func(whole, Role.GROUP_REDUCTION, kept, text, calls=[partial]), whole
     if tiling.kind is TilingKind.REGISTERS:
         number = sum(stage.role is Role.GROUP_REDUCTION for stage in builder.stages)
         text = f"reductions.across_group({kind!r}, {own}, {tiling.threads}, {number})"
@@ -63,6 +66,15 @@ def reduce_together_by_group(
         f"reductions.across_{threads}({kind!r}, {whole}, {tiling.threads}{side}, {rest}, {k})"
         for k, kind in enumerate(kinds)
     ], whole
+
+
+def _places(builder: KernelBuilder[TiledAxes]) -> str:
+    """The texts of a thread's number in its group, of its line's in the block, and of the first word of shared memory
+    where threads meet: warps have a number of up to 64 bits for each of their lines."""
+    tiling = builder.axes.tiling
+    (line,) = builder.axes.loops([tiling.adjacent])
+    words = 2 * tiling.side * max(1, tiling.side * tiling.threads // WARP)
+    return f"{THREAD}, {line.name} % {tiling.side}, {builder.numbers('shared', words)}"
 
 
 @dataclass(frozen=True)

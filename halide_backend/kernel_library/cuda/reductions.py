@@ -23,6 +23,7 @@ __all__ = [
     "across_block",
     "across_group",
     "across_lanes",
+    "across_lines",
     "across_threads",
     "across_warp",
     "candidate",
@@ -86,6 +87,26 @@ def across_group(kind: str, value: hl.Expr, threads: int, number: int) -> hl.Exp
     if threads <= LANES:
         return value
     return _folded(kind, intrinsics.of_warps(value, threads // LANES, number))
+
+
+def across_lines(
+    kind: str, value: hl.Expr, threads: int, lines: int, thread: hl.Var, line: hl.Expr, first: int
+) -> hl.Expr:
+    """The reduction of `value` over the `threads` threads of each of the `lines` lines of a block, in every one of
+    them. Neighbouring lanes have neighbouring lines: `line` is the number of a thread's own, `thread` its number among
+    those of the line. Their warps meet in the words of shared memory from `first` on; all threads have to come here."""
+    value = across_lanes(kind, value, lines)
+    warps = threads * lines // LANES
+    if warps == 1:
+        return value
+    room = warps * lines
+    own = hl.Expr(thread) // (LANES // lines) * lines + line
+    address = intrinsics.shared(intrinsics.words(value), first + own, room, first + 2 * room)
+    parts = []
+    for warp in range(warps):
+        places = [first + warp * lines + line + k * room for k in range(len(intrinsics.words(value)))]
+        parts.append(intrinsics.of_words(value.type(), [intrinsics.of_shared(address, place) for place in places]))
+    return _folded(kind, parts)
 
 
 def across_block(

@@ -21,6 +21,7 @@ from halide_backend.schedule.cuda import (
     column_groups,
     column_reductions,
     column_scans,
+    interleaved_lines,
     pointwise,
     register_lines,
     register_transposes,
@@ -48,6 +49,7 @@ from halide_backend.schedule.tiling import Tiling
 RULES: tuple[Rule, ...] = (
     scans.RULE,
     column_scans.RULE,
+    interleaved_lines.RULE,
     column_groups.RULE,
     register_lines.RULE,
     warp_lines.RULE,

@@ -156,6 +156,25 @@ class Facts:
         return None
 
     @cached_property
+    def interleaved_lines(self) -> tuple[Tiling, str, int] | None:
+        """The same of a program some of whose tensors lie along its lines and some across them, the outer axis along
+        which neighbouring lines are side by side in these, and bytes of their narrowest elements."""
+        found = self._reduced
+        if found is None or not found.outer:
+            return None
+        last = found.inner[-1]
+        sizes = {buffer.name: ELEMENT[buffer.dtype][1] // 8 for buffer in (*self.program.inputs, *self.program.outputs)}
+        loads = [value.attribute for value in self.program.values if isinstance(value.attribute, Load)]
+        places = [(sizes[load.buffer], load.index) for load in loads]
+        places += [(sizes[store.buffer], store.index) for store in self.program.stores]
+        for along in found.outer:
+            whole = [(size, index) for size, index in places if {along, last} <= {s.name for s in index.free_symbols}]
+            across = [size for size, index in whole if is_contiguous(index, along)]
+            if across and any(runs_along(index, last) for _, index in whole):
+                return found, along, min(across)
+        return None
+
+    @cached_property
     def _reduced(self) -> Tiling | None:
         """The outer axes and what is reduced for each of their points, if all reductions are over the same axes."""
         outer = tuple(axis.name for axis in self.program.outer)

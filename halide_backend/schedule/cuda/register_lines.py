@@ -132,6 +132,14 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     return tiling
 
 
+def threads(facts: Facts) -> int:
+    """Threads of a line, as far as nothing is stored across it; 0 if this rule has none for them."""
+    line = facts.line
+    if line is None or is_computed(facts, line) or not are_lines(facts, line):
+        return 0
+    return _tiling(facts, line, _adjacent(facts, line)[0])[0].threads
+
+
 def _crossed_line(facts: Facts) -> Tiling | None:
     """A line for a thread, or for a few, which store it in vectors, while neighbouring lines are adjacent in what they
     read."""

@@ -8,7 +8,7 @@ from halide_backend.schedule.legality.nests import Kind, Nest, NestLoop, Nests, 
 from halide_backend.schedule.legality.refusal import refuse, refuse_func
 from halide_backend.schedule.stage import Role, Stage
 from halide_backend.schedule.steps import Bound, BoundExtent, Step, StoreIn, Vectorize
-from halide_backend.schedule.tiling import WARP, Tiling, TilingKind
+from halide_backend.schedule.tiling import LINE, THREAD, WARP, Tiling, TilingKind
 
 #: Threads of a block, in all and in its third dimension (CUDA C++ Programming Guide, technical specifications).
 MOST_THREADS, MOST_DEEP = 1024, 64
@@ -138,9 +138,10 @@ def _check_exchange(nests: Nests, steps: list[Step], stage: Stage, place: Place,
             why = f"its {tiling.threads} threads exchange values: all of them, once for each block"
             refuse(place.number, place.step, why, "compute it in a block, Bound and GpuThreads its t")
         return
-    if place.var != "t" or names:
+    wanted = LINE if tiling.interleaved else THREAD
+    if place.var != wanted or names:
         why = "threads that exchange values do so once, side by side"
-        refuse(place.number, place.step, why, "compute it inside the loop t of an output")
+        refuse(place.number, place.step, why, f"compute it inside the loop {wanted} of an output")
     if stage.role is Role.SCAN:
         _check_held(nests, steps, stage)
 
@@ -171,6 +172,9 @@ def _check_held(nests: Nests, steps: list[Step], stage: Stage) -> None:
 def _check_group(nest: Nest, tiling: Tiling) -> None:
     """The threads that exchange values are those of the algorithm: so many, and next to one another."""
     name, threads = nest.stage.name, _of_kind(nest, Kind.THREADS)
+    if tiling.interleaved:
+        _check_interleaved(nest, threads, tiling)
+        return
     expected = [("t", tiling.threads)] + ([("w", tiling.warps)] if tiling.warps > 1 else [])
     found = [(loop.name, loop.extent) for loop in threads]
     several = tiling.warps == 1 and tiling.threads <= WARP and tiling.kind is TilingKind.REGISTERS
@@ -185,6 +189,19 @@ def _check_group(nest: Nest, tiling: Tiling) -> None:
     for axis in set().union(*(loop.axes for loop in beside[:1])):
         if any(loop.axis == axis and loop.fixed and loop.extent % lines for loop in nest.stage.loops):
             refuse_func(name, f"the last warp has less than {lines} lines", "pad the axis, or give a line more threads")
+
+
+def _check_interleaved(nest: Nest, threads: list[NestLoop], tiling: Tiling) -> None:
+    """Neighbouring threads have neighbouring lines, all of a block, and as many threads as the algorithm adds up."""
+    name, wanted = nest.stage.name, [(LINE, tiling.side), (THREAD, tiling.threads)]
+    if [(loop.name, loop.extent) for loop in threads] != wanted or threads[0].axes != {tiling.adjacent}:
+        cure = f"give {tiling.side} lines of {tiling.threads} threads to GpuThreads, lines first"
+        refuse_func(name, "its threads are not those that exchange values", cure)
+    if tiling.side * tiling.threads % WARP:
+        refuse_func(name, "a warp of which only some threads run would wait for the others", "use whole warps")
+    along = next(loop for loop in nest.stage.loops if loop.axis == tiling.adjacent)
+    if not along.fixed or along.extent % tiling.side:
+        refuse_func(name, f"the last block has less than {tiling.side} lines", "pad the axis")
 
 
 def _check_columns(nests: Nests, steps: list[Step], tiling: Tiling) -> None:

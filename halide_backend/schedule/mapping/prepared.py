@@ -25,6 +25,9 @@ from halide_backend.schedule.mapping.chunks import contiguous_axis
 #: side by side along them.
 _FEW, _FEW_TOGETHER = 64, 256
 
+#: Points that the threads of a block have so of several lines (see schedule/cuda/interleaved_lines.py).
+_FEW_OF_A_BLOCK = 4096
+
 
 def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
@@ -61,4 +64,6 @@ def _is_short(program: LoopProgram) -> bool:
     known = all(isinstance(axis.extent, int) for axis in inner)
     along = [store for store in program.stores if not outer.issuperset(axis.name for axis in store.nest.iteration)]
     together = all(any(is_contiguous(store.index, axis.name) for axis in inner) for store in along)
-    return known and bool(along) and math.prod(axis.hint for axis in inner) <= (_FEW_TOGETHER if together else _FEW)
+    pairs = together and known and inner[-1].hint % 2 == 0
+    most = _FEW_OF_A_BLOCK if pairs else _FEW_TOGETHER if together else _FEW
+    return known and bool(along) and math.prod(axis.hint for axis in inner) <= most

@@ -33,7 +33,7 @@ def register_limit(tiling: Tiling, choices: Choices) -> str | float:
     """
     if tiling.kind is TilingKind.COLUMNS or (tiling.kind is TilingKind.THREAD and tiling.computed):
         limit = choices.choose(LIMIT, _ROOM, "by itself the assembler takes 31, and waits for every load of a column")
-    elif tiling.threads * tiling.warps >= _LARGE_BLOCK:
+    elif tiling.threads * tiling.warps >= _LARGE_BLOCK and not tiling.interleaved:
         limit = choices.choose(
             LIMIT, _MORE, "softmax of 2048 x 8192 bfloat16 takes 19.4 us with one more block, 21.8 us without"
         )

@@ -80,7 +80,13 @@ def add_rows(x: Tensor, rows: Tensor, indices: Tensor) -> Tensor:
     return x.index_add(0, indices, rows)
 
 
+def less_sum(x: Tensor, y: Tensor) -> Tensor:
+    """Lines of `y` less sums of their products with those of `x`, which lie side by side."""
+    return y - (x.mT * y).sum(-1, keepdim=True)
+
+
 WALK: Settings = {"register_lines.applies": False}
+SIDE_BY_SIDE: Settings = {"interleaved_lines.applies": True}
 IN_REGISTERS: Settings = {"register_transposes.applies": True}
 
 CASES = (
@@ -103,6 +109,11 @@ CASES = (
     Case("block_lines", lambda x: x - x.sum(-1, keepdim=True), ((3, 1300),), knobs=WALK),
     Case("block_lines", lambda x: x.argmax(-1), ((2, 264),), BFLOAT16, knobs=WALK),
     Case("block_lines", lambda x: x - x.amax(-1, keepdim=True), ((3, 700),), dynamic=True),
+    Case("interleaved_lines", less_sum, ((2, 320, 12), (2, 12, 320))),
+    Case("interleaved_lines", less_sum, ((48, 20), (20, 48)), BFLOAT16, knobs=SIDE_BY_SIDE),
+    Case(
+        "interleaved_lines", lambda x, y: (x.mT - y).argmax(-1)[:, None] + y, ((256, 9), (9, 256)), knobs=SIDE_BY_SIDE
+    ),
     Case("column_scans", lambda x: x.cumsum(0), ((70, 64),)),
     Case("column_scans", lambda x: x.cumsum(1), ((3, 50, 24),), BFLOAT16),
     Case("column_scans", lambda x: x.cummax(0), ((40, 20),)),
