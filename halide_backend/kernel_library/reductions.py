@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import halide as hl
 
-from halide_backend.kernel_library.mathematics.floating_point import is_nan, without_bounds
+from halide_backend.kernel_library.mathematics.floating_point import (
+    BINARY32,
+    BINARY64,
+    float_format,
+    from_bits,
+    magnitude_bits,
+    opaque,
+    without_bounds,
+)
 
 #: The last position that an int32 holds.
 _LAST = 2**31 - 1
@@ -23,7 +31,7 @@ def encode(kind: str, value: hl.Expr) -> hl.Expr:
         # Signed overflow is undefined in Halide and wraps in torch.
         return hl.reinterpret(hl.UInt(value.type().bits()), value)
     if kind in ("max", "min", "argmax", "argmin") and value.type().is_float():
-        return order_key(value, nan_is_largest=kind in ("max", "argmax"))
+        return order_key(kind, value)
     if value.type() == hl.UInt(1):
         return hl.cast(hl.UInt(8), value)
     return value
@@ -55,33 +63,39 @@ def decode(kind: str, original: hl.Type, total: hl.Expr) -> hl.Expr:
     if kind in ("any", "all"):
         return total != hl.u8(0)
     if kind in ("max", "min") and original.is_float():
-        return from_order_key(original, total)
+        return from_order_key(kind, original, total)
     if original == hl.UInt(1):
         return total != hl.u8(0)
     return hl.cast(original, total)
 
 
-def order_key(value: hl.Expr, *, nan_is_largest: bool) -> hl.Expr:
-    """A signed integer that orders as the float `value` does, -0.0 equal to 0.0, NaN at one end.
+def order_key(kind: str, value: hl.Expr) -> hl.Expr:
+    """A signed integer that orders as the float `value` does, -0.0 equal to 0.0, NaN where `kind` looks for it.
 
-    The bits of a float order like an integer with a sign bit; flipping the other bits of negative ones gives two's
-    complement order.
+    It is the magnitude's bits, or their complement on one side of zero, by one comparison that is false for NaN, whose
+    magnitude is beyond infinity. For minima that is the other side, and zeros are -1. One NaN is before another where
+    their bits say so, except for the kinds that look for the first one.
     """
-    bits = value.type().bits()
-    word = hl.Int(bits)
-    pattern = hl.reinterpret(word, without_bounds(value))
-    pattern = hl.select(pattern == word.min(), hl.cast(word, hl.i32(0)), pattern)
-    key = pattern ^ ((pattern >> (bits - 1)) & word.max())
-    return hl.select(is_nan(value), word.max() if nan_is_largest else word.min(), key)
+    f = float_format(value)
+    word = hl.Int(f.width)
+    magnitude = hl.reinterpret(word, magnitude_bits(without_bounds(value)))
+    if kind.startswith("arg"):
+        magnitude = hl.min(magnitude, hl.cast(word, f.word(f.infinity + 1)))
+    compared = opaque(value)
+    if kind.endswith("max"):
+        return hl.select(compared < f.value(0), ~magnitude, magnitude)
+    return hl.select(f.value(0) < compared, magnitude, ~magnitude)
 
 
-def from_order_key(original: hl.Type, key: hl.Expr) -> hl.Expr:
-    """The float behind a key of `order_key`; both ends of the range are NaN, of no sign."""
-    bits = original.bits()
-    word = hl.Int(bits)
-    # The largest key is the pattern of a NaN; what the smallest would be has all bits set, and so a sign.
-    pattern = hl.select(key == word.min(), word.max(), key ^ ((key >> (bits - 1)) & word.max()))
-    return hl.reinterpret(original, pattern)
+def from_order_key(kind: str, original: hl.Type, key: hl.Expr) -> hl.Expr:
+    """The float behind a key of `order_key`; NaN has no sign, and neither has zero."""
+    f = BINARY32 if original.bits() == 32 else BINARY64
+    magnitude = hl.reinterpret(f.bits_type, key ^ (key >> (f.width - 1)))
+    if kind == "max":
+        return from_bits(magnitude | (hl.reinterpret(f.bits_type, key) & f.word(f.sign)))
+    # Zeros and NaN are below, too: at most one of the magnitudes less 1 is no number's.
+    negative = hl.reinterpret(f.bits_type, ~key) - f.word(1) < f.word(f.infinity)
+    return from_bits(hl.select(negative, magnitude | f.word(f.sign), magnitude))
 
 
 def candidate(kind: str, key: hl.Expr, best: hl.Expr, position: hl.Expr | hl.Var) -> hl.Expr:
