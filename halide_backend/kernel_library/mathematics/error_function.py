@@ -13,6 +13,7 @@ import halide as hl
 from halide_backend.kernel_library.mathematics.exponential import (
     EXP_32,
     EXP_64,
+    growth_of_remainder,
     reduce_exponential,
     reduce_exponential_exactly,
     small_exponential,
@@ -33,9 +34,10 @@ from halide_backend.kernel_library.mathematics.floating_point import (
     times_power_of_two,
     with_sign_of,
 )
-from halide_backend.kernel_library.mathematics.polynomial import polynomial
+from halide_backend.kernel_library.mathematics.polynomial import polynomial, polynomial_by_pairs
 
-# Below them erf, and erfc and erfcx (binary32: erfc), come from erf(x)/x, above from the tail.
+# Up to CENTER erf(x)/x is known in two parts. Below the others erfc and erfcx (binary32: erfc) come from it, above from
+# the tail.
 CENTER = 0.85
 TAIL, TAIL_32 = 0.7, 0.5
 # (erf(x) - x) / x in z = x**2 <= 0.81, relative error 2**-26.3 (P); less ERF_CUBIC z + 1/8, z <= 0.7226: 2**-58.0
@@ -58,6 +60,22 @@ ERF_64_P = (
 )
 ERF_64_Q = (0.0002226470909714716, 0.005989199289189353, 0.06969787590572099, 0.408114344306748, 1.0)
 ERF_CUBIC = -0.375
+# (erf(x) - x) / x in z = x**2 <= 1.001, relative error 2**-62.7.
+ERF_64 = (
+    5.942514618224188e-11,
+    -1.136407593803237e-09,
+    1.4657477745143445e-08,
+    -1.6349966891581206e-07,
+    1.646096745894376e-06,
+    -1.4925593182329584e-05,
+    0.000120553310238064,
+    -0.0008548326978395073,
+    0.005223977624775041,
+    -0.02686617064507232,
+    0.11283791670954854,
+    -0.3761263890318375,
+    0.1283791670955126,
+)
 # -log(erfc(a)) on [0.9, 4], error of erfc relative to erf: 2**-26.2.
 LOG_ERFC_32 = (
     1.6362289927838434e-05,
@@ -68,6 +86,27 @@ LOG_ERFC_32 = (
     0.6354449221188708,
     1.1283663663356083,
     8.490642947143197e-05,
+)
+# The same on [0.999, 6], error of erfc relative to erf: 2**-57.0.
+LOG_ERFC_64 = (
+    4.945938776046256e-12,
+    -2.0517158944918832e-10,
+    3.946476458981778e-09,
+    -4.655903276150448e-08,
+    3.7434959892795036e-07,
+    -2.141568574214965e-06,
+    8.692298259500947e-06,
+    -2.2905537864557992e-05,
+    2.0481730334165922e-05,
+    0.0001346111208199253,
+    -0.0007699357985759596,
+    0.0019150499982137689,
+    -0.00040975403699134946,
+    -0.018990827220487966,
+    0.10270379195721652,
+    0.6366434957990806,
+    1.1283741200969308,
+    4.995580700023787e-07,
 )
 # (1 + 2 a) exp(a**2) erfc(a) in t = (a - 4)/(a + 4), a in [0.5, 28], relative error 2**-58.7.
 SCALED_ERFC_64 = (
@@ -124,16 +163,11 @@ def erf(x: hl.Expr) -> hl.Expr:
 
 
 def _erf_64(a: hl.Expr) -> hl.Expr:
-    """erf(a) for a >= 0; a part of a denormal number would be rounded, so those next to them are scaled."""
-    tiny, scale = a < hl.f64(2.0**-900), 2.0**200
-    center, rest = _erf_center(hl.select(tiny, a * hl.f64(scale), a))
-    bounded = at_most(a, 6.0)
-    tail, tail_rest, k = _erfc_tail(bounded, *square_in_two_parts(bounded))
+    """erf(a) for a >= 0; beyond 1, 1 - erfc(a), which is less than a fifth of it and carries few rounding errors."""
+    k, r = reduce_exponential(negate(polynomial_by_pairs(at_most(a, 6.0), LOG_ERFC_64)))
     power = power_of_two(k)
-    large, missing = sum_in_two_parts(hl.f64(1), tail * negate(power))
-    near = a < hl.f64(CENTER)
-    y = hl.select(near, center, large) + hl.select(near, rest, missing - tail_rest * power)
-    return hl.select(tiny, y * hl.f64(1 / scale), y)
+    large = (hl.f64(1) - power) - growth_of_remainder(r) * power
+    return hl.select(a < hl.f64(1), a * polynomial_by_pairs(a * a, ERF_64) + a, large)
 
 
 def _erf_center(x: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
@@ -168,13 +202,7 @@ def _scaled_erfc(a: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
 
 
 def erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> hl.Expr:
-    """erfc(a) for 0.5 <= a <= 28; binary64. square + rest is a**2, beyond the format."""
-    total, missing, k = _erfc_tail(a, square, rest)
-    return times_power_of_two(total + missing, k)
-
-
-def _erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> tuple[hl.Expr, hl.Expr, hl.Expr]:
-    """(total, missing, k): `erfc_tail` is (total + missing) 2**k, k as two's complement bits.
+    """erfc(a) for 0.5 <= a <= 28; binary64. square + rest is a**2, beyond the format.
 
     One rounding of the size of the result: y exp(r) = y + y r + y (expm1(r) - r), the first sum and product in two
     parts.
@@ -188,7 +216,7 @@ def _erfc_tail(a: hl.Expr, square: hl.Expr, rest: hl.Expr) -> tuple[hl.Expr, hl.
     total = y + product
     r_rest = (coarse - r_head) - fine
     missing = (product - (total - y)) + ((y - y_head) * r_head + y * (r_rest + (bend - (bend + r + 1) * c)))
-    return total, missing, k
+    return times_power_of_two(total + missing, k)
 
 
 def erfc(x: hl.Expr) -> hl.Expr:

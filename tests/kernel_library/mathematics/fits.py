@@ -228,6 +228,11 @@ FITS = (
         *("error_function", "ERF_64_P", erf_rest, 0, 0.7226, 5, 4, -57.8),
         *(lambda z: 1 / (1 + erf_ratio(z)), "ERF_64_Q"),
     ),
+    Fit(*("error_function", "ERF_64", erf_ratio, 0, 1.001, 12, 0, -56.3), lambda z: 1 / (1 + erf_ratio(z))),
+    Fit(
+        *("error_function", "LOG_ERFC_64", lambda a: -mp.log(mp.erfc(a)), 0.999, 6, 17, 0, -56.6),
+        lambda a: mp.erfc(a) / mp.erf(a),
+    ),
     Fit(
         *("error_function", "LOG_ERFC_32", lambda a: -mp.log(mp.erfc(a)), 0.9, 4, 7, 0, -26.1),
         lambda a: mp.erfc(a) / mp.erf(a),

@@ -52,7 +52,7 @@ BOUNDS = {
     "cos": Bound(1.6, 0.6),
     "cosh": Bound(1.6, 1.5),
     "digamma": Bound(0.6, 1.6, floor=1.0),
-    "erf": Bound(1.3, 0.63),
+    "erf": Bound(1.3, 0.86),
     "erfc": Bound(0.7, 0.85),
     "erfcx": Bound(0.51, 2.0),  # torch: 440
     "erfinv": Bound(0.51, 1.5),  # torch: 0.5, by two steps of Newton's method with the C library's erf
