@@ -119,12 +119,12 @@ of the parallel loop is one row.
 ## The inner loops on AVX-512
 
 Halide writes LLVM IR, and LLVM makes an object of it; `assembly()` of a record shows the instructions. A row takes
-{loops} inner loops. The first is the maximum in four accumulators: the floats become keys, magnitudes or, of what is less
-than zero, their complements (`vpternlogd`), those of NaN the largest, and `vpmaxsd` compares. The second is `exp` of 16
-elements in {exp_instructions} instructions without a call: clamp, reduce the argument, evaluate a polynomial in pairs of
-terms (`vfmadd213ps`), scale by a power of two (`vscalefps`). The third adds four vectors to four accumulators. The last
-divides. The exponentials lie on the stack (`%rsp`); the row is read from memory by the first loop and from the L1 cache
-by the second.
+{loops} inner loops. The first is the maximum in four accumulators: the floats become keys, magnitudes or, of what is
+less than zero, their complements (`vpternlogd`), those of NaN the largest, and `vpmaxsd` compares. The second is `exp`
+of 16 elements in {exp_instructions} instructions without a call: clamp, reduce the argument, evaluate a polynomial in
+pairs of terms (`vfmadd213ps`), scale by a power of two (`vscalefps`). The third adds four vectors to four accumulators.
+The last divides. The exponentials lie on the stack (`%rsp`); the row is read from memory by the first loop and from the
+L1 cache by the second.
 
 {assembly}
 
