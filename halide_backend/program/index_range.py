@@ -24,6 +24,12 @@ def fits_int32(index: sympy.Expr, program: LoopProgram) -> bool:
     return _of(index, _extents(program), INT32) is not None
 
 
+def magnitude(index: sympy.Expr, program: LoopProgram) -> int | None:
+    """How far from 0 `index` is at most, at all points of the loops of `program`; None if int32 may not hold it."""
+    found = _of(index, _extents(program), INT32)
+    return None if found is None else max(-found[0], found[1])
+
+
 def overflows(index: sympy.Expr, program: LoopProgram) -> bool:
     """Whether int32 may not hold what a function within `index` is of.
 

@@ -1,15 +1,19 @@
 """Places to which coordinates in floating point are rounded, as an interpolation reads them: int32 holds them.
 
-PyTorch computes them in int64, in which a clamp takes four times the instructions, and a conversion twice.
+PyTorch computes them in int64, in which a clamp takes four times the instructions, and a conversion twice; without
+AVX-512 one for each element, and as many for the conversion back.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import sympy
 
 from halide_backend.program.index import SizeSymbol
+from halide_backend.program.index_range import magnitude
 from halide_backend.program.loop_program import Load, LoopProgram, Number, Reduction, Scan, Value
 from halide_backend.program.operation_names import COMPARISONS
 
@@ -19,9 +23,24 @@ _WIDE, _NARROW = "int64", "int32"
 _STEPS, _SMALL = frozenset({"add", "sub", "minimum", "maximum", "where"}), 1 << 16
 
 
-def with_narrow_places(program: LoopProgram) -> LoopProgram:
-    """`program` whose places are int32 as long as they are but moved, bounded and compared with sizes and numbers."""
-    places = _places(program)
+#: How large the results of operations of coordinates are at most, from how large their operands are.
+_BOUNDED: dict[str, Callable[[Iterable[float]], float]] = {
+    **dict.fromkeys(("add", "sub"), sum),
+    **dict.fromkeys(("maximum", "minimum", "neg", "abs", "floor", "ceil", "to_dtype"), max),
+    "mul": math.prod,
+}
+
+#: Of coordinates below this the rounding errors of a few operations lead to no place that int32 does not hold.
+_SURE = 1 << 30
+
+
+def with_narrow_places(program: LoopProgram, *, saturating: bool) -> LoopProgram:
+    """`program` whose places are int32 as long as they are but moved, bounded and compared with sizes and numbers.
+
+    saturating: a conversion of what int32 does not hold gives the largest or the smallest one. x86 gives the smallest
+    for either; without it, places are those of coordinates that are known to fit.
+    """
+    places = _places(program, saturating)
     if not places:
         return program
     takers = {k for k in places if program.values[k].operation in _STEPS} | _compared(program, places)
@@ -31,10 +50,14 @@ def with_narrow_places(program: LoopProgram) -> LoopProgram:
     return replace(program, values=tuple(values))
 
 
-def _places(program: LoopProgram) -> set[int]:
+def _places(program: LoopProgram, saturating: bool) -> set[int]:
     """Values that are such places, and all whose users take an int32 for one."""
     values = program.values
-    found = {k for k, value in enumerate(values) if _is_rounded(program, value)}
+    found = {
+        k
+        for k, value in enumerate(values)
+        if _is_rounded(program, value) and (saturating or _magnitude(program, value.operands[0]) < _SURE)
+    }
     if not found:
         return found
     for k, value in enumerate(values):
@@ -59,6 +82,19 @@ def _is_rounded(program: LoopProgram, value: Value) -> bool:
             return False
         stack += each.operands
     return bool(value.axes)
+
+
+def _magnitude(program: LoopProgram, position: int) -> float:
+    """How far from 0 the value at `position` is at most, but for rounding errors; infinity if that is not known."""
+    value = program.values[position]
+    if isinstance(value.attribute, Number):
+        return abs(float(value.attribute.value))
+    if value.operation == "index" and isinstance(value.attribute, sympy.Expr):
+        found = magnitude(value.attribute, program)
+        return math.inf if found is None else found
+    if value.operation not in _BOUNDED:
+        return math.inf
+    return _BOUNDED[value.operation](_magnitude(program, operand) for operand in value.operands)
 
 
 def _is_right(program: LoopProgram, position: int, places: set[int], users: dict[int, list[int]]) -> bool:

@@ -34,18 +34,19 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
     one operation, places that are rounded from coordinates are int32, rows that are masked as a whole are found by
     their maximum, and where threads reduce across memory, the two sums of a variance take one walk. On a CPU gathers
-    along computed rows become functions of a row, a SiLU beside a sigmoid shares its exponential, and transposes are
-    stored in whole lines of memory.
+    along computed rows become functions of a row, places are int32 where they are known to fit, a SiLU beside a sigmoid
+    shares its exponential, and transposes are stored in whole lines of memory.
 
     Raises:
         Unsupported: it has no such form.
     """
     if isinstance(device, Cpu):
-        taken = with_functions_of_rows(with_shared_sigmoids(with_whole_lines(program)))
+        taken = with_narrow_places(with_whole_lines(program), saturating=False)
+        taken = with_functions_of_rows(with_shared_sigmoids(taken))
         along = contiguous_axis(taken)
         return with_rare_masks(with_main_pieces(with_wrapped_coordinates(taken), along), along)
     taken = composed(with_masked_rows(with_joined_halves(flattened(without_applications(program)))))
-    taken = with_narrow_places(taken)
+    taken = with_narrow_places(taken, saturating=True)
     return with_moments(taken) if _reduces_across_memory(taken) and not _is_short(taken) else taken
 
 

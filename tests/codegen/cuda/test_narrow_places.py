@@ -16,7 +16,9 @@ from halide_backend.program.narrow_places import with_narrow_places
 
 def rounded(function: Callable[..., object], *arguments: Tensor, dynamic: bool = False) -> list[str]:
     """The types of what is rounded from float32, in all kernels."""
-    programs = map(with_narrow_places, programs_of(function, arguments, dynamic=dynamic))
+    programs = [
+        with_narrow_places(program, saturating=True) for program in programs_of(function, arguments, dynamic=dynamic)
+    ]
     return [
         value.dtype
         for program in programs
