@@ -140,10 +140,11 @@ class _Block:
         self.places_in_code = np.zeros(self.threads, np.int64)
 
     def run(self) -> None:
-        """Whoever is furthest behind goes first, so that threads meet again after a branch."""
+        """Whoever is furthest behind goes first, so that threads meet again after a branch; but who comes to a barrier,
+        or to an exchange between the lanes of a warp, waits there for all others of the block, or the warp."""
         end = len(self.statements)
-        while (now := int(self.places_in_code.min())) < end:
-            active = self.places_in_code == now
+        while self.places_in_code.min() < end:
+            now, active = self.next_in_code(end)
             self.places_in_code[active] += 1
             statement = self.statements[now]
             if statement.label:
@@ -153,6 +154,23 @@ class _Block:
                 value = self.registers[statement.guard.lstrip("!")].astype(bool)
                 guard = guard & (~value if statement.guard.startswith("!") else value)
             self.step(statement.opcode.split("."), list(statement.operands), guard)
+
+    def next_in_code(self, end: int) -> tuple[int, Array]:
+        """The number of a statement, and which threads take it."""
+        found = ""
+        for now in np.unique(self.places_in_code):
+            if now == end:
+                break
+            active, opcode = self.places_in_code == now, self.statements[now].opcode
+            if opcode.startswith("bar.") and not active.all():
+                found = "some threads of a block do not come to a barrier"
+                continue
+            if opcode.startswith("shfl."):
+                active &= np.repeat(active.reshape(-1, _WARP).all(1), _WARP)
+            if active.any():
+                return int(now), active
+            found = "some lanes of a warp do not come to a shuffle"
+        raise AssertionError(found)
 
     # -- operands ----------------------------------------------------------------------------------------------
 
