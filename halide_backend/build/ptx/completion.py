@@ -169,11 +169,20 @@ def _exchange_bytes(function: Function, name: str) -> int:
     exchanges = [call for call in found if call.function != PUT]
     places = [call.arguments[1].value for call in exchanges]
     ends = [call.arguments[2].value for call in found if call.function == PUT]
-    before = function.statements[: exchanges[-1].begin] if exchanges else ()
-    branches = any(statement.operation == "bra" for statement in before)
-    if branches or not all(number.isdecimal() for number in (*places, *ends)):
+    passed = any(_goes_around(function, call.begin) for call in exchanges)
+    if passed or not all(number.isdecimal() for number in (*places, *ends)):
         raise HalideCompileError("an exchange between warps behind a branch", where=f"kernel {name}", cure=_REPORT)
     return max([0, *((int(place) + 1) * EXCHANGE_BYTES for place in places), *(int(end) * 4 for end in ends)])
+
+
+def _goes_around(function: Function, exchange: int) -> bool:
+    """Whether some thread may not come to statement number `exchange`, or not as often as others: a branch leads past
+    it, in either direction, or the kernel ends before. Branches among what comes before meet again until then."""
+    statements = function.statements
+    labels = {statement.label: number for number, statement in enumerate(statements) if statement.label}
+    branches = ((k, labels[s.operands[0]]) for k, s in enumerate(statements) if s.operation == "bra")
+    ends = any(statement.operation in ("ret", "exit") for statement in statements[:exchange])
+    return ends or any(min(here, there) < exchange < max(here, there) for here, there in branches)
 
 
 def _with_trap(function: Function) -> Function:

@@ -196,9 +196,9 @@ def _width(facts: Facts, columns: Tiling, along: str, side: int, choices: Choice
     """Adjacent columns of a thread, of which it loads a point as a vector."""
     width, why = 1, "moments are expressions over several points, and vectors belong to one loop"
     if not (facts.moments or _reads_again(facts, columns, choices)):
-        width, why = 1, "blocks go beyond the last column, or columns are short"
-        points = math.prod(facts.hints[name] for name in columns.inner)
-        if facts.divides(side, along) and points >= _POINTS:
+        width, why = 1, "blocks go beyond the last column, columns are short, or SMs have no block"
+        points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
+        if facts.divides(side, along) and points >= _POINTS and number >= side * facts.device.sms:
             width, why = min(facts.chunk_elements(along), side), "one vector of the narrowest numbers"
     width = choices.number(WIDTH, width, why)
     possible = width <= side and facts.divides(width, along)

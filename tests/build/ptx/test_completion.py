@@ -101,6 +101,19 @@ def test_an_exchange_that_not_all_threads_reach_is_refused() -> None:
         completed("\t@%p1 bra $L1;\n" + publication("0") + "$L1:")
 
 
+@pytest.mark.parametrize("before", ["$L1:\n\t@%p1 bra $L1;\n", "\t@%p1 bra $L1;\n\tmov.b32 %r1, 0;\n$L1:\n"])
+def test_branches_that_meet_again_before_an_exchange_are_not(before: str) -> None:
+    """A loop of loads, and a case of its own: such kernels of gathers with a condition were not compiled."""
+    assert "bar.sync 0;" in completed(before + publication("0"))
+
+
+@pytest.mark.parametrize("after", ["\t@%p1 bra $L1;\n\tret;", "\tret;"])
+def test_an_exchange_in_a_loop_or_behind_an_end_is_refused(after: str) -> None:
+    begin = "$L1:\n" if "bra" in after else "\t@%p1 ret;\n"
+    with pytest.raises(HalideCompileError, match="behind a branch"):
+        completed(begin + publication("0") + after)
+
+
 def test_a_failed_check_ends_the_kernel_with_an_error() -> None:
     body = call("halide_backend_trap_if", "%r2", "%r1", "%r3") + "\t@%p1 bra $L1;\n\tret;\n$L1:\n\tret;"
     text = completed(body)
