@@ -194,13 +194,15 @@ def _are_long(facts: Facts, columns: Tiling) -> bool:
 
 def _width(facts: Facts, columns: Tiling, along: str, side: int, choices: Choices) -> int:
     """Adjacent columns of a thread, of which it loads a point as a vector."""
-    width, why = 1, "moments are expressions over several points, and vectors belong to one loop"
-    if not (facts.moments or _reads_again(facts, columns, choices)):
-        width, why = 1, "blocks go beyond the last column, columns are short, or SMs have no block"
-        points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
-        if facts.divides(side, along) and points >= _POINTS and number >= side * facts.device.sms:
-            width, why = min(facts.chunk_elements(along), side), "one vector of the narrowest numbers"
+    alone = not _reads_again(facts, columns, choices)
+    plain = alone and not facts.moments and all(reduction.position is None for reduction in facts.reductions)
+    points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
+    filled = points >= _POINTS and number >= side * facts.device.sms
+    width, why = 1, "a vector belongs to one loop; moments, places, short columns and few blocks are not measured"
+    if plain and filled and facts.divides(side, along):
+        width, why = min(facts.chunk_elements(along), side), "one vector of the narrowest numbers"
     width = choices.number(WIDTH, width, why)
+    choices.require(WIDTH, width == 1 or alone, "several loops need what would be one vector")
     possible = width <= side and facts.divides(width, along)
     choices.require(WIDTH, possible, f"{width} columns divide neither their axis nor the {side} columns of a block")
     return width

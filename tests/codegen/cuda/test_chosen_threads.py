@@ -50,7 +50,7 @@ def test_values_of_few_short_columns(needs_intrinsics: None) -> None:
 def test_many_blocks_of_long_columns_have_fewer_threads(columns: int, is_dynamic: bool, threads: int) -> None:
     (program,) = programs_of(lambda x: x.sum(0), (torch.zeros(1024, columns),), dynamic=is_dynamic)
     tiling = plan_kernel(program, DEVICE).plan.mapping.tiling
-    assert tiling is not None and (tiling.side, tiling.threads) == (32, threads)
+    assert tiling is not None and (tiling.side * tiling.elements, tiling.threads) == (32, threads)
 
 
 @pytest.mark.parametrize(("points", "kind"), [(197, TilingKind.COLUMNS), (24, TilingKind.THREAD)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import kernel_values
 import pytest
 import torch
-from cuda_programs import TARGET, Ptx, programs_of
-from kernel_values import check_values
+from cuda_programs import TARGET, Ptx, cuda_kernel_text, programs_of
+from kernel_values import CudaKernel, check_values
 from torch import Tensor
 
 from halide_backend.codegen.planned_kernel import plan_kernel
@@ -31,27 +33,53 @@ def tiling_of(function: Callable[..., object], *operands: Tensor) -> Tiling:
     return mapping.tiling
 
 
-@pytest.mark.parametrize("channels", [48, 64, 24, 12])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.float64])
-def test_sums_of_vectors_of_columns(dtype: torch.dtype, channels: int) -> None:
-    def sums(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        wide = x.double() if dtype == torch.float64 else x.float()
-        return wide.sum(1), (x * w).amax(1)
+@pytest.fixture
+def vectors(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """vectors(columns, width): what a rule chooses for more pictures than a test can have."""
 
-    check_values(sums, pictures(3, channels, 203, dtype), pictures(1, channels, 1, dtype)[0, 0])
+    def chosen(columns: int, width: int) -> None:
+        knobs = {"column_groups.columns": columns, "column_groups.width": width}
+        monkeypatch.setattr(kernel_values, "cuda_kernel_text", lambda program: cuda_kernel_text(program, knobs))
+
+    return chosen
+
+
+def widths(kernels: list[CudaKernel]) -> set[int]:
+    """Elements that threads of columns have at a time."""
+    return {int(found) for kernel in kernels for found in re.findall(r"TilingKind.COLUMNS.*elements=(\d)", kernel.text)}
+
+
+@pytest.mark.parametrize(("channels", "columns"), [(48, 16), (64, 64), (24, 8)])
+@pytest.mark.parametrize(
+    ("dtype", "width"),
+    [(torch.float32, 4), (torch.bfloat16, 8), (torch.float16, 8), (torch.int8, 8), (torch.float64, 2)],
+)
+def test_sums_of_vectors_of_columns(
+    dtype: torch.dtype, width: int, channels: int, columns: int, vectors: Callable[[int, int], None]
+) -> None:
+    def sums(x: Tensor, w: Tensor) -> Tensor:
+        wide = x.double() if dtype == torch.float64 else x.float()
+        return (wide * w).sum(1)
+
+    vectors(columns, width)
+    kernels = check_values(sums, pictures(3, channels, 203, dtype), pictures(1, channels, 1, dtype)[0, 0])
+    assert widths(kernels) == {width}
 
 
 @pytest.mark.parametrize("kind", ["sum", "amax", "any", "argmax"])
-def test_any_reduction_of_vectors_of_columns(kind: str) -> None:
+def test_any_reduction_of_vectors_of_columns(kind: str, vectors: Callable[[int, int], None]) -> None:
     def reduced(x: Tensor) -> Tensor:
         result: Tensor = getattr(x > 1 if kind == "any" else x, kind)(1)
         return result
 
-    check_values(reduced, pictures(2, 32, 300, torch.bfloat16))
+    vectors(32, 8)
+    assert widths(check_values(reduced, pictures(2, 32, 300, torch.bfloat16))) == {8}
 
 
-def test_rows_of_unknown_number_have_vectors_as_well() -> None:
-    check_values(lambda x: x.float().mean(1), pictures(3, 32, 301, torch.bfloat16), dynamic=True)
+def test_pictures_that_fill_the_gpu() -> None:
+    """134 pictures fill the SMs without a knob."""
+    operand = pictures(134, 32, 65, torch.bfloat16)
+    assert widths(check_values(lambda x: x.float().mean(1), operand)) == {8}
 
 
 @pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 8), (torch.float32, 4), (torch.float64, 2)])
