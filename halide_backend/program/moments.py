@@ -57,8 +57,7 @@ def _variance(program: LoopProgram, squares: Value) -> _Variance | None:
     if not _is_sum(squares):
         return None
     product = program.values[squares.operands[0]]
-    # A variance that is written as two sums has a square, Welford's algorithm is captured as a product.
-    if product.operation != "square" and (product.operation != "mul" or product.operands[0] != product.operands[1]):
+    if product.operation != "mul" or product.operands[0] != product.operands[1]:
         return None
     deviation = program.values[product.operands[0]]
     if deviation.operation != "sub":

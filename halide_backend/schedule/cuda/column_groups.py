@@ -195,10 +195,10 @@ def _are_long(facts: Facts, columns: Tiling) -> bool:
 def _width(facts: Facts, columns: Tiling, along: str, side: int, choices: Choices) -> int:
     """Adjacent columns of a thread, of which it loads a point as a vector."""
     alone = not _reads_again(facts, columns, choices)
-    plain = alone and not facts.moments and all(reduction.position is None for reduction in facts.reductions)
+    plain = alone and not (facts.moments or _computes(facts)) and all(r.position is None for r in facts.reductions)
     points, number = (math.prod(facts.hints[name] for name in names) for names in (columns.inner, columns.outer))
     filled = points >= _POINTS and number >= side * facts.device.sms
-    width, why = 1, "a vector belongs to one loop; moments, places, short columns and few blocks are not measured"
+    width, why = 1, "a vector belongs to one loop, and functions of one take registers; places are not measured"
     if plain and filled and facts.divides(side, along):
         width, why = min(facts.chunk_elements(along), side), "one vector of the narrowest numbers"
     width = choices.number(WIDTH, width, why)
@@ -303,10 +303,12 @@ def steps(kernel: TiledKernel) -> tuple[Step, ...]:
                 GpuThreads(stage.name, (own, THREAD)),
             ]
         elif stage.role is Role.STAGED_LOAD:
-            (reduction,) = kernel.reductions_of(stage.name)
-            if reduction.updates[-1].kind is LoopKind.CHUNK:
-                continue
-            load_words(found, stage, ComputeAt(stage.name, reduction.name, _round(kernel, reduction)))
+            reductions = kernel.reductions_of(stage.name)
+            if not reductions:
+                load_words(found, stage, ComputeAt(stage.name, parent.name, _COLUMN))
+            elif len(reductions) == 1 and kernel.line(stage) and reductions[0].updates[-1].kind is not LoopKind.CHUNK:
+                place = ComputeAt(stage.name, reductions[0].name, _round(kernel, reductions[0]))
+                load_words(found, stage, place)
         elif stage.role is Role.REDUCTION:
             (whole,) = (
                 other.name for other in kernel.graph.consumers(stage.name) if other.role is Role.GROUP_REDUCTION

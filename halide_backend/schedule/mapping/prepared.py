@@ -10,7 +10,7 @@ from halide_backend.program.composed import composed
 from halide_backend.program.flattening import flattened, with_whole_lines
 from halide_backend.program.gathered_rows import with_functions_of_rows
 from halide_backend.program.halves import with_joined_halves
-from halide_backend.program.loop_program import LoopProgram
+from halide_backend.program.loop_program import Load, LoopProgram
 from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
 from halide_backend.program.narrow_places import with_narrow_places
@@ -65,6 +65,13 @@ def _is_short(program: LoopProgram) -> bool:
     known = all(isinstance(axis.extent, int) for axis in inner)
     along = [store for store in program.stores if not outer.issuperset(axis.name for axis in store.nest.iteration)]
     together = all(any(is_contiguous(store.index, axis.name) for axis in inner) for store in along)
-    pairs = together and known and inner[-1].hint % 2 == 0
+    pairs = known and inner[-1].hint % 2 == 0 and _lies_along(program, inner[-1].name, outer)
     most = _FEW_OF_A_BLOCK if pairs else _FEW_TOGETHER if together else _FEW
     return known and bool(along) and math.prod(axis.hint for axis in inner) <= most
+
+
+def _lies_along(program: LoopProgram, inner: str, outer: set[str]) -> bool:
+    """Whether the lines along axis `inner`, one for each point of the `outer` axes, lie along memory in some tensor."""
+    loads = [value.attribute.index for value in program.values if isinstance(value.attribute, Load)]
+    indices = (*loads, *(store.index for store in program.stores))
+    return any(is_contiguous(e, inner) and not outer.isdisjoint(s.name for s in e.free_symbols) for e in indices)

@@ -14,10 +14,7 @@ from torch import Tensor
 
 from halide_backend.codegen.planned_kernel import plan_kernel
 from halide_backend.errors import IllegalPlan
-from halide_backend.program.loop_program import Reduction
-from halide_backend.program.moments import MOMENTS
 from halide_backend.schedule.device import device_of
-from halide_backend.schedule.mapping.prepared import prepared
 from halide_backend.schedule.tiling import Tiling
 
 
@@ -113,16 +110,15 @@ def test_few_threads_combine_the_moments_of_a_column() -> None:
     assert (tiling.threads, tiling.side, tiling.elements) == (16, 16, 1)
 
 
-def test_a_variance_of_squares_takes_one_walk() -> None:
-    def variance(x: Tensor) -> Tensor:
-        return (x - x.sum(1, keepdim=True) / x.shape[1]).square().sum(1)
+def test_columns_of_weighted_values(vectors: Callable[[int, int], None]) -> None:
+    """What a thread loads for its columns alone, not for each point: beside the sums, or among what is stored."""
 
-    x = torch.empty(4, 512, 64)
-    (program,) = programs_of(variance, (x,))
-    assert {
-        v.attribute.kind for v in prepared(program, device_of(TARGET)).values if isinstance(v.attribute, Reduction)
-    } == {*MOMENTS}
-    check_values(variance, pictures(2, 32, 200, torch.float32), tolerance=1e-4)
+    def scaled(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return (x * w).sum(1) * b + w
+
+    vectors(32, 4)
+    w, b = (pictures(1, 32, 1, torch.float32)[0, 0] for _ in range(2))
+    assert widths(check_values(scaled, pictures(2, 32, 200, torch.float32), w, b)) == {4}
 
 
 def test_a_width_that_does_not_fit_is_refused() -> None:
