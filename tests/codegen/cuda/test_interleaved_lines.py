@@ -90,3 +90,17 @@ def test_short_lines_share_a_warp() -> None:
 
     assert mapping_of(tokens, torch.empty(64, 192, 784), torch.empty(192)).rule == "register_lines"
     assert mapping_of(tokens, torch.empty(64, 768, 196), torch.empty(768)).rule == "interleaved_lines"
+
+
+def test_lines_that_are_read_as_they_lie_and_stored_across_them(needs_intrinsics: None) -> None:
+    """With moments each thread read a line of its own: a layer norm of Whisper took 147 us, in two kernels 8.9."""
+
+    def norm_into(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
+        total = x.t() + y
+        mean = total.mean(1, keepdim=True)
+        squares = ((total - mean) * (total - mean)).sum(1, keepdim=True)
+        return out.copy_((total - mean) * torch.rsqrt(squares + 1))
+
+    x, y, out = (torch.randint(-8, 9, shape).float() for shape in ((96, 140), (140, 96), (96, 140)))
+    (kernel,) = check_values(norm_into, x, y, out.t(), tolerance=1e-5)
+    assert "adjacent='x0'" in kernel.text and "moments" not in kernel.text
