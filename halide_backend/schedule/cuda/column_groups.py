@@ -155,6 +155,7 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     width = _width(facts, columns, along, side, choices)
     across = "" if facts.divides(side, along) else along
     side //= width
+    choices.require(COLUMNS, side <= WARP, f"{side} threads side by side are more than a warp has")
     rule, why = _threads(facts, columns, number // (side * width), side, width)
     threads = choices.number(THREADS, rule, why)
     whole_warps = WARP <= side * threads <= _MOST_THREADS

@@ -134,6 +134,8 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
 
 def threads(facts: Facts) -> int:
     """Threads of a line, as far as nothing is stored across it; 0 if this rule has none for them."""
+    if crossed := _crossed_line(facts):
+        return _crossed(facts, crossed, _crossed_chunk(facts, crossed)[0])[0].threads
     line = facts.line
     if line is None or is_computed(facts, line) or not are_lines(facts, line):
         return 0
