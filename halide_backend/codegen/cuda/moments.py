@@ -102,12 +102,14 @@ def _write(builder: KernelBuilder[TiledAxes], value: Value, reduction: Reduction
         f"{own} = reductions.with_moments({own}, {values(f'{region}[0]*{chunk} + {first} + j', chunk)}, {before})",
     ]
     builder.stages.append(reduction_stage(builder, name, "moments", read, loops, (step,)))
-    if not shared:
-        return name, origin
-    whole = f"{name}_group"
-    text = f"hl.Tuple([hl.Expr({own}[0]), hl.Expr({own}[1])])"
-    builder.func(whole, Role.GROUP_REDUCTION, loops, text, calls=[name])
-    return whole, origin
+    return _of_threads(builder, name, own, loops, 2) if shared else name, origin
+
+
+def _of_threads(builder: KernelBuilder[TiledAxes], name: str, own: str, loops: Sequence[Loop], elements: int) -> str:
+    """Write the Func in which the threads of a column see what each has: the `elements` of Func `name`'s Tuple."""
+    whole, parts = f"{name}_group", ", ".join(f"hl.Expr({own}[{k}])" for k in range(elements))
+    builder.func(whole, Role.GROUP_REDUCTION, loops, f"hl.Tuple([{parts}])", calls=[name])
+    return whole
 
 
 def _write_weighted(builder: KernelBuilder[TiledAxes], value: Value, reduction: Reduction) -> tuple[str, str]:
@@ -148,9 +150,4 @@ def _write_weighted(builder: KernelBuilder[TiledAxes], value: Value, reduction: 
     ]
     stage = reduction_stage(builder, name, "moments", reads[0], loops, (step,))
     builder.stages.append(replace(stage, calls=tuple(reads)))
-    if not shared:
-        return name, origin
-    whole = f"{name}_group"
-    text = f"hl.Tuple([{', '.join(f'hl.Expr({own}[{k}])' for k in range(3))}])"
-    builder.func(whole, Role.GROUP_REDUCTION, loops, text, calls=[name])
-    return whole, origin
+    return _of_threads(builder, name, own, loops, 3) if shared else name, origin
