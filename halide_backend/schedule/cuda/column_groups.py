@@ -205,7 +205,7 @@ def _width(facts: Facts, columns: Tiling, along: str, side: int, choices: Choice
     width = choices.number(WIDTH, width, why)
     choices.require(WIDTH, width == 1 or alone, "several loops need what would be one vector")
     possible = width <= side and facts.divides(width, along)
-    choices.require(WIDTH, possible, f"{width} columns divide neither their axis nor the {side} columns of a block")
+    choices.require(WIDTH, possible, f"{width} columns of a thread do not divide the {side} of a block, or their axis")
     return width
 
 
