@@ -29,9 +29,10 @@ ROWS, COLUMNS = 16384, 256
 #: Every x86-64 runs it, so that the kernel can be captured on any.
 _CAPTURED_FOR = "sse41"
 
-#: A loop of more lines than this is shown by its label and its end: what it does for the last of four accumulators,
-#: and the three instructions that count.
-_LONG_LOOP, _LOOP_END = 32, 10
+#: Of the four accumulators of the maximum the last is shown.
+_ACCUMULATORS = 4
+#: The instructions at the end of a loop that count.
+_COUNTING = 3
 
 #: A paragraph of the page is one line of it, so that its prose can be wrapped here.
 _PAGE = """\
@@ -119,12 +120,12 @@ of the parallel loop is one row.
 ## The inner loops on AVX-512
 
 Halide writes LLVM IR, and LLVM makes an object of it; `assembly()` of a record shows the instructions. A row takes
-{loops} inner loops. The first is the maximum in four accumulators: the floats become keys, magnitudes or, of what is
-less than zero, their complements (`vpternlogd`), those of NaN the largest, and `vpmaxsd` compares. The second is `exp`
-of 16 elements in {exp_instructions} instructions without a call: clamp, reduce the argument, evaluate a polynomial in
-pairs of terms (`vfmadd213ps`), scale by a power of two (`vscalefps`). The third adds four vectors to four accumulators.
-The last divides. The exponentials lie on the stack (`%rsp`); the row is read from memory by the first loop and from the
-L1 cache by the second.
+{loops} inner loops. The first is the maximum in four accumulators, of which the last is shown: the floats become keys,
+magnitudes or, of what is less than zero, their complements (`vpternlogd`), those of NaN the largest, and `vpmaxsd`
+compares. The second is `exp` of 16 elements in {exp_instructions} instructions without a call: clamp, reduce the
+argument, evaluate a polynomial in pairs of terms (`vfmadd213ps`), scale by a power of two (`vscalefps`). The third adds
+four vectors to four accumulators. The last divides. The exponentials lie on the stack (`%rsp`); the row is read from
+memory by the first loop and from the L1 cache by the second.
 
 {assembly}
 
@@ -218,7 +219,9 @@ def _on_a_cpu(program: LoopProgram) -> dict[str, str]:
         "loops": str(len(loops)),
         # But for the label, and for the three instructions that count.
         "exp_instructions": str(len(loops[1]) - 4),
-        "assembly": _code((line.expandtabs(4) for loop in loops for line in _shortened(loop)), "asm"),
+        "assembly": _code(
+            (line.expandtabs(4) for loop in [_of_one_accumulator(loops[0]), *loops[1:]] for line in loop), "asm"
+        ),
     }
 
 
@@ -279,10 +282,11 @@ def _without_the_tree(nest: list[str]) -> list[str]:
     return excerpt(nest, [range(tree), range(lines.index("produce sum_0:"), len(nest))], "#")
 
 
-def _shortened(loop: list[str]) -> list[str]:
-    if len(loop) <= _LONG_LOOP:
-        return loop
-    return excerpt(loop, [range(1), range(len(loop) - _LOOP_END, len(loop))], "\t#")
+def _of_one_accumulator(loop: list[str]) -> list[str]:
+    """A loop without the first three of its accumulators: the label, their loads, the last, and what counts."""
+    loads = 1 + _ACCUMULATORS
+    end = len(loop) - _COUNTING - (len(loop) - loads - _COUNTING) // _ACCUMULATORS
+    return excerpt(loop, [range(loads), range(end, len(loop))], "\t#")
 
 
 def _code(lines: Iterable[str], language: str = "") -> str:
