@@ -87,7 +87,10 @@ def _float16(value: hl.Expr) -> hl.Expr:
     bits = hl.reinterpret(hl.UInt(32), hl.cast(hl.Float(32), value))
     nan = ((bits >> 16) & hl.u32(0x8000)) | ((bits >> 13) & hl.u32(0x1FF)) | hl.u32(0x7E00)
     half = hl.reinterpret(hl.Float(16), hl.cast(hl.UInt(16), nan))
-    return hl.select(is_nan(value) & ~has_conversion, half, hl.cast(hl.Float(16), value))
+    # Halide leaves out the inner one of two casts to narrower types, but float64 is rounded to float32 before, as torch
+    # does: 1 + 2**-11 + 2**-30 is 1. LLVM removes the multiplication, and keeps both.
+    rounded = hl.cast(hl.Float(16), value * hl.f32(1))
+    return hl.select(is_nan(value) & ~has_conversion, half, rounded)
 
 
 def to_dtype(source: str, target: str, value: hl.Expr) -> hl.Expr:

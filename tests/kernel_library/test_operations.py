@@ -310,6 +310,22 @@ def test_rounding_to_16_bits(target: torch.dtype, level: str) -> None:
     assert_same_bits(builder.run(values, level=level)[0], values.to(target), "to_dtype", values)
 
 
+@pytest.mark.parametrize("level", ["", "sse41"])
+@pytest.mark.parametrize("target", [torch.float16, torch.bfloat16], ids=name_of)
+def test_float64_is_rounded_to_16_bits_by_way_of_float32(target: torch.dtype, level: str) -> None:
+    """As torch does: what float32 has for a tie is rounded to even, although it lies beside it."""
+    step = torch.finfo(target).eps
+    ties = 1 + step * (torch.arange(-8, 8, dtype=torch.float64) + 0.5)
+    values = torch.cat([sign * (ties + beside) for sign in (1, -1) for beside in (-(2.0**-30), 0, 2.0**-30)])
+    builder = Builder((values.numel(),))
+    single = builder.value("to_dtype", torch.float32, [builder.load(torch.float64)])
+    builder.store(builder.value("to_dtype", target, [single]), target)
+    builder.store(builder.value("to_dtype", target, [builder.load(torch.float64)]), target)
+    for got in builder.run(values, values, level=level):
+        assert_same_bits(got, values.float().to(target), "to_dtype", values)
+    assert torch.equal(values.float().to(target), values.to(target))
+
+
 @pytest.mark.parametrize(("name", "function"), [
     ("floor", torch.floor), ("ceil", torch.ceil), ("trunc", torch.trunc), ("round", torch.round)
 ])  # fmt: skip
