@@ -39,3 +39,8 @@ def next_of(combine: Combine, earlier: Element, later: Element, step: hl.Expr) -
     """The element at `step`: `later` is the operand there, and what it is combined with from the second step on."""
     values = zip(combine(earlier, later), later)
     return tuple(hl.select(step > 0, hl.likely(value), first) for value, first in values)
+
+
+def within_chunk(combine: Combine, earlier: Element, own: Element, has_earlier: hl.Expr) -> Element:
+    """An element of a chunk combined with an `earlier` one, if the chunk has that."""
+    return tuple(hl.select(has_earlier, value, alone) for value, alone in zip(combine(earlier, own), own))

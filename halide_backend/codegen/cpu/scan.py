@@ -23,7 +23,6 @@ from halide_backend.schedule.stage import Loop, Role, Stage, rvar
 #: Elements along memory that are scanned by themselves before they are combined with all that come before, and the
 #: operations of a combination up to which that pays.
 CHUNK, _LIGHT = 8, 8
-
 #: In what sums and products accumulate, as ATen's do on a CPU: the last of 50,000 sums in float32 would be wrong in its
 #: last 8 bits.
 _ACCUMULATED = {"float32": "float64"}
@@ -57,9 +56,12 @@ class _Scan:
 
     def at(self, func: str, place: str) -> str:
         """The element of `func` at `place` of the scanned axis."""
-        arguments = [place if loop.axis == self.axis else loop.name for loop in self.loops]
-        element = f"scans.element({func}, {len(self.dtypes)}, {tuple_text(arguments)})"
+        element = self.components(func, [place if loop.axis == self.axis else loop.name for loop in self.loops])
         return f"scans.converted({element}, {self.dtypes!r})" if func == self.operand else element
+
+    def components(self, func: str, place: Sequence[str]) -> str:
+        """Those of the element of `func` at `place`."""
+        return f"scans.element({func}, {len(self.dtypes)}, {tuple_text(place)})"
 
     def stage(self, name: str, loops: Sequence[Loop], calls: Sequence[str], updates: Sequence[Loop]) -> Stage:
         facts: dict[str, Any] = {"bits": self.bits, "work": self.work, "values": len(self.dtypes)}
@@ -93,36 +95,51 @@ def _write_in_steps(builder: KernelBuilder[Axes], scan: _Scan) -> None:
 
 def _write_in_chunks(builder: KernelBuilder[Axes], scan: _Scan) -> None:
     """One step for each chunk of elements, which are scanned by themselves first: steps wait for each other, chunks do
-    not. The last chunk may go beyond the end of the axis, where it takes the last element."""
-    extent = sympy.sympify(builder.axes.extents[scan.axis])
-    chunk, element, number = f"{scan.name}_chunk", f"{scan.axis}_e", f"{scan.axis}_c"
+    not."""
     along = next(loop for loop in scan.loops if loop.axis == scan.axis)
     others = [loop for loop in scan.loops if loop.axis != scan.axis]
+    number = f"{scan.axis}_c"
     chunks = replace(along, name=number, extent=-(-along.extent // CHUNK), axis=number, size="")
-    names = [loop.name for loop in others]
-
-    def of_chunk(place: str, which: str) -> str:
-        return f"scans.element({chunk}, {len(scan.dtypes)}, {tuple_text([place, which, *names])})"
-
-    for name in (element, number):
-        builder.declare(name)
-    place = f"hl.min(hl.likely({CHUNK}*{number} + {element}), {index_text(expanded(extent - 1))})"
-    inside, steps = builder.unique_name("r"), builder.unique_name("r")
-    pair = f"{of_chunk(f'{inside}[0] - 1', number)}, {of_chunk(f'{inside}[0]', number)}"
-    builder.lines += [
-        f'{chunk} = hl.Func("{chunk}")',
-        f"{call_text(chunk, [element, number, *names])} = scans.defined({scan.at(scan.operand, place)})",
-        f'{inside} = hl.RDom([(1, {CHUNK - 1})], "{inside}")',
-        f"{call_text(chunk, [f'{inside}[0]', number, *names])} = scans.defined({scan.combine}({pair}))",
-        f'{steps} = hl.RDom([(0, {CHUNK}), (0, {index_text(FloorDiv(extent + CHUNK - 1, CHUNK))})], "{steps}")',
-    ]
-    loops = [Loop(element, CHUNK, element), chunks, *others]
-    builder.stages.append(scan.stage(chunk, loops, [scan.operand], [Loop(rvar(inside, 0), CHUNK - 1, element)]))
-    earlier = scan.at(scan.name, f"hl.max({CHUNK}*{steps}[1] - 1, 0)")
-    own = of_chunk(f"{steps}[0]", f"{steps}[1]")
-    _updated(builder, scan, f"{CHUNK}*{steps}[1] + {steps}[0]", f"{scan.combine}, {earlier}, {own}, {steps}[1]")
+    chunk = _write_chunk(builder, scan, (Loop(f"{scan.axis}_e", CHUNK, f"{scan.axis}_e"), chunks, *others))
+    steps, extent = builder.unique_name("r"), sympy.sympify(builder.axes.extents[scan.axis])
+    count = index_text(FloorDiv(extent + CHUNK - 1, CHUNK))
+    builder.lines.append(f'{steps} = hl.RDom([(0, {CHUNK}), (0, {count})], "{steps}")')
+    element, step = f"{steps}[0]", f"{steps}[1]"
+    earlier = scan.at(scan.name, f"hl.max({CHUNK}*{step} - 1, 0)")
+    own = scan.components(chunk, [element, step, *(loop.name for loop in others)])
+    _updated(builder, scan, f"{CHUNK}*{step} + {element}", f"{scan.combine}, {earlier}, {own}, {step}")
     updates = [Loop(rvar(steps, 0), CHUNK, scan.axis), replace(chunks, name=rvar(steps, 1), axis=scan.axis)]
     builder.stages.append(scan.stage(scan.name, scan.loops, [chunk], updates))
+
+
+def _write_chunk(builder: KernelBuilder[Axes], scan: _Scan, loops: Sequence[Loop]) -> str:
+    """Write the Funcs of a chunk over `loops`, of which the first two are those of its elements and of chunks; the name
+    of the last one.
+
+    Each element is combined with the one before it, then with the one 2 before it, which stands for two, then 4 before
+    it (Hillis and Steele, "Data Parallel Algorithms", 1986): three combinations of vectors in place of seven of single
+    elements. The last chunk may go beyond the end of the axis, where it takes the last element again.
+    """
+    element, number, *others = (loop.name for loop in loops)
+    for name in (element, number):
+        builder.declare(name)
+    last = index_text(expanded(sympy.sympify(builder.axes.extents[scan.axis]) - 1))
+    chunk, calls = f"{scan.name}_chunk", scan.operand
+    values = scan.at(scan.operand, f"hl.min(hl.likely({CHUNK}*{number} + {element}), {last})")
+    distance = 1
+    while True:
+        values = f"scans.defined({values})"
+        builder.lines += [f'{chunk} = hl.Func("{chunk}")', f"{call_text(chunk, [element, number, *others])} = {values}"]
+        builder.stages.append(scan.stage(chunk, loops, [calls], []))
+        if distance == CHUNK:
+            return chunk
+        before, own = (
+            scan.components(chunk, [place, number, *others])
+            for place in (f"hl.max({element} - {distance}, 0)", element)
+        )
+        values = f"scans.within_chunk({scan.combine}, {before}, {own}, {element} >= {distance})"
+        distance *= 2
+        chunk, calls = f"{scan.name}_chunk_{distance}", chunk
 
 
 def _updated(builder: KernelBuilder[Axes], scan: _Scan, place: str, arguments: str) -> None:
