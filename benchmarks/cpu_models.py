@@ -16,7 +16,7 @@ import copy
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,19 +135,34 @@ def values(step: Callable[[], Tensor], model: nn.Module, training: bool) -> list
     return [output, torch.cat(gradients)] if gradients else [output]
 
 
-def trial(name: str, dtype: torch.dtype, training: bool) -> dict[str, Any]:
+def prepared(name: str, dtype: torch.dtype, training: bool) -> tuple[nn.Module, tuple[Tensor, ...], list[Tensor]]:
+    """A model in `dtype` without dropout (batch norm trains), its inputs, and the values of a step in float64."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
-    # Without dropout; batch norm trains.
     model = model.train(training)
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    state = copy.deepcopy(model.state_dict())
     wide = copy.deepcopy(model).double()
     wanted = values(step_of(wide, wide, widened(inputs, torch.float64), training), wide, training)
     model.to(dtype)
-    inputs = widened(inputs, dtype)
+    return model, widened(inputs, dtype), wanted
+
+
+def errors_of(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[float]:
+    """The largest error of each tensor, relative to its largest value."""
+    return [float((f - w).abs().max() / w.abs().max()) for f, w in zip(found, wanted, strict=True)]
+
+
+def is_right(errors: Sequence[float], of_eager: Sequence[float], dtype: torch.dtype) -> bool:
+    """Whether the errors of a step are within the bounds of its type, or near eager's."""
+    bounds = (max(BOUNDS[dtype], AGAINST_EAGER * each) for each in of_eager)
+    return all(error <= bound for error, bound in zip(errors, bounds, strict=True))
+
+
+def trial(name: str, dtype: torch.dtype, training: bool) -> dict[str, Any]:
+    model, inputs, wanted = prepared(name, dtype, training)
+    state = copy.deepcopy(model.state_dict())
     compiled: dict[str, Compiled] = {}
     steps, errors, compile_s = {}, {}, {}
     for contestant, backend in CONTESTANTS.items():
@@ -157,15 +172,9 @@ def trial(name: str, dtype: torch.dtype, training: bool) -> dict[str, Any]:
         begin = time.perf_counter()
         got = values(steps[contestant], model, training)
         compile_s[contestant] = time.perf_counter() - begin
-        errors[contestant] = [float((g - w).abs().max() / w.abs().max()) for g, w in zip(got, wanted, strict=True)]
+        errors[contestant] = errors_of(got, wanted)
         compiled[contestant].check_code()
-    right = {
-        contestant: all(
-            error <= max(BOUNDS[dtype], AGAINST_EAGER * eager)
-            for error, eager in zip(each, errors["eager"], strict=True)
-        )
-        for contestant, each in errors.items()
-    }
+    right = {contestant: is_right(each, errors["eager"], dtype) for contestant, each in errors.items()}
     ran = {each: dict(compiled[each].check_run(steps[each])) for each in ("halide", "itself", "cpp")}
     samples = alternate(steps)
     medians = {each: statistics.median(times) for each, times in samples.items()}
