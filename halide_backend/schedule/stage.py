@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -134,11 +135,11 @@ class Stage:
 
     @property
     def points(self) -> int:
-        """Points of the whole iteration space, updates included."""
-        count = 1
-        for loop in self.loops + self.updates:
-            count *= loop.extent
-        return count
+        """Points of the whole iteration space, updates included: a reduction's are over other axes than its result's, a
+        scan's over one of those."""
+        updated = {loop.axis for loop in self.updates} if self.role is Role.SCAN else set()
+        loops = (*(loop for loop in self.loops if loop.axis not in updated), *self.updates)
+        return math.prod(loop.extent for loop in loops)
 
 
 @dataclass(frozen=True)

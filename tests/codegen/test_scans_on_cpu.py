@@ -48,6 +48,15 @@ def test_where_a_row_of_few_chunks_ends_is_known(length: int) -> None:
     assert len(re.findall(r"^\s+j\w+\s", _assembly_of_sums((64, length)), re.MULTILINE)) < length
 
 
+def test_threads_share_many_short_rows_at_a_time() -> None:
+    """Each task is a call, and 4 rows of 9 are 36 additions."""
+    halide_backend.reset_stats()
+    compile_for("halide_backend", lambda x: x.cumsum(-1))(torch.rand(20_000, 9))
+    (record,) = halide_backend.records()
+    (last,) = re.findall(r"^\s*parallel \S+ in \[0, (\d+)\]", record.loop_nest(), re.MULTILINE)
+    assert int(last) < 500
+
+
 def _assembly_of_sums(shape: tuple[int, ...]) -> str:
     """Of the sums of rows, with AVX2."""
     halide_backend.reset_stats()

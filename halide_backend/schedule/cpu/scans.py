@@ -7,14 +7,13 @@ scanned side by side, each in a lane of a vector.
 
 from __future__ import annotations
 
-from halide_backend.schedule.cpu.kernel import COPY_WORK, CpuKernel, Cut, Level, Nest, has, loop_along, vectors
+from halide_backend.schedule.cpu.kernel import COPY_WORK, CpuKernel, Cut, Level, Nest, Tasks, has, loop_along, vectors
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.stage import Loop, Role, Stage
 from halide_backend.schedule.steps import (
     ComputeAt,
     ComputeRoot,
     ComputeWith,
-    Parallel,
     Reorder,
     ReorderStorage,
     Split,
@@ -48,19 +47,29 @@ def scanned(kernel: CpuKernel) -> Nest | None:
     else:
         block, along = _rows(kernel, scan, others[0]), others[0].axis
     rest = [loop.name for loop in others if loop.axis != along]
+    inside, outside = f"{along}_i", f"{along}_b"
+    tasks = _tasks(kernel, rest, along, outside, -(-loop_along(parent, along).extent // block))
     steps: list[Step] = []
     for stage in kernel.outputs:
-        inside, outside = f"{along}_i", f"{along}_b"
         steps.append(Split(stage.name, along, outside, inside, block))
         vector, each = _vectors(kernel, stage, axis), inside
         if of_columns:
             vector, each = vectors(stage.name, inside, block, kernel.lanes(stage.bits)), axis
-        steps += [*vector.steps, Reorder(stage.name, (*vector.loops, each, outside, *rest))]
-        if kernel.parallel:
-            steps.append(Parallel(stage.name, rest[-1] if rest else outside))
-    level = Level(parent.name, f"{along}_b")
+        cut = tasks.cut(stage.name, (outside, *rest))
+        steps += [*vector.steps, *cut.steps, Reorder(stage.name, (*vector.loops, each, *cut.loops))]
+        steps += tasks.shared(stage.name)
+    level = Level(parent.name, tasks.inner if tasks.axis == outside else outside)
     steps += [ComputeWith(stage.name, level.parent, level.var) for stage in kernel.outputs if stage is not parent]
     return Nest(tuple(steps), level, room={along: block})
+
+
+def _tasks(kernel: CpuKernel, rest: list[str], along: str, blocks: str, count: int) -> Tasks:
+    """What threads share: the outermost of the other loops, if there is one, or `count` blocks along axis `along`."""
+    if not kernel.parallel:
+        return Tasks()
+    if rest or kernel.is_uncounted(along):
+        return Tasks(rest[-1] if rest else blocks)  # Several steps in a task would have a guard.
+    return Tasks(blocks, kernel.grain(count, kernel.work // count))
 
 
 def scan(kernel: CpuKernel, stage: Stage, nest: Nest) -> list[Step]:
