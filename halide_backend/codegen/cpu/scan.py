@@ -23,6 +23,7 @@ from halide_backend.schedule.stage import Loop, Role, Stage, rvar
 #: Elements along memory that are scanned by themselves before they are combined with all that come before, and the
 #: operations of a combination up to which that pays.
 CHUNK, _LIGHT = 8, 8
+
 #: In what sums and products accumulate, as ATen's do on a CPU: the last of 50,000 sums in float32 would be wrong in its
 #: last 8 bits.
 _ACCUMULATED = {"float32": "float64"}
