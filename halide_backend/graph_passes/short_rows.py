@@ -56,7 +56,8 @@ def is_needed_along(node: torch.fx.Node | None) -> bool:
     if operand is None or result is None:
         return False
     dimensions = node.args[1] if isinstance(node.args[1], list | tuple) else [node.args[1]]
-    if len(dimensions) != 1 or result.dim() != operand.dim():
+    # None and no dimension stand for all of them; a tensor without any has the dimensions 0 and -1.
+    if len(dimensions) != 1 or dimensions[0] is None or not operand.dim() or result.dim() != operand.dim():
         return False
     (dimension,) = dimensions
     size = operand.shape[dimension]

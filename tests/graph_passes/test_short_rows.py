@@ -41,6 +41,21 @@ def test_what_is_needed_along_what_it_reduced(function: Callable[[Tensor], Any],
 
 
 @pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.ops.aten.amax.default(x, [0], True) + x,
+        lambda x: x.amax(-1, keepdim=True) + x,
+        lambda x: torch.ops.aten.sum.dim_IntList(x, None) + x,
+        lambda x: torch.ops.aten.sum.dim_IntList(x, []) + x,
+        lambda x: torch.ops.aten.mean.dim(x, None, True) + x,
+    ],
+)
+def test_a_tensor_of_one_number_has_no_rows(function: Callable[[Tensor], Any]) -> None:
+    """`torch.nansum`, `count_nonzero` and `logsumexp` of a tensor of one number ended in an IndexError or TypeError."""
+    assert not is_needed_along(last_reduction(function))
+
+
+@pytest.mark.parametrize(
     ("device", "backend", "most"), [("cuda", "halide_backend", 1), ("cuda", "triton", 8), ("cpu", "halide_backend", 8)]
 )
 def test_only_graphs_of_this_backend_are_lowered_so(device: str, backend: str, most: int) -> None:
