@@ -87,7 +87,15 @@ def tile(facts: Facts, choices: Choices) -> Tiling | None:
     lines = choices.number(LINES, lines, f"tiles of {_LARGE_SIDE} where there are {_ENOUGH_TILES} of them, or pairs")
     stored = sum(facts.transposed_bytes) * elements * max((side + _PADDING) * lines, side * (lines + _PADDING))
     choices.require(SIDE, stored <= SHARED_BYTES, f"tiles of {stored} bytes; shared memory has {SHARED_BYTES}")
-    return replace(tiling, side=side, lines=lines)
+    tiling = replace(tiling, side=side, lines=lines)
+    choices.require(SIDE, side == _lanes(tiling) or not _have_a_plane(facts), "outputs share two dimensions of threads")
+    return tiling
+
+
+def _have_a_plane(facts: Facts) -> bool:
+    """Whether the threads of a block have two dimensions, the same ones for all stages, so that a tile's sides are
+    whole warps: Halide loses the bounds of a fused loop where outputs are computed together."""
+    return len(facts.program.outputs) > 1
 
 
 def _words(facts: Facts, along: str) -> tuple[int, int]:
@@ -98,15 +106,17 @@ def _words(facts: Facts, along: str) -> tuple[int, int]:
     if others or word < 2:
         return 1, 0
     if isinstance(extent, int) and extent % word == 0 and extent // word <= _SMALL_SIDE:
-        return word, extent // word
-    sides = (side for side in (_SMALL_SIDE, _SMALL_SIDE // 2) if facts.divides(word * side, along))
-    return word, next(sides, 0)
+        sides = [extent // word]
+    else:
+        sides = [side for side in (_SMALL_SIDE, _SMALL_SIDE // 2) if facts.divides(word * side, along)]
+    return word, next((side for side in sides if side % WARP == 0 or not _have_a_plane(facts)), 0)
 
 
 def _sides(facts: Facts, axes: tuple[str, str]) -> tuple[int, int, str]:
     """Side and lines of a tile of single elements, and why the side."""
     sizes, (across, along) = facts.transposed_bytes, axes
-    if facts.is_dynamic(along) and facts.hints[along] <= _NARROW_SIDES[-1]:
+    narrow = not _have_a_plane(facts)
+    if narrow and facts.is_dynamic(along) and facts.hints[along] <= _NARROW_SIDES[-1]:
         side = next(side for side in _NARROW_SIDES if facts.hints[along] <= side)
         return side, _LARGE_SIDE, "more would typically be beyond the end of the axis that is written along"
     stored = [ELEMENT[buffer.dtype][1] // 8 for buffer in facts.program.outputs]
@@ -116,7 +126,7 @@ def _sides(facts: Facts, axes: tuple[str, str]) -> tuple[int, int, str]:
     counts = (-(-facts.hints[name] // (_LARGE_SIDE if name in axes else 1)) for name in facts.outer)
     many = math.prod(counts) >= _ENOUGH_TILES
     lines = _lines(facts, across, _large_side(facts, across) if many else _SMALL_SIDE)
-    if not facts.is_dynamic(along) and facts.hints[along] < _SMALL_SIDE:
+    if narrow and not facts.is_dynamic(along) and facts.hints[along] < _SMALL_SIDE:
         return facts.hints[along], lines, "all of the axis that is written along"
     long = facts.hints[along] > _SMALL_SIDE
     fits = sum(sizes) * _LARGE_SIDE * (_LARGE_SIDE + _PADDING) <= _SQUARE_BYTES
@@ -142,7 +152,8 @@ def _lines(facts: Facts, axis: str, lines: int) -> int:
     them read what is there, instead of the last one again (the dimensions 0, 3, 2, 1 of 590 x 59 x 7 x 35 bfloat16 on
     an H200: 15.9 us with 64 lines, 14.1 us with 35; float32 does not care)."""
     extent = facts.extents[axis]
-    return extent if isinstance(extent, int) and _SMALL_SIDE < extent < lines and _are_narrow(facts) else lines
+    known = isinstance(extent, int) and not _have_a_plane(facts)
+    return extent if known and _SMALL_SIDE < extent < lines and _are_narrow(facts) else lines
 
 
 def _are_narrow(facts: Facts) -> bool:

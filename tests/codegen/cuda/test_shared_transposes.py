@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from cuda_programs import TARGET, programs_of
-from kernel_values import CudaKernel
+from kernel_values import CudaKernel, check_values
 
 from halide_backend.codegen.planned_kernel import PlannedKernel, plan_kernel
 from halide_backend.schedule.cuda import shared_transposes
@@ -95,3 +95,16 @@ def test_legality_knows_how_often_fused_loops_of_threads_run() -> None:
     """It took a fused loop for none along either axis, and the loop that is unrolled for all of a long axis."""
     tiling = planned(torch.zeros(1, 4096, 37, dtype=torch.bfloat16)).plan.mapping.tiling
     assert tiling is not None and (tiling.elements, tiling.side, tiling.lines) == (2, 32, 37)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8, torch.float32], ids=str)
+@pytest.mark.parametrize(("rows", "columns"), [(40, 56), (20, 134), (181, 35), (14, 67)], ids=str)
+def test_several_outputs_share_two_dimensions_of_threads(
+    dtype: torch.dtype, rows: int, columns: int, many_tiles: None
+) -> None:
+    """Three outputs of 300 x 40 x 56 bfloat16 had tiles of 28 words, whose threads are one fused loop; no schedule was
+    legal, and Triton got the kernel."""
+    x, y = numbered((3, rows, columns), dtype), numbered((3, columns, rows), dtype)
+    kernels = check_values(lambda x, y: (x.mT + y, x.mT * y, y - x.mT), x, y)
+    together = [kernel.text for kernel in kernels if kernel.text.count("Role.OUTPUT") > 1]
+    assert together and all("SHARED_TRANSPOSE" in text and "ComputeWith" in text for text in together)
