@@ -9,7 +9,7 @@ import sympy
 
 from halide_backend.codegen.index_text import index_text, is_narrow, text_by_stride
 from halide_backend.program.dtypes import NARROW_FLOATS
-from halide_backend.program.index import expanded, sizes_of
+from halide_backend.program.index import AxisSymbol, FloorDiv, Mod, axes_of, expanded, sizes_of
 from halide_backend.program.index_range import fits_int32
 from halide_backend.program.loop_program import Coordinate, Indirect, Load, LoopProgram, Number, Steps, Value
 from halide_backend.program.operation_names import COMPARISONS, LOOPS
@@ -23,18 +23,20 @@ def value_text(
     library: str = "ops",
     cases: bool = True,
     whole: bool = False,
+    apart: bool = False,
 ) -> str:
     """Python text of one operation over the names of its operands, `t` and their position.
 
     `variables` are the Vars that the value depends on, for operations that need a Func; `library` has the operations;
     `cases` says whether Halide may make a loop, or on a GPU a branch, of the steps at which an index needs no clamp,
-    `whole` that operands are computed also where conditions of coordinates leave them out.
+    `whole` that operands are computed also where conditions of coordinates leave them out, `apart` that an element
+    whose condition does not hold is read at place 0 instead of somewhere in the tensor.
     """
     operands = [f"t{operand}" for operand in value.operands]
     attribute = value.attribute
     sources = [program.values[operand].dtype for operand in value.operands]
     if isinstance(attribute, Load):
-        return converted(value, element_text(program, value, attribute, cases=cases))
+        return converted(value, element_text(program, value, attribute, cases=cases, apart=apart))
     if isinstance(attribute, Indirect):
         size = index_text(attribute.size)
         return f"{library}.indirect({size}, {attribute.wrap_negative}, {operands[0]})"
@@ -80,7 +82,21 @@ def _is_narrow(program: LoopProgram, value: Value) -> bool:
 
 def _is_wide(program: LoopProgram, index: sympy.Expr) -> bool:
     """Whether `index` may be more than int32 holds."""
-    return not is_narrow(index) and (bool(sizes_of(index)) or not fits_int32(index, program))
+    if is_narrow(index) or _divides_an_axis(program, index):
+        return False
+    return bool(sizes_of(index)) or not fits_int32(index, program)
+
+
+def _divides_an_axis(program: LoopProgram, index: sympy.Basic) -> bool:
+    """Whether `index` is a quotient or remainder of a coordinate by what divides the extent of its axis, and is no
+    more than that: of the rows of `torch.cat((x, y), 1)`, by a sum of sizes."""
+    if not isinstance(index, FloorDiv | Mod):
+        return isinstance(index, AxisSymbol)
+    whole, part = index.args
+    divided = [axis.extent for axis in program.axes if axis.name in axes_of(whole)]
+    return _divides_an_axis(program, whole) and all(
+        sympy.fraction(sympy.cancel(sympy.sympify(extent) / part))[1] == 1 for extent in divided
+    )
 
 
 def _index(value: Value, library: str, *, wide: bool, opaque: bool = False) -> str:
@@ -95,7 +111,15 @@ def _index(value: Value, library: str, *, wide: bool, opaque: bool = False) -> s
     return f"{library}.opaque({position})" if opaque and value.axes else position
 
 
-def element_text(program: LoopProgram, value: Value, load: Load, *, by_stride: bool = False, cases: bool = True) -> str:
+def element_text(
+    program: LoopProgram,
+    value: Value,
+    load: Load,
+    *,
+    by_stride: bool = False,
+    cases: bool = True,
+    apart: bool = False,
+) -> str:
     """The element that a load reads, as it lies in memory; the terms of a plain index may stand in order of stride."""
     masked = any(program.values[o].dtype == "bool" for o in value.operands) and any(
         program.values[o].operation != "indirect" for o in value.operands
@@ -107,7 +131,11 @@ def element_text(program: LoopProgram, value: Value, load: Load, *, by_stride: b
         text = " + ".join(_clamped(coordinate, likely) for coordinate in load.coordinates)
     elif masked:
         text, last = likely.format(index_text(load.index)), index_text(expanded(sympy.sympify(buffer.extent) - 1))
-        text = f"hl.clamp({text}, 0, {last})"
+        if apart:
+            conditions = (f"t{operand}" for operand in value.operands if program.values[operand].dtype == "bool")
+            text = f"hl.select({' & '.join(conditions)}, {text}, 0)"
+        else:
+            text = f"hl.clamp({text}, 0, {last})"
     elif load.main and sizes_of(load.index):
         # What both have is outside of the select: elements of several rows are then as far from each other, as LLVM
         # can see; where all sizes are known, it can anyway.

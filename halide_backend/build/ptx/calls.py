@@ -80,7 +80,7 @@ _INSTRUCTIONS = {
     "halide_backend_word": "mov.b32 {result}, {0};",
     **{f"{ADDEND}{kind}": f"mov.b{64 if '64' in kind else 32} {{result}}, {{0}};" for kind in (*_ADDENDS, *_AGAIN)},
     **{f"{PREDICATED}{bits}": f"mov.b{bits} {{result}}, {{0}};" for bits in (32, 64)},
-    **{f"{PARTIAL}{bits}": "mov.b32 {result}, {0};" for bits in (8, 16, 32)},
+    **{f"{PARTIAL}{bits}": "mov.b32 {result}, {0};" for bits in (8, 16, 32, 64)},
     # The first lane of each warp writes, and who has waited for all may read.
     "halide_backend_store_word": (
         ".reg .b32 warp, lane, place; .reg .pred first; mov.u32 warp, %tid.x; and.b32 lane, warp, 31; "

@@ -138,10 +138,15 @@ def _store(statement: Statement, function: str, said: str, number: int) -> str:
     ]
     base, offset = address(statement.operands[0])
     for k in range(count - 1):
-        value, shift = values[k * bits // width], k * bits % width
+        place, first = f"[{base}+{offset + k * bits // 8}]", k * bits // width
+        if bits > width:
+            pair = ", ".join(values[first : first + bits // width])
+            text.append(
+                f"\tsetp.gt.u32 some, {said}, {k}; @some st.global.v{bits // width}.b{width} {place}, {{{pair}}};"
+            )
+            continue
         text.append(
-            f"\tsetp.gt.u32 some, {said}, {k}; shr.b{width} piece, {value}, {shift}; "
-            f"cvt.u{max(bits, 16)}.u{width} element, piece; @some st.global.b{bits} [{base}+{offset + k * bits // 8}], "
-            "element;"
+            f"\tsetp.gt.u32 some, {said}, {k}; shr.b{width} piece, {values[first]}, {k * bits % width}; "
+            f"cvt.u{max(bits, 16)}.u{width} element, piece; @some st.global.b{bits} {place}, element;"
         )
     return "\n".join([*text, f"\tGUARDED_{number}: }}"])

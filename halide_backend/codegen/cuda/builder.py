@@ -41,6 +41,9 @@ from halide_backend.schedule.mapping.vector_access import VectorAccess
 from halide_backend.schedule.stage import Loop, LoopKind, Role
 from halide_backend.schedule.tiling import TilingKind
 
+#: Elements of one tensor that a point reads, from which on they are a window.
+_WINDOW = 3
+
 
 class CudaKernelBuilder(KernelBuilder[TiledAxes]):
     library: ClassVar[str] = CUDA_LIBRARY
@@ -119,7 +122,21 @@ class CudaKernelBuilder(KernelBuilder[TiledAxes]):
         variables, cases = [loop.name for loop in loops], not self.tiling.exchanges
         # Of a tile that Halide would compute in part, where a condition leaves some of it out, threads have no number.
         whole = Role.SHARED_TILE in self.roles.values()
-        return value_text(self.program, value, variables, library=library, cases=cases, whole=whole)
+        apart = isinstance(value.attribute, Load) and self._is_part(value.attribute, value.operands)
+        return value_text(self.program, value, variables, library=library, cases=cases, whole=whole, apart=apart)
+
+    def _is_part(self, load: Load, operands: Sequence[int]) -> bool:
+        """Whether an element may be one of a tensor that another one follows, of which threads would else read some
+        twice; known sizes they read in words. The elements of a window share their clamps (maxima of 3 x 3 floats,
+        sizes dynamic, have 314 instructions with clamps, 378 without)."""
+        beside = [v for v in self.program.values if isinstance(v.attribute, Load) and v.attribute.buffer == load.buffer]
+        return bool(self.program.sizes) and len(beside) < _WINDOW and not any(map(self._waits, operands))
+
+    def _waits(self, position: int) -> bool:
+        """Whether a value is computed from memory or together with other threads, so that who needs it waits."""
+        value = self.program.values[position]
+        own = not isinstance(value.attribute, Load | Reduction | Scan) and position not in self.roles
+        return not own or any(map(self._waits, value.operands))
 
     def _chosen(self, value: Value) -> str:
         """A choice, of which Halide does not know that it leaves out what threads reduce together: where it chooses

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sympy
 
 from halide_backend.program.access import first_word
-from halide_backend.program.dtypes import ELEMENT
 from halide_backend.program.index import AxisSymbol, Mod
 from halide_backend.program.loop_program import Load, LoopProgram
 
@@ -27,9 +26,7 @@ def may_be_short(program: LoopProgram, along: str, elements: int) -> bool:
         return False
     accesses += [(store.buffer, store.index) for store in program.stores]
     return all(
-        buffers[name].aligned
-        and ELEMENT[buffers[name].dtype][1] < 64
-        and first_word(index, along, buffers[name].dtype, elements) is not None
+        buffers[name].aligned and first_word(index, along, buffers[name].dtype, elements) is not None
         for name, index in accesses
     )
 
