@@ -49,3 +49,24 @@ def test_sums_are_right_and_round_a_few_times(shape: tuple[int, ...]) -> None:
     for got, wanted in zip(call(x, y), channels(x.double(), y.double()), strict=True):
         torch.testing.assert_close(got.double(), wanted, rtol=8 * 2.0**-23, atol=0)
     assert halide_backend.stats()["unfusing_reasons"] == halide_backend.stats()["delegation_reasons"] == {}
+
+
+@pytest.mark.parametrize("pixels", [200, 131])
+def test_a_reduction_of_another_ones_result_turns_nothing_again(pixels: int) -> None:
+    """The squares of deviations need a mean that is computed beside sums of turned tiles. No schedule was legal, since
+    these were to be turned for them, too, and the kernel fell apart into seven."""
+
+    def statistics(x: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean = x.sum(1) / pixels
+        deviation = x - mean[:, None]
+        return mean, (deviation * deviation).sum(1), (g.mT * x).sum(1), g.sum(2)
+
+    x, g = torch.randn(3, pixels, 16), torch.randn(3, 16, pixels)
+    (kernel,) = captured_kernels(statistics, (x, g), TARGET, False)
+    turned = plan_kernel(kernel.program, device_of(TARGET)).plan.mapping.transposition
+    assert turned is not None and turned.reduced == "columns"
+    halide_backend.reset_stats()
+    call = compile_for("halide_backend", statistics).call
+    for got, wanted in zip(call(x, g), statistics(x.double(), g.double()), strict=True):
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-3)
+    assert halide_backend.stats()["unfusing_reasons"] == halide_backend.stats()["delegation_reasons"] == {}

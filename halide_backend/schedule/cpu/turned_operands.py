@@ -61,8 +61,15 @@ def _tiles(kernel: CpuKernel, stage: Stage) -> Stage:
 
 
 def reads_tiles(kernel: CpuKernel, stage: Stage) -> bool:
-    """Whether reduction `stage` reads operands that are turned in tiles."""
-    return any(each.role is Role.STAGED_LOAD for each in kernel.behind([stage]))
+    """Whether reduction `stage` reads operands that are turned in tiles, not only results of others that do."""
+    read = [kernel.graph[name] for name in stage.calls]
+    while read:
+        each = read.pop()
+        if each.role is Role.STAGED_LOAD:
+            return True
+        if each.role is not Role.REDUCTION:
+            read += [kernel.graph[name] for name in each.calls]
+    return False
 
 
 def turned_in_blocks(kernel: CpuKernel) -> bool:
