@@ -1,7 +1,7 @@
 """Pictures in channels-last against contiguous ones: ResNet-18 of this backend with either, by the number and size of
 the pictures, and what `graph_passes/convolution_layouts.py` chooses.
 
-    python benchmarks/convolution_layouts.py [--modes inference training] [--out results.json]
+    python benchmarks/convolution_layouts.py [--modes inference training] [--dtype bfloat16] [--out results.json]
 
 One model is compiled with `force_layout_optimization`, without `layout_optimization`, without it once more (the
 control), and with neither, which is what the rule chooses. They take turns. Ratios are of medians to the contiguous
@@ -11,6 +11,7 @@ one; above 1 that is faster. One thread.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 import transformers
-from cpu_models import alternate, resnet, step_of
+from cpu_models import alternate, errors_of, is_right, resnet, step_of, widened
 from torch import nn
 
 from halide_backend.bench.provenance import provenance
@@ -36,22 +37,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def trial(pictures: int, side: int, training: bool) -> dict[str, Any]:
+def trial(pictures: int, side: int, training: bool, dtype: torch.dtype) -> dict[str, Any]:
     torch.manual_seed(0)
-    model = resnet()[0].train(training)
-    inputs = (torch.randn(pictures, 3, side, side),)
-    truth = step_of(model, model, inputs, False)()
+    model = resnet()[0].train(training).to(dtype)
+    inputs = widened((torch.randn(pictures, 3, side, side),), dtype)
+    exact = copy.deepcopy(model).double()
+    truth = [step_of(exact, exact, widened(inputs, torch.float64), False)()]
+    of_eager = errors_of([step_of(model, model, inputs, False)()], truth)
     steps = {}
     for name, options in OPTIONS.items():
         compiled = compile_for("halide_backend", model, options=options)
         steps[name] = step_of(compiled.call, model, inputs, training)
-        torch.testing.assert_close(steps[name](), truth, rtol=1e-3, atol=1e-3 * float(truth.abs().max()))
+        if not is_right(errors_of([steps[name]()], truth), of_eager, dtype):
+            raise SystemExit(f"{pictures} x {side}, {name}: wrong")
     samples = alternate(steps)
     medians = {name: statistics.median(times) for name, times in samples.items()}
     return {
         "pictures": pictures,
         "side": side,
         "training": training,
+        "dtype": str(dtype).removeprefix("torch."),
         "elements_of_pictures_per_weight": ratio(model, inputs),
         "ratios": {name: median / medians["contiguous"] for name, median in medians.items()},
         "samples_ms": samples,
@@ -77,13 +82,14 @@ def ratio(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--modes", nargs="*", choices=("inference", "training"), default=["inference", "training"])
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     trials = []
     for mode in asked.modes:
         for pictures, side in PICTURES:
-            found = trial(pictures, side, mode == "training")
+            found = trial(pictures, side, mode == "training", getattr(torch, asked.dtype))
             shown = ", ".join(f"{name} {value:.2f}" for name, value in found["ratios"].items())
             print(f"{mode} {pictures} x {side}: {found['elements_of_pictures_per_weight']:.1f}; {shown}", flush=True)
             trials.append(found)

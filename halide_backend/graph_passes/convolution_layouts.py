@@ -2,8 +2,9 @@
 
 Inductor lowers every convolution of a CPU with pictures and weights in channels-last. oneDNN is about as fast with
 contiguous ones, which it reorders by itself, but for channels-last every step copies weights, and in training their
-gradients. The backward step of depthwise filters in turn it lowers with contiguous pictures, between loops of
-channels-last ones. An operator of this package in the place of ATen's is lowered to the same call without either.
+gradients; only in inference with a matrix unit (AMX) it is slower with contiguous ones of bfloat16. The backward step
+of depthwise filters in turn Inductor lowers with contiguous pictures, between loops of channels-last ones. An operator
+of this package in the place of ATen's is lowered to the same call without either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch._inductor import config
 from torch.fx import GraphModule, Node
 
 from halide_backend.graph_passes.product_sizes import hint
+from halide_backend.products.processor import Processor
 
 _library = torch.library.Library("halide_backend", "FRAGMENT")
 _STEPS = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups"
@@ -60,10 +62,19 @@ def _weights_outweigh_pictures(graph: GraphModule, convolutions: Sequence[Node])
     operands = [node.args[index] for node in convolutions for index in (0, 1)]
     if not all(_value(each).device.type == "cpu" for each in operands) or _has_packed_convolutions(graph):
         return False
+    narrow = _value(operands[0]).dtype == torch.bfloat16 and Processor.host().has_matrix_unit
+    if narrow and not _are_saved(graph, [node.args[1] for node in convolutions]):
+        return False
     flat = [node for node in convolutions if _value(node.args[0]).dim() == _value(node.args[1]).dim() == 4]
     weights = sum(_count(_value(node.args[1])) for node in flat if not _is_channels_last(_value(node.args[1])))
     pictures = sum(_count(value) for node in flat for value in (_value(node.args[0]), node.meta["val"]))
     return 0 < pictures <= _ELEMENTS_A_WEIGHT * weights
+
+
+def _are_saved(graph: GraphModule, weights: Sequence[Any]) -> bool:
+    """Whether the graph returns weights, or what they are made from, as it does where a backward step needs them."""
+    saved = set(graph.graph.output_node().all_input_nodes)
+    return any(not saved.isdisjoint((weight, *weight.all_input_nodes)) for weight in weights)
 
 
 def _has_packed_convolutions(graph: GraphModule) -> bool:

@@ -14,6 +14,7 @@ from torch._inductor import config
 
 from halide_backend import config as own_config
 from halide_backend.inspection.compiled import Compiled, compile_for
+from halide_backend.products.processor import Processor
 
 _BACKWARD = torch.ops.aten.convolution_backward.default
 
@@ -66,6 +67,28 @@ def test_large_weights_are_not_copied() -> None:
     assert check(compiled, model, x).is_contiguous()
     assert not copies_weights(compiled)
     assert compiled.codes[0].count("extern_kernels.convolution(") == 2
+
+
+@pytest.mark.parametrize("features", [("amx_bf16", "avx512_bf16", "avx512f"), ("avx512_bf16", "avx512f")], ids=len)
+def test_a_matrix_unit_gets_bfloat16_in_channels_last(
+    features: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ResNet-18 of 4 pictures in bfloat16 was at 0.90 of C++'s speed on a processor with AMX."""
+    monkeypatch.setattr(Processor, "host", staticmethod(lambda: Processor("GenuineIntel", 6, "", features)))
+    for dtype in (torch.float32, torch.bfloat16):
+        model, x = layers(128, 8, dtype)
+        with own_config.patch(bfloat16_products="bfloat16"):
+            compiled = inference(model)
+            found = compiled(x)
+        truth = exact(model, x)
+        bound = 0.02 if dtype == torch.bfloat16 else 2e-6
+        torch.testing.assert_close(found.double(), truth, rtol=0, atol=bound * float(truth.abs().max()))
+        assert copies_weights(compiled) == (dtype == torch.bfloat16 and "amx_bf16" in features)
+        # A training step copies gradients of weights, too, and keeps contiguous pictures.
+        with own_config.patch(bfloat16_products="bfloat16"):
+            trained = compile_for("halide_backend", model)
+            trained(x).float().sum().backward()
+        assert not re.search(r"empty_strided_cpu\(\(\d+, \d+, 3, 3\)", "".join(trained.codes))
 
 
 def test_for_large_pictures_weights_are_copied() -> None:
