@@ -26,8 +26,8 @@ SHARED_BYTES = 48 << 10
 #: Each is offered only to a processor that has all of them, whatever its model number says: a
 #: virtual machine may hide some. avx512_zen4 is Halide's one name for AVX-512 BF16 and VNNI: a
 #: Sapphire Rapids has them as well, and Halide's avx512_sapphirerapids implies it; that name itself
-#: would add the tile unit (AMX), which no kernel uses. No Halide feature names FP16, or VNNI
-#: without BF16 (Ice Lake): LLVM selects them from the features of `Target.features`.
+#: would add the tile unit (AMX), which no kernel uses. No Halide feature names VNNI without BF16
+#: (Ice Lake): LLVM selects it from the features of `Target.features`.
 _REQUIRES = {
     "sse41": ("sse4.1",),
     "avx": ("avx",),
@@ -51,6 +51,10 @@ _AMD = {
     *("amdfam10", "bdver1", "bdver2", "bdver3", "bdver4", "btver1", "btver2"),
     *("znver1", "znver2", "znver3", "znver4", "znver5"),
 }
+
+#: What no kernel uses: LLVM makes operations on halves of those on float32 between which a half is rounded, and of two
+#: of these one that rounds once, though floats are strict (`(x + y) * y - x` of float16, emulate_precision_casts).
+_DENIED = {"avx512fp16"}
 
 #: Intel processors with AVX-512 but without its FP16 instructions, by LLVM's names.
 _INTEL_BEFORE_FP16 = {
@@ -209,7 +213,7 @@ def processor_target(name: str, features: Mapping[str, bool]) -> Target:
     return Target(
         _halide_string(_HOST, halide_features(there, cpu), cpu if cpu in _AMD else ""),
         cpu,
-        ",".join(("+" if features[feature] else "-") + feature for feature in sorted(features)),
+        ",".join(("+" if features[each] and each not in _DENIED else "-") + each for each in sorted(features)),
     )
 
 

@@ -107,7 +107,9 @@ def test_string_is_complete_and_canonical(target: Target) -> None:
 def test_host_names_the_processor_and_every_feature() -> None:
     host, found = Target.host(), llvm.get_host_cpu_features()
     assert host == processor_target(llvm.get_host_cpu_name(), found)
-    assert set(host.features.split(",")) == {("+" if has else "-") + name for name, has in found.items()}
+    # Two operations on halves would be rounded once (tests/capture/test_precision_casts.py).
+    used = {name: has and name != "avx512fp16" for name, has in found.items()}
+    assert set(host.features.split(",")) == {("+" if has else "-") + name for name, has in used.items()}
 
 
 @pytest.mark.parametrize(
@@ -189,9 +191,9 @@ define <16 x i32> @vnni(<16 x i32> %sum, <32 x i16> %a, <32 x i16> %b) {
     [
         ("skylake-avx512", SKYLAKE, set()),
         ("icelake-server", ICE_LAKE, {"vpdpwssd"}),
-        ("sapphirerapids", SAPPHIRE_RAPIDS, {"vpdpwssd", "vcvtneps2bf16", "vaddph"}),
-        ("rocketlake", SAPPHIRE_RAPIDS, {"vpdpwssd", "vcvtneps2bf16", "vaddph"}),
-        ("graniterapids", GRANITE_RAPIDS, {"vpdpwssd", "vcvtneps2bf16", "vaddph"}),
+        ("sapphirerapids", SAPPHIRE_RAPIDS, {"vpdpwssd", "vcvtneps2bf16"}),
+        ("rocketlake", SAPPHIRE_RAPIDS, {"vpdpwssd", "vcvtneps2bf16"}),
+        ("graniterapids", GRANITE_RAPIDS, {"vpdpwssd", "vcvtneps2bf16"}),
         ("znver4", ZEN4, {"vpdpwssd", "vcvtneps2bf16"}),
         ("znver5", ZEN5, {"vpdpwssd", "vcvtneps2bf16"}),
         # The name alone brings nothing in: virtual machines hide features.
