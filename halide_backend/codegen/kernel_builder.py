@@ -203,6 +203,7 @@ class KernelBuilder(ABC, Generic[DeviceAxes]):
                 runs=definition.runs,
                 across=definition.across,
                 gathered=tuple(definition.gathered),
+                looked_up=definition.looked_up,
                 strided=tuple(definition.strided),
                 overlaps=definition.overlaps,
                 lines=definition.lines,

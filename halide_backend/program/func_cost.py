@@ -30,7 +30,8 @@ class Definition:
     as all of a first one with stride 1, by both: one run of memory. `across` are the bytes, for each point of the Func,
     whose place depends on an axis, but not with stride 1. `cases` says that a load is masked, or its index one in
     pieces, `branches` that a function has a branch for arguments of a rare range; `gathered` are the axes along which a
-    load is contiguous whose index is data, `strided` those along which one has a stride that is neither 0 nor 1;
+    load is contiguous whose index is data, `looked_up` says how many numbers, which are data and differ along an axis,
+    the indices of loads are made of, `strided` are the axes along which one has a stride that is neither 0 nor 1;
     `lines` are the bytes of loads that take a line of memory, or nearly, for each step along a first axis, of which
     steps along a second one take other elements, by both; `overlaps` says how many loads take, one step earlier
     along an axis, what another one takes."""
@@ -43,6 +44,7 @@ class Definition:
     across: dict[str, int] = field(default_factory=dict)
     cases: bool = False
     gathered: dict[str, None] = field(default_factory=dict)
+    looked_up: dict[str, int] = field(default_factory=dict)
     strided: dict[str, None] = field(default_factory=dict)
     lines: dict[tuple[str, str], int] = field(default_factory=dict)
     branches: bool = False
@@ -100,6 +102,9 @@ def _count_load(found: Definition, program: LoopProgram, value: Value, load: Loa
         found.across[name] = found.across.get(name, 0) + element
         if steps.get(name, 0) != 0:
             found.strided[name] = None
+    for symbol in (symbol for symbol in index.free_symbols if isinstance(symbol, ValueSymbol)):
+        for name in program.values[symbol.position].axes:
+            found.looked_up[name] = found.looked_up.get(name, 0) + 1
     bytes_of = {symbol: abs(coefficient) * element for symbol, coefficient in index.as_coefficients_dict().items()}
     near = {symbol for symbol, step in bytes_of.items() if step.is_number and 0 < step < _STEP}
     far = {symbol.name for symbol in index.free_symbols if symbol.name in value.axes and symbol not in near}

@@ -85,6 +85,7 @@ class Stage:
     those where steps along a second axis are as long as all of a first one, by both, `across` the bytes of one point
     whose place depends on an axis, but not with stride 1, `cases` whether a load has an index that needs no clamp, or
     is another one, at some steps of loops, `gathered` the axes along which a load is contiguous whose index is data,
+    `looked_up` how many numbers, which are data and differ along an axis, the indices of loads are made of,
     `strided` those along which one has a stride that is neither 0 nor 1, `lines` the bytes of loads that take a line of
     memory, or nearly, for each step along a first axis, of which steps along a second one take other elements, by both,
     `branches` whether a function has a branch for arguments of a rare range, `overlaps` how many loads take, one step
@@ -112,6 +113,7 @@ class Stage:
     across: dict[str, int] = field(default_factory=dict)
     cases: bool = False
     gathered: tuple[str, ...] = ()
+    looked_up: dict[str, int] = field(default_factory=dict)
     strided: tuple[str, ...] = ()
     lines: dict[tuple[str, str], int] = field(default_factory=dict)
     branches: bool = False

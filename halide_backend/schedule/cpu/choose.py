@@ -21,6 +21,7 @@ from halide_backend.schedule.cpu.rows import is_short, rows
 from halide_backend.schedule.cpu.scans import scan, scanned
 from halide_backend.schedule.cpu.scatters import scatter
 from halide_backend.schedule.cpu.separate import own_nest, separate_nests
+from halide_backend.schedule.cpu.single_elements import one_by_one
 from halide_backend.schedule.cpu.specialized import specialized
 from halide_backend.schedule.cpu.stored import is_of_few, is_stored, stored, stored_once
 from halide_backend.schedule.cpu.transposes import transposes
@@ -46,7 +47,7 @@ def cpu_steps(graph: StageGraph, mapping: Mapping, device: Cpu, choices: Choices
     nest = next((nest for nest in nests if nest is not None), Nest(()))
     checked = checked_beside(kernel, nest.steps) if kernel.outputs else []
     beside = {step.func for step in checked}
-    steps = [*nest.steps, *checked]
+    steps = [*(one_by_one(kernel, nest.steps) if kernel.outputs else nest.steps), *checked]
     # What is the same along an outer axis is computed once, before the outputs, with all that it needs.
     once = [stage for stage in graph.stages if is_of_few(kernel, stage) and is_stored(kernel, stage)]
     apart = kernel.invariant.union(stage.name for stage in kernel.behind(once))

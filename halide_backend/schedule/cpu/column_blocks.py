@@ -25,6 +25,7 @@ from halide_backend.schedule.cpu.kernel import (
 from halide_backend.schedule.cpu.lines import columns_of_lines, lines_beside, picked
 from halide_backend.schedule.cpu.narrow_columns import rows_side_by_side
 from halide_backend.schedule.cpu.stored import is_kept
+from halide_backend.schedule.cpu.tails import tail_of
 from halide_backend.schedule.cpu.turned_operands import (
     is_turned_result,
     turned_in_blocks,
@@ -156,7 +157,7 @@ def _blocks(kernel: CpuKernel, stage: Stage, along: Loop, block: int, lanes: int
     loop; otherwise those that are missing are masked: where no memory is behind a buffer, each such store is handled by
     microcode, in about 100 ns on a Zen 5. What is stored for one vector would be of unknown size, though.
     """
-    name, tail = along.name, kernel.tail(stage, along.axis, block)
+    name, tail = along.name, tail_of(kernel, stage, along.axis, block)
     whole = block <= lanes or (along.fixed and (along.extent % block == 0 or along.extent <= block))
     stores = any(is_kept(kernel, each) for each in kernel.behind(kernel.outputs))
     if whole or stores or kernel.transposition is not None or tail != Split.tail:
@@ -290,7 +291,7 @@ def _block(kernel: CpuKernel, column: str, others: list[str], lanes: int, stream
     """Columns of one block: small enough to share out, large enough to be worth a task."""
     along = loop_along(kernel.parent, column)
     extent = along.extent
-    if along.fixed and not kernel.reduces and kernel.tail(kernel.parent, column, lanes) != Split.tail:
+    if along.fixed and not kernel.reduces and tail_of(kernel, kernel.parent, column, lanes) != Split.tail:
         return lanes
     points = math.prod(loop_along(kernel.parent, axis).extent for axis in others)
     if kernel.short_rows:
@@ -390,11 +391,10 @@ def _even(kernel: CpuKernel, along: Loop, block: int, held: int) -> int:
 
 def _shifting(kernel: CpuKernel, along: Loop, least: int, most: int) -> int:
     """Columns of a block of which there are three or more in a row of computed length, so that the last one may begin
-    earlier (`CpuKernel.tail`), the most for which that repeats little; 0 if there are none."""
-    stage = kernel.parent
+    earlier (`tail_of`), the most for which that repeats little; 0 if there are none."""
+    stage, extent = kernel.parent, along.extent
     if len(kernel.outputs) > 1 or kernel.transposition is not None or stage.overwrites or stage.replaces:
         return 0
-    extent = along.extent
     fitting = [n for n in map(int, COLUMNS.values) if n % least == 0 and 3 * n <= extent and n <= most]
     little = [n for n in fitting if -extent % n <= _REPEATED * extent]
     return max(little or fitting[:1], default=0)

@@ -28,11 +28,6 @@ MOST_COMPUTED = 1 << 16
 #: Work of a Func that is one load: the load and its store.
 COPY_WORK = 2
 
-#: Operations for each element of dense rows from which on the last vector of a row is shifted inwards: with 27 that was
-#: faster than a guard, with 3 slower (docs/design/schedules/constants.md); of strided ones of known length, vectors at
-#: most.
-SHIFTED_WORK, SHIFTED_ROW = 16, 4
-
 #: Operations for each element from which on a processor has too little else to do while they wait for each other, and
 #: elements of a row of them; vector registers for two of each value; results that leave room for these.
 CHAIN_WORK, LONG_ROW, MANY_REGISTERS, LONG_RESULTS = 30, 256, 32, 2
@@ -60,9 +55,6 @@ INTERLEAVED = Knob(
     "vectors across rows of a few elements, interleaved when they are stored",
 )
 ACROSS = Knob("vectors.across_rows", (False, True), "vectors across rows, where a row is shorter than a vector")
-SHIFTED = Knob(
-    "vectors.shifted", (False, True), "the last vector of a row begins earlier, and computes again what is before it"
-)
 TASK_WORK = Knob("parallel.task_work", (1_000, 4_000, 16_000, 64_000), "least operations of one parallel iteration")
 
 
@@ -284,28 +276,6 @@ class CpuKernel:
         """Whether loops are shared among threads."""
         why = f"{self.work} operations; threads pay from {PARALLEL_WORK} on"
         return bool(self.choices.choose(PARALLEL, self.work >= PARALLEL_WORK, why))
-
-    def tail(self, stage: Stage, axis: str, width: int) -> str:
-        """The tail of the split of output `stage` along `axis` into pieces of `width` elements.
-
-        In guarded iterations Halide loads each lane of a load with a stride, or a clamp, by itself, behind a branch.
-        What is dense and quick is masked in little more time than the last lanes take twice, with memory from a cache.
-        """
-        loop, needed = loop_along(stage, axis), (stage, *self.behind([stage]))
-        alone = len(self.outputs) == 1 and self.transposition is None and not (stage.overwrites or stage.replaces)
-        singly = any(axis in each.strided for each in needed) and 2 * (loop.extent % width) >= width
-        rest = loop.extent % width if self.reduces else singly and loop.extent <= SHIFTED_ROW * width
-        if not alone or loop.extent < width or (loop.fixed and not rest):
-            return Split.tail
-        if self.reduces:
-            pays = loop.fixed or loop.extent >= 3 * width
-            why = f"accumulators of {width} columns, none of them behind a guard"
-        else:
-            dense = all(each.contiguous.get(axis, 0) == each.traffic and not each.cases for each in needed)
-            work = self.inlined_work(stage)
-            pays = not dense or work >= SHIFTED_WORK
-            why = f"{'dense' if dense else 'strided'} rows of {work} operations an element"
-        return "ShiftInwards" if self.choices.flag(SHIFTED, pays, why) else Split.tail
 
     def is_uncounted(self, axis: str) -> bool:
         """Whether Halide does not see that a step along outer axis `axis` needs one point of what is computed in it:

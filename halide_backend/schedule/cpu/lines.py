@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from halide_backend.schedule.cpu.kernel import CpuKernel, loop_along, same_loops
+from halide_backend.schedule.cpu.tails import tail_of
 from halide_backend.schedule.knobs import Knob
 from halide_backend.schedule.steps import Split
 
@@ -30,7 +31,7 @@ def picked(kernel: CpuKernel, column: str, others: list[str]) -> str:
     lines = {axis for stage in stages for axis, _ in stage.runs}
     # Of windows that overlap, too, unless their last vector is loaded element by element.
     loop, lanes = loop_along(kernel.parent, column), kernel.lanes(kernel.parent.bits)
-    if loop.fixed and (loop.extent % lanes == 0 or kernel.tail(kernel.parent, column, lanes) != Split.tail):
+    if loop.fixed and (loop.extent % lanes == 0 or tail_of(kernel, kernel.parent, column, lanes) != Split.tail):
         lines |= {axis for stage in stages for axis in stage.contiguous if column in stage.strided}
     return next((axis for axis in short if axis in lines), "")
 

@@ -20,6 +20,7 @@ from halide_backend.schedule.cpu.kernel import (
     vectors,
 )
 from halide_backend.schedule.cpu.stored import is_gathered, is_stored
+from halide_backend.schedule.cpu.tails import tail_of
 from halide_backend.schedule.cpu.turned_operands import tiles_of_task, turned_operands
 from halide_backend.schedule.cpu.vector_reductions import is_horizontal, lies_close
 from halide_backend.schedule.knobs import Knob
@@ -204,7 +205,7 @@ def _row(kernel: CpuKernel, stage: Stage) -> Cut:
     if not inner:
         return Cut((), ())
     lanes = kernel.lanes(stage.bits)
-    tail = kernel.tail(stage, inner[0].axis, lanes)
+    tail = tail_of(kernel, stage, inner[0].axis, lanes)
     vector = vectors(stage.name, inner[0].name, inner[0].extent, lanes, tail=tail)
     unrolled = _unrolled(kernel, stage, inner[0], vector.loops[1])
     steps = [*vector.steps, *unrolled]
