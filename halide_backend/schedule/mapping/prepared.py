@@ -15,6 +15,7 @@ from halide_backend.program.main_pieces import with_main_pieces
 from halide_backend.program.moments import with_moments
 from halide_backend.program.narrow_places import with_narrow_places
 from halide_backend.program.rare_masks import with_rare_masks
+from halide_backend.program.repeats import with_repeats_apart
 from halide_backend.program.silu import with_shared_sigmoids
 from halide_backend.program.softmax import with_masked_rows
 from halide_backend.program.wrapped import with_wrapped_coordinates
@@ -33,15 +34,16 @@ def prepared(program: LoopProgram, device: Device) -> LoopProgram:
     """`program` as `device` takes it: on a GPU Funcs are over cut axes, so that producers are computed again where they
     are read at other coordinates, and dynamic axes that a grid cannot hold become one; some functions of functions are
     one operation, places that are rounded from coordinates are int32, rows that are masked as a whole are found by
-    their maximum, and where threads reduce across memory, the two sums of a variance take one walk. On a CPU gathers
-    along computed rows become functions of a row, places are int32 where they are known to fit, a SiLU beside a sigmoid
-    shares its exponential, and transposes are stored in whole lines of memory.
+    their maximum, and where threads reduce across memory, the two sums of a variance take one walk. On a CPU axes of
+    repeats are apart from what is repeated, gathers along computed rows become functions of a row, places are int32
+    where they are known to fit, a SiLU beside a sigmoid shares its exponential, and transposes are stored in whole
+    lines of memory.
 
     Raises:
         Unsupported: it has no such form.
     """
     if isinstance(device, Cpu):
-        taken = with_narrow_places(with_whole_lines(program), saturating=False)
+        taken = with_narrow_places(with_whole_lines(with_repeats_apart(program)), saturating=False)
         taken = with_functions_of_rows(with_shared_sigmoids(taken))
         along = contiguous_axis(taken)
         return with_rare_masks(with_main_pieces(with_wrapped_coordinates(taken), along), along)
