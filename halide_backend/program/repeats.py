@@ -16,7 +16,7 @@ _LEAST = 16
 
 
 def with_repeats_apart(program: LoopProgram) -> LoopProgram:
-    """`program`, if it is pointwise, with two axes in place of each of which values take remainders by one number, which
+    """`program`, if it is pointwise, with two axes in place of each of which values take remainders by a number that
     divides its extent."""
     if program.checks or not all(map(_is_plain, program.values)) or any(store.mode for store in program.stores):
         return program
