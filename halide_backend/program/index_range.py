@@ -21,12 +21,12 @@ _FUNCTIONS = (FloorDiv, Max, Min, Mod, Select, sympy.Abs)
 
 def fits_int32(index: sympy.Expr, program: LoopProgram) -> bool:
     """Whether int32 holds `index`, and everything on the way to it, at all points of the loops of `program`."""
-    return _of(index, _extents(program), INT32) is not None
+    return _of(index, extents_of(program), INT32) is not None
 
 
 def magnitude(index: sympy.Expr, program: LoopProgram) -> int | None:
     """How far from 0 `index` is at most, at all points of the loops of `program`; None if int32 may not hold it."""
-    found = _of(index, _extents(program), INT32)
+    found = _of(index, extents_of(program), INT32)
     return None if found is None else max(-found[0], found[1])
 
 
@@ -40,14 +40,15 @@ def overflows(index: sympy.Expr, program: LoopProgram) -> bool:
     functions = index.atoms(*_FUNCTIONS)
     if not functions:
         return False
-    extents = _extents(program)
+    extents = extents_of(program)
     symbols = set().union(*(function.free_symbols for function in functions))
     if all(isinstance(extents.get(symbol), int) for symbol in symbols):
         return any(_of(function, extents, INT32) is None for function in functions)
     return any(_multiplies_coordinates(function) for function in functions)
 
 
-def _extents(program: LoopProgram) -> dict[sympy.Basic, Extent]:
+def extents_of(program: LoopProgram) -> dict[sympy.Basic, Extent]:
+    """How many values each coordinate of loops, and each index that data hold, can have: those from 0 on."""
     extents: dict[sympy.Basic, Extent] = {axis.symbol: axis.extent for axis in program.axes}
     for position, value in enumerate(program.values):
         if isinstance(value.attribute, Indirect):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import sympy
 
 from halide_backend.program.access import is_contiguous
 from halide_backend.program.index import FloorDiv, expanded, values_of
+from halide_backend.program.index_range import extents_of
 from halide_backend.program.loop_program import Axis, Extent, LoopProgram, Store
 
 #: Layouts that are kept: mapping, rules and text of a kernel ask for those of the same stores.
@@ -20,8 +21,8 @@ _KEPT = 1024
 class OutputLayout:
     """An output Func's `variables` and, one for each, `dims` of (extent, stride); innermost dimension first.
 
-    If `scattered`, the last variable is a computed `position` (in units of its dimension's stride) and the others are
-    axes that the update may treat as pure.
+    If `scattered`, variable `p` is a computed `position` (in units of its dimension's stride) and the others are axes
+    that the update may treat as pure: a column before it, rows of memory after it.
     """
 
     variables: tuple[str, ...]
@@ -152,6 +153,43 @@ def _scatter(store: Store, index: sympy.Expr, extent: Extent) -> OutputLayout:
                 position=rows,
             )
     return OutputLayout(("p",), ((extent, 1),), position=index)
+
+
+def with_rows_apart(layout: OutputLayout, store: Store, program: LoopProgram) -> OutputLayout:
+    """The `layout` of a scatter to rows that never meet, as 256*x0 + v with v in [0, 256) has them: these axes are
+    dimensions, and the position is that within a row. At least one axis is left that moves it."""
+    if layout.position is None:
+        return layout
+    count, unit = layout.dims[-1]
+    strides, extents = {size.value for size in program.sizes}, extents_of(program)
+    axes = [axis for axis in store.nest.iteration if axis.name not in layout.variables]
+    position, rows = layout.position, list[tuple[str, Extent, Extent]]()
+    for axis in sorted(axes, key=lambda axis: -_size_hint(_number(position.coeff(axis.symbol)), program.axes)):
+        step = position.coeff(axis.symbol)
+        within = expanded(position - step * axis.symbol)
+        most, stride = _largest(within, extents), _number(expanded(step * unit))
+        known = most is not None and _is_nonnegative(expanded(step - 1 - most))
+        fits = _is_nonnegative(expanded(count - step * axis.extent))
+        if known and fits and (isinstance(stride, int) or stride in strides) and len(rows) + 1 < len(store.nest.axes):
+            rows.insert(0, (axis.name, axis.extent, stride))
+            position, count = within, _number(step)
+    if not rows:
+        return layout
+    names, dims = (name for name, _, _ in rows), ((extent, stride) for _, extent, stride in rows)
+    variables, along = (*layout.variables, *names), (*layout.dims[:-1], (count, unit), *dims)
+    return replace(layout, variables=variables, dims=along, position=position)
+
+
+def _largest(index: sympy.Expr, extents: Mapping[sympy.Basic, Extent]) -> sympy.Expr | None:
+    """The largest value of an index whose terms are coordinates, each times a number, and none of which is negative."""
+    most = sympy.Integer(0)
+    for term in sympy.Add.make_args(index):
+        symbols = term.free_symbols.intersection(extents)
+        factor = sympy.cancel(term / next(iter(symbols))) if len(symbols) == 1 else term
+        if not factor.is_nonnegative or factor.free_symbols.intersection(extents):
+            return None
+        most += factor * (extents[symbols.pop()] - 1) if symbols else factor
+    return expanded(most)
 
 
 def _quotient(whole: sympy.Expr, part: Extent) -> sympy.Expr | None:

@@ -300,7 +300,7 @@ def test_what_is_stored_is_an_element_of_memory_before(dtype: torch.dtype, texts
     assert torch.equal(compiled.call(x, places), moved(x, places)) and not compiled.delegated
     (scattered,) = (text for text in texts if "Role.SCATTER" in text)
     (update,) = (line for line in scattered.splitlines() if line.startswith("    out_ptr0[memory.place("))
-    assert update.endswith("= hl.Expr(scatter_value_0[r_0[0], r_0[1]])")
+    assert update.endswith("= hl.Expr(scatter_value_0[r_0[0], x0])")
 
 
 @pytest.mark.parametrize(("square", "stored"), [(False, 1), (True, 2)], ids=["moved", "computed"])

@@ -31,7 +31,7 @@ from halide_backend.program.dtypes import ELEMENT, NARROW_FLOATS
 from halide_backend.program.extents import is_multiple
 from halide_backend.program.index import ValueSymbol, expanded
 from halide_backend.program.loop_program import Apply, Buffer, Extent, Load, LoopProgram, Reduction, Scan, Store, Value
-from halide_backend.program.store_layout import OutputLayout
+from halide_backend.program.store_layout import OutputLayout, with_rows_apart
 from halide_backend.schedule.mapping.chunks import contiguous_axis
 from halide_backend.schedule.mapping.mapping import Mapping
 from halide_backend.schedule.mapping.materialise import MOST_LANES, values_of_sums
@@ -47,6 +47,8 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
 
     def __init__(self, program: LoopProgram, mapping: Mapping) -> None:
         super().__init__(program, mapping, Axes(program))
+        layouts = ((store, self.layouts[store.buffer]) for store in program.stores)
+        self.layouts = {store.buffer: with_rows_apart(layout, store, program) for store, layout in layouts}
         self.transposition = mapping.transposition
         self.bfloat16 = bfloat16_values(program)
 

@@ -45,8 +45,8 @@ def _is_on_line(position: sympy.Expr, axis: str, operands: Iterable[Value]) -> b
 def write_scatter(
     builder: KernelBuilder[Axes], store: Store, layout: OutputLayout, dtype: str, text: str, bits: int
 ) -> None:
-    """An update at computed positions: serial over its RDom, pure over the columns that allow it. `text` is the element
-    of memory that is stored; a value that is added to one is held in `bits` bits."""
+    """An update at computed positions: serial over its RDom, pure over columns and rows that allow it. `text` is the
+    element of memory that is stored; a value that is added to one is held in `bits` bits."""
     axes, values = builder.axes, builder.program.values
     value, position = builder.reference(store.value), layout.position
     assert position is not None
@@ -67,11 +67,11 @@ def write_scatter(
     builder.stages[-1] = replace(builder.stages[-1], strided=lines)
     # One place for every column needs no RDom; an update it is all the same.
     _, updates, places = builder.rdom(over) if over else ("", (), {})
-    columns = [name for name in layout.variables if name in axes.extents]
     builder.lines += [f'{name} = hl.Var("{name}")' for name in layout.variables if name not in axes.extents]
     at = f"hl.Expr({call_text(where, [places.get(loop.name, loop.name) for loop in moving])})"
-    extent, _ = layout.dims[-1]
-    element = call_text(store.buffer, [*columns, f"memory.place({at}, {index_text(extent)})"])
+    extents = {name: index_text(extent) for name, (extent, _) in zip(layout.variables, layout.dims)}
+    within = {name: f"memory.place({at}, {extents[name]})" for name in extents if name not in axes.extents}
+    element = call_text(store.buffer, [within.get(name, name) for name in layout.variables])
     new = f"hl.Expr({call_text(what, [places.get(loop.name, loop.name) for loop in loops])})"
     if adds:
         new = f"ops.stored({dtype!r}, ops.add(ops.load({dtype!r}, hl.Expr({element})), ops.opaque({new})))"

@@ -1,4 +1,5 @@
-"""Stores at computed positions: rows one after another, since two may meet at one place, columns side by side.
+"""Stores at computed positions: points one after another, since two may meet at one place, columns side by side, and
+rows of memory that never meet by any thread.
 
 Where there are no columns, points that are known to lie side by side are stored in vectors, though rows of them
 overlap. Of all others the values and positions of a block are computed in vectors before they are stored one by one.
@@ -6,9 +7,12 @@ overlap. Of all others the values and positions of a block are computed in vecto
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from halide_backend.schedule.cpu.kernel import COPY_WORK, CpuKernel, Cut, has, vectors
 from halide_backend.schedule.knobs import Knob
-from halide_backend.schedule.stage import Stage
+from halide_backend.schedule.stage import Loop, Stage
 from halide_backend.schedule.steps import (
     AllowRaceConditions,
     ComputeAt,
@@ -38,17 +42,23 @@ _ROW, _TOGETHER = 8, 4
 #: Points of a block, and the shortest loop that has one.
 _BLOCK, _SHORTEST = 256, 8
 
+#: Fewest rows that threads share, and the operations that a store at a computed position is worth: its place is
+#: loaded, bounded and checked.
+_FEW, _STORE = 4, 4
+
 #: Points that are stored without a loop: its count and its branch take as long as a store.
 _UNROLLED = 4
 
 
 def scatter(kernel: CpuKernel, stage: Stage) -> list[Step]:
-    """Steps of the update of `stage`; none where it has neither columns nor points worth a vector."""
-    columns = [loop for loop in stage.loops if loop.name != "p"]
+    """Steps of the update of `stage`; none where it has neither columns, nor rows, nor points worth a vector."""
+    names = [loop.name for loop in stage.loops]
+    columns, rows = stage.loops[: names.index("p")], stage.loops[names.index("p") + 1 :]
+    shared = _shared(kernel, stage, rows)
     if not columns:
-        return _in_blocks(kernel, stage)
+        return [*_in_blocks(kernel, stage), *shared]
     if columns[0].extent < 4:
-        return []
+        return shared
     column, lanes = columns[0], kernel.lanes(stage.bits)
     apart = has(kernel.graph[stage.calls[1]], column.axis)
     # Half a page of float32, with which index_add is at 0.93 of C++, with 256 at 0.86; two blocks for threads to share,
@@ -61,22 +71,39 @@ def scatter(kernel: CpuKernel, stage: Stage) -> list[Step]:
         in_block = _single(kernel, stage, within, stage.updates[0].name)
     else:
         in_block = _together(kernel, stage, within, block, lanes)
-    order, tile = (*in_block.loops, *(loop.name for loop in stage.updates), f"{column.name}_b"), list[Step]()
+    around = (f"{column.name}_b", *names[names.index("p") + 1 :])
+    order, tile = (*in_block.loops, *(loop.name for loop in stage.updates), *around), list[Step]()
     if stage.updates and not apart and _lies_across(kernel, stage, column.axis):
         in_block = vectors(stage.name, within, block, lanes, update=0)
-        (first, several), (row, *others) = in_block.loops, stage.updates
-        rows, in_rows = f"{row.name}_o", f"{row.name}_i"
-        tile = [Split(stage.name, row.name, rows, in_rows, min(_TILE, row.extent), update=0)]
-        order = (first, in_rows, several, rows, *(loop.name for loop in others), f"{column.name}_b")
+        (first, several), (point, *others) = in_block.loops, stage.updates
+        tiles, in_tile = f"{point.name}_o", f"{point.name}_i"
+        tile = [Split(stage.name, point.name, tiles, in_tile, min(_TILE, point.extent), update=0)]
+        order = (first, in_tile, several, tiles, *(loop.name for loop in others), *around)
     steps: list[Step] = [
         Split(stage.name, column.name, f"{column.name}_b", within, block, 0),
         *in_block.steps,
         *tile,
         Reorder(stage.name, order, update=0),
+        *shared,
     ]
-    if kernel.parallel:
+    if kernel.parallel and not shared:
         steps.append(Parallel(stage.name, f"{column.name}_b", update=0))
     return steps
+
+
+def _shared(kernel: CpuKernel, stage: Stage, rows: Sequence[Loop]) -> list[Step]:
+    """Steps that share the longest loop over `rows` out among threads."""
+    row = max(rows, key=lambda loop: loop.extent, default=None)
+    if row is None or row.extent < _FEW or not kernel.parallel:
+        return []
+    work = math.prod(loop.extent for loop in (*stage.loops, *stage.updates)) // row.extent
+    grain = kernel.grain(row.extent, work * _STORE)
+    if grain == 1:
+        return [Parallel(stage.name, row.name, update=0)]
+    return [
+        Split(stage.name, row.name, f"{row.name}_t", row.name, grain, update=0),
+        Parallel(stage.name, f"{row.name}_t", update=0),
+    ]
 
 
 def _together(kernel: CpuKernel, stage: Stage, name: str, block: int, lanes: int) -> Cut:
