@@ -33,6 +33,7 @@ from halide_backend.graph_passes.sums_at_one_place import sum_at_one_place
 from halide_backend.graph_passes.templates import render_for_own_backend
 from halide_backend.graph_passes.transposed_parts import store_transposed_parts_apart
 from halide_backend.graph_passes.two_step_reductions import reduce_columns_first, reduce_in_two_steps
+from halide_backend.graph_passes.whole_reductions import reduce_rows_first
 from halide_backend.graph_passes.winograd import compute_by_winograd
 from halide_backend.products.choice import Choice
 from halide_backend.selection import is_selected
@@ -73,6 +74,7 @@ class DevicePass(CustomGraphModulePass):
             compute_single_points()
             store_what_filters_read(graph)
             reduce_columns_first(graph, self._kind.name)
+            reduce_rows_first(graph)
             store_before_views(graph)
         else:
             leave_out_cuda_graphs(graph)
