@@ -69,20 +69,23 @@ def _rows(node: Node) -> list[int]:
 def _is_beside_what_is_stored(node: Node) -> bool:
     """Whether something is stored that is made, element by element, of what `node` reduces or of what that is made of,
     and needs no result of `node`."""
-    reduced, later, seen = node.args[0], _users(node), set[Node]()
+    reduced, later = node.args[0], _users(node)
     assert isinstance(reduced, Node)
-    stack = [reduced]
+    read, stack = set[Node](), [reduced]
     while stack:
         made = stack.pop()
-        if made in seen or made in later or not _has_elements_of(made, reduced):
-            continue
-        seen.add(made)
-        if _is_pointwise(made):
-            if any(_stores(user) for user in made.users):
-                return True
-            # What it is made of is as near as it, but what is made of that has to be computed with it.
-            stack += made.all_input_nodes
-        stack += [user for user in made.users if _is_pointwise(user)]
+        if made not in read and _has_elements_of(made, reduced):
+            read.add(made)
+            stack += made.all_input_nodes if _is_pointwise(made) else []
+    with_it, stack = set(read), list(read)
+    while stack:
+        made = stack.pop()
+        if _is_pointwise(made) and any(_stores(user) for user in made.users):
+            return True
+        new = {user for user in made.users.keys() - with_it - later if _is_pointwise(user)}
+        new = {user for user in new if _has_elements_of(user, reduced)}
+        with_it |= new
+        stack += new
     return False
 
 
