@@ -22,7 +22,7 @@ from halide_backend.schedule.cpu.kernel import (
     same_loops,
     vectors,
 )
-from halide_backend.schedule.cpu.lines import columns_of_lines, lines_beside, picked
+from halide_backend.schedule.cpu.lines import columns_of_lines, lines_beside, picked, vectors_of_lines
 from halide_backend.schedule.cpu.narrow_columns import rows_side_by_side
 from halide_backend.schedule.cpu.stored import is_kept
 from halide_backend.schedule.cpu.tails import tail_of
@@ -44,7 +44,6 @@ COLUMNS = Knob(
 UNROLL = Knob(
     "column_blocks.unroll", (1, 2, 4), "vectors of a block that are computed together where nothing is reduced"
 )
-
 ROWS = Knob("column_blocks.rows", (1, 2, 4, 8), "rows that are computed together where nothing is reduced")
 
 #: Vectors that are computed without a loop, and their operations: as many as an instruction cache holds easily. Twice
@@ -105,6 +104,7 @@ def column_blocks(kernel: CpuKernel) -> Nest | None:
     # Outputs with other loops than each other's could not be computed together.
     few = [_few(kernel, stage, loop_along(stage, column), block, lanes, rows) for stage in kernel.outputs]
     few_vectors, few_rows = map(min, zip(*few))
+    few_vectors = max(few_vectors, vectors_of_lines(kernel, along, block, lanes))
     few_rows = max(few_rows, _rows_in_common(kernel, along, others[-1:], lanes))
     turned = [stage for stage in kernel.outputs if is_turned_result(kernel, stage)]
     for stage in kernel.outputs:
@@ -240,7 +240,8 @@ def _unrolled(kernel: CpuKernel, stage: Stage, vectors_of: str, name: str, whole
     """Steps that compute several of the vectors along `vectors_of` together, as loop `name`."""
     if kernel.reduces:
         return []
-    count = kernel.choices.number(UNROLL, whole, "all of a short row; otherwise the loop costs little")
+    why = "all of a short row, or what fills lines of memory; otherwise the loop costs little"
+    count = kernel.choices.number(UNROLL, whole, why)
     if count == 1:
         return []
     return [Split(stage.name, vectors_of, vectors_of, name, count), Unroll(stage.name, name)]
@@ -252,9 +253,8 @@ def _rows_together(kernel: CpuKernel, stage: Stage, axis: str, tasks: Tasks, who
         return []
     if axis == inside:
         whole = loop_along(stage, axis).extent
-    count = kernel.choices.number(
-        ROWS, whole, "all of a few short ones, some that share loads or are looked up; others share nothing"
-    )
+    why = "all of a few short ones, some that share loads or are looked up; others share nothing"
+    count = kernel.choices.number(ROWS, whole, why)
     if count == 1:
         return []
     name = tasks.inner if axis == tasks.axis else axis

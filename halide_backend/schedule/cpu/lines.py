@@ -1,4 +1,5 @@
-"""Lines of memory of which a pointwise kernel stores the elements in rows of their own: all before the next lines."""
+"""Lines of memory of which a pointwise kernel stores the elements in rows of their own: all before the next lines. And
+those of which it would store parts, one vector after another."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import math
 from halide_backend.schedule.cpu.kernel import CpuKernel, loop_along, same_loops
 from halide_backend.schedule.cpu.tails import tail_of
 from halide_backend.schedule.knobs import Knob
+from halide_backend.schedule.stage import Loop
 from halide_backend.schedule.steps import Split
 
 LINES = Knob("column_blocks.lines", (False, True), "all rows of a block of columns before the next block")
@@ -17,6 +19,9 @@ _PICKED = 8
 
 #: Bytes of a line of a cache.
 _LINE = 64
+
+#: Most vectors, and vectors of all results together, that are stored at once to fill lines.
+_FILLS, _FILLS_RESULTS = 4, 16
 
 
 def picked(kernel: CpuKernel, column: str, others: list[str]) -> str:
@@ -54,3 +59,14 @@ def columns_of_lines(kernel: CpuKernel, beside: list[str], lanes: int) -> int:
     elements = math.prod(loop_along(kernel.parent, axis).extent for axis in beside)
     columns = kernel.device.l1_bytes // 2 // max(_LINE, elements * kernel.parent.bits // 8)
     return max(lanes, columns // lanes * lanes)
+
+
+def vectors_of_lines(kernel: CpuKernel, along: Loop, block: int, lanes: int) -> int:
+    """Vectors of a block that are computed together, so that a result which is narrower than another one is stored in
+    whole lines, as the other one is: a line that is stored in parts is read from memory before."""
+    bits = {stage.bits for stage in kernel.outputs}
+    whole = along.fixed and (along.extent % block == 0 or along.extent <= block)
+    if kernel.reduces or len(bits) < 2 or not whole:
+        return 1
+    count = min(_FILLS, _LINE * 8 // (lanes * min(bits)), _FILLS_RESULTS // len(kernel.outputs))
+    return next((n for n in (4, 2) if n <= count and block % (n * lanes) == 0), 1)
