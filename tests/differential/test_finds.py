@@ -524,3 +524,17 @@ def program(a0, a1, a2):
 """
     outcome = check_program(parse(text))
     assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})
+
+
+@pytest.mark.parametrize("columns", [31, 63])
+def test_averages_of_padded_rows_read_nothing_before_them(columns: int) -> None:
+    """Seed 1111107: a segmentation fault, with dynamic sizes, where rows of averages are whole vectors."""
+    text = f"""
+# a0: (127, {columns}) float32 normal contiguous seed 1
+# with dynamic shapes
+def program(a0):
+    v0 = F.avg_pool2d(a0[None][None], (2, 4), (2, 1), (0, 2), ceil_mode=False, count_include_pad=False)
+    return v0,
+"""
+    outcome = check_program(parse(text))
+    assert (outcome.kind, outcome.message, outcome.delegated) == ("equal", "", {})

@@ -21,6 +21,11 @@ _SHUFFLE = re.compile(
     rf"^ *(?P<result>{NAME}) = shufflevector <(?P<lanes>\d+) x \w+> (?P<first>{NAME}|[^%]+), <\d+ x \w+> "
     rf"(?P<second>{NAME}|[^%]+), <\d+ x i32> (?P<mask><[^>]*>|zeroinitializer|poison)$"
 )
+#: Another element in place of a lane, as the zero that a padded row begins with.
+_INSERT = re.compile(
+    rf"^ *(?P<result>{NAME}) = insertelement <(?P<lanes>\d+) x \w+> (?P<vector>{NAME}), (?P<element>.*), i\d+ "
+    r"(?P<lane>\d+)$"
+)
 #: What computes each lane from the same lane of its operands: LLVM does so before a shuffle that it finds behind it.
 _EACH_LANE = re.compile(
     rf"^ *(?P<result>{NAME}) = (?:f(?:add|sub|mul|div|neg)|add|sub|mul|and|or|xor|shl|[al]shr|[sz]ext|trunc|fpext"
@@ -29,6 +34,9 @@ _EACH_LANE = re.compile(
 _LANES = re.compile(r"<(\d+) x ")
 _NAMES = re.compile(NAME)
 _POISON = "poison"
+
+#: The instructions that leave lanes out.
+_LEAVING_OUT = (" = shufflevector ", " = insertelement ")
 
 
 def without_unused_lanes(ir: str) -> str:
@@ -42,7 +50,7 @@ def without_unused_lanes(ir: str) -> str:
     def in_function(function: re.Match[str]) -> str:
         nonlocal number
         text = function[0]
-        if "shufflevector" not in text or " = load <" not in text:
+        if " = load <" not in text or not any(word in text for word in _LEAVING_OUT):
             return text
         lines = text.split("\n")
         loads = {place: found for place, line in enumerate(lines) if (found := _LOAD.match(line))}
@@ -73,6 +81,10 @@ def _used_lanes(lines: Sequence[str]) -> dict[str, set[int]]:
             for end, less in (("first", 0), ("second", lanes)):
                 of_end = {source - less for lane, source in enumerate(sources) if kept is None or lane in kept}
                 found.setdefault(shuffle[end], set()).update(of_end.intersection(range(lanes)))
+        elif insert := _INSERT.match(line):
+            others = (set(range(int(insert["lanes"]))) if kept is None else kept) - {int(insert["lane"])}
+            found.setdefault(insert["vector"], set()).update(others)
+            whole.update(_NAMES.findall(insert["element"]))
         elif kept is not None and _EACH_LANE.match(line) and len(set(_LANES.findall(line))) == 1:
             for operand in _NAMES.findall(rest):
                 found.setdefault(operand, set()).update(kept)

@@ -62,6 +62,26 @@ def test_nothing_before_the_first_element_is_read(type_: str, order: list[int], 
     memory.close()
 
 
+@pytest.mark.parametrize("type_", TYPES)
+def test_an_element_that_is_replaced_is_not_read(type_: str) -> None:
+    """As the zeros that an average's first row begins with: with dynamic sizes it was read from before its tensor, a
+    segmentation fault where that begins a page (random program 1111107)."""
+    zero = "0.0" if type_ == "float" else "0"
+    inserted = [
+        f"  %i{k} = insertelement <8 x {type_}> %{f'i{k - 1}' if k else 'v'}, {type_} {zero}, i64 {k}" for k in (0, 1)
+    ]
+    ir = without_unused_lanes(module(type_, list(range(8)), 8, "\n".join(inserted), "%i1"))
+    assert "load <8 x" not in ir
+    values = np.arange(1, 9, dtype=TYPES[type_])
+    memory, start = after_a_page(values[2:])
+    result = np.zeros(8, dtype=TYPES[type_])
+    engine = native_engine(ir)
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(engine.get_function_address("f"))
+    function(start - 2 * values.itemsize, result.ctypes.data)
+    assert result.tolist() == [0, 0, 3, 4, 5, 6, 7, 8]
+    memory.close()
+
+
 @pytest.mark.parametrize("order", [[0, 2, 4, 6], [1, 3, 5, 7], [2, 5], [0, 1, 2, 3], [3, 2, 1, 0, 7]])
 def test_lanes_between_strided_elements_stay(order: list[int]) -> None:
     """These are known to lie between two elements that are used."""
