@@ -11,7 +11,7 @@ from halide_backend.errors import IllegalPlan, OldValueLost, Unsupported
 from halide_backend.program.loop_program import LoopProgram
 from halide_backend.program.short_reductions import without_short_reductions
 from halide_backend.program.short_sizes import for_sizes, short_sizes
-from halide_backend.program.store_layout import output_layout, with_rows_apart
+from halide_backend.program.store_layout import with_rows_apart
 from halide_backend.schedule.device import Cpu, Device
 from halide_backend.schedule.knobs import Choices, Setting
 from halide_backend.schedule.legality.check import check
@@ -85,8 +85,7 @@ def _with_variant(planned: PlannedKernel, device: Device) -> PlannedKernel:
     except Unsupported:
         return planned
     same = all(
-        with_rows_apart(output_layout(own, program), own, program).variables
-        == with_rows_apart(output_layout(known, variant.program), known, variant.program).variables
+        with_rows_apart(own, program).variables == with_rows_apart(known, variant.program).variables
         for own, known in zip(program.stores, variant.program.stores, strict=True)
     )
     text = with_variant(planned.text, sizes, variant.text)

@@ -1,8 +1,7 @@
-"""Reductions of a whole tensor, beside which what is made of the same elements is stored, go by rows: each row's result
-first, then those of all rows.
+"""Whole tensors are reduced by rows, then over all rows, if something made of the same elements is stored as well.
 
-A kernel stores elements and reduces rows in one walk over memory. It cannot store elements and reduce all of them: a
-sum of squares of an update that is stored as well read the update once more, or all that it is made of.
+A kernel stores elements and reduces rows in one walk over memory. It cannot store elements and reduce all of them: the
+sum of squares of an update that is stored took another kernel, which read the update, or all that it is made of, again.
 """
 
 from __future__ import annotations

@@ -155,9 +155,10 @@ def _scatter(store: Store, index: sympy.Expr, extent: Extent) -> OutputLayout:
     return OutputLayout(("p",), ((extent, 1),), position=index)
 
 
-def with_rows_apart(layout: OutputLayout, store: Store, program: LoopProgram) -> OutputLayout:
-    """The `layout` of a scatter to rows that never meet, as 256*x0 + v with v in [0, 256) has them: these axes are
-    dimensions, and the position is that within a row. At least one axis is left that moves it."""
+def with_rows_apart(store: Store, program: LoopProgram) -> OutputLayout:
+    """The layout of a store. Of a scatter to rows that never meet, as 256*x0 + v with v in [0, 256) has, these axes
+    are dimensions, and the position is that within a row. At least one axis is left that moves it."""
+    layout = output_layout(store, program)
     if layout.position is None:
         return layout
     count, unit = layout.dims[-1]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from halide_backend.build.target import Target
 from halide_backend.inspection.compiled import compile_for
-from halide_backend.program.store_layout import output_layout, with_rows_apart
+from halide_backend.program.store_layout import with_rows_apart
 
 TARGET = Target.named("avx512")
 
@@ -40,7 +40,7 @@ def stored_rows(function: Callable[..., Any], arguments: tuple[Any, ...], dynami
     found = []
     for kernel in captured_kernels(function, arguments, TARGET, dynamic):
         for store in kernel.program.stores:
-            layout = with_rows_apart(output_layout(store, kernel.program), store, kernel.program)
+            layout = with_rows_apart(store, kernel.program)
             if layout.scattered:
                 parallel = [line.strip() for line in kernel.text.splitlines() if "    Parallel('out_ptr" in line]
                 found.append((layout.variables, layout.dims, parallel))

@@ -47,8 +47,7 @@ class CpuKernelBuilder(KernelBuilder[Axes]):
 
     def __init__(self, program: LoopProgram, mapping: Mapping) -> None:
         super().__init__(program, mapping, Axes(program))
-        layouts = ((store, self.layouts[store.buffer]) for store in program.stores)
-        self.layouts = {store.buffer: with_rows_apart(layout, store, program) for store, layout in layouts}
+        self.layouts = {store.buffer: with_rows_apart(store, program) for store in program.stores}
         self.transposition = mapping.transposition
         self.bfloat16 = bfloat16_values(program)
 
